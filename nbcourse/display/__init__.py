@@ -1,0 +1,10 @@
+"""Figures, explorers and source listings for the chapters.
+
+Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
+"""
+
+from nbcourse.display.explorers import explore_baseline
+from nbcourse.display.figures import figure, show
+from nbcourse.display.listings import show_source, table
+
+__all__ = ["explore_baseline", "figure", "show", "show_source", "table"]

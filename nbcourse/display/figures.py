@@ -1,0 +1,35 @@
+"""Figures in the book's style, each with a text that says what there is to see."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from IPython.display import Image, display
+from matplotlib.figure import Figure
+
+from nbcourse.display.encoding import png
+
+STYLE = Path(__file__).with_name("book.mplstyle")
+
+
+def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
+    """`plt.subplots` in the book's style."""
+    with plt.style.context(STYLE):
+        return plt.subplots(*args, **kwargs)
+
+
+def show(fig: Figure, *, alt: str) -> None:
+    """Display a figure with its alternative text, for readers who cannot see it, and close it.
+
+    Args:
+        fig: the figure.
+        alt: what the figure shows, in a sentence or two, with the numbers that matter.
+
+    Raises:
+        ValueError: if `alt` is empty.
+    """
+    if not alt.strip():
+        raise ValueError("alt is empty, expected a sentence that says what the figure shows")
+    data = png(fig)
+    plt.close(fig)
+    display(Image(data=data, format="png", alt=" ".join(alt.split())))

@@ -1,0 +1,65 @@
+"""From a loss for each token to one number: four ways, four different objectives."""
+
+from torch import Tensor
+
+from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
+
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+
+
+def aggregate(
+    per_token: Tensor,
+    mask: Tensor,
+    mode: str,
+    *,
+    max_length: int | None = None,
+    batch_mask: Tensor | None = None,
+) -> Tensor:
+    """Reduce `(B, T)` losses to a scalar. With mᵢₜ the mask, |yᵢ| = Σₜ mᵢₜ and N responses:
+
+        token-mean               Σᵢₜ Lᵢₜ mᵢₜ / Σᵢ |yᵢ|           every token weighs the same
+        seq-mean-token-mean      (1/N) Σᵢ Σₜ Lᵢₜ mᵢₜ / |yᵢ|      every response weighs the same
+        seq-mean-token-sum       (1/N) Σᵢ Σₜ Lᵢₜ mᵢₜ             the gradient of the expected return
+        seq-mean-token-sum-norm  (1/N) Σᵢ Σₜ Lᵢₜ mᵢₜ / max_length   the same up to a constant
+
+    Args:
+        per_token: (B, T) losses; entries under a False mask may hold anything.
+        mask: (B, T) bool. A row without any True is padding and does not count as a response.
+        mode: one of `MODES`.
+        max_length: constant divisor, for `seq-mean-token-sum-norm` only, where it is required:
+            a divisor taken from the batch would change with the padding.
+        batch_mask: (N, T') bool, the mask of the whole batch if `per_token` is a slice of it. The
+            losses of the slices then add up to the loss of the batch, whatever the split.
+
+    Returns:
+        A scalar; 0 if there is no token at all.
+
+    Raises:
+        ValueError: if shapes differ, the mode is unknown, or max_length is missing or unused.
+
+    Book: equation (eq-aggregation). Source: DAPO (Yu et al. 2025) for the token mean, Dr. GRPO
+    (Liu et al. 2025) for the constant divisor; the names are verl's.
+    """
+    one_of(mode, MODES, name="mode")
+    (per_token,) = same_shape(per_token=per_token)
+    dimensions(per_token, "BT", name="per_token")
+    boolean_mask(mask, like=per_token, name="per_token")
+    needs_length = mode == "seq-mean-token-sum-norm"
+    if needs_length != (max_length is not None):
+        raise ValueError(
+            f"max_length is {max_length} with mode {mode!r}: it is required by "
+            "'seq-mean-token-sum-norm' and used by no other mode"
+        )
+    if needs_length and max_length < 1:
+        raise ValueError(f"max_length is {max_length}, expected at least 1")
+
+    per_token = per_token.masked_fill(~mask, 0.0)
+    whole = mask if batch_mask is None else batch_mask
+    if mode == "token-mean":
+        return per_token.sum() / whole.sum().clamp(min=1)
+    per_sequence = per_token.sum(dim=1)
+    if mode == "seq-mean-token-mean":
+        per_sequence = per_sequence / mask.sum(dim=1).clamp(min=1)
+    elif needs_length:
+        per_sequence = per_sequence / max_length
+    return per_sequence.sum() / whole.any(dim=1).sum().clamp(min=1)

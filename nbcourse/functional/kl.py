@@ -1,0 +1,244 @@
+"""The Kullback–Leibler divergence to a reference policy: its value, its place, its gradient.
+
+With actions sampled from π, and d = log π(a|s) − log π_ref(a|s), three estimators of KL(π‖π_ref)
+are in use (Schulman 2020, "Approximating KL Divergence", there with r = π_ref/π = e^{−d}):
+
+    k1 = d          unbiased, either sign
+    k2 = d²/2       biased, never negative
+    k3 = e^{−d} − 1 + d    unbiased, never negative
+
+An estimator of the *value* is not an estimator of the *gradient*: differentiating k1 gives zero on
+average, k3 the gradient of the other KL. `gradient_surrogate` is the one to differentiate.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
+from nbcourse.functional.masking import set_aside
+
+ESTIMATORS = ("k1", "k2", "k3", "abs")
+WEIGHTS = ("prefix", "sequence", "token")
+
+
+def estimate(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
+    """Estimate KL(π‖π_ref) at each sampled token, from its two log-probabilities.
+
+        d = log π − log π_ref
+        "k1": d     "k2": d²/2     "k3": e^{−d} − 1 + d     "abs": |d|
+
+    Args:
+        log_probs: any shape, at tokens sampled from π.
+        ref_log_probs: the same shape.
+        kind: one of `ESTIMATORS`.
+
+    Returns:
+        The estimate at each token, NaN (with zero gradient) where it is not finite. k3 is computed
+        as expm1(−d) + d, which never comes out negative, in float32 and from bfloat16 too.
+
+    Raises:
+        ValueError: if shapes differ or the kind is unknown.
+
+    Book: equation (eq-kl-estimators). Source: Schulman 2020.
+    """
+    one_of(kind, ESTIMATORS, name="kind")
+    log_probs, ref_log_probs = same_shape(log_probs=log_probs, ref_log_probs=ref_log_probs)
+    with torch.no_grad():
+        broken = ~torch.expm1(ref_log_probs - log_probs).isfinite()
+        broken |= ~(log_probs - ref_log_probs).square().isfinite()
+    log_probs, ref_log_probs = set_aside(broken, log_probs, ref_log_probs)
+    d = log_probs - ref_log_probs
+    if kind == "k1":
+        value = d
+    elif kind == "k2":
+        value = d.square() / 2
+    elif kind == "k3":
+        value = torch.expm1(-d) + d
+    else:
+        value = d.abs()
+    return value.masked_fill(broken, math.nan)
+
+
+def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
+    """KL(π‖π_ref) over the whole vocabulary, for each position.
+
+        KL = Σₐ π(a) (log π(a) − log π_ref(a))
+
+    Args:
+        logits: (..., V), unnormalised.
+        ref_logits: (..., V).
+
+    Returns:
+        (...) the divergence in nats; a token with π(a) = 0 adds nothing, one with π(a) > 0 and
+        π_ref(a) = 0 makes it infinite.
+
+    Raises:
+        ValueError: if shapes differ.
+
+    Book: equation (eq-kl-exact).
+    """
+    logits, ref_logits = same_shape(logits=logits, ref_logits=ref_logits)
+    log_probs = logits.log_softmax(dim=-1)
+    log_ratio = log_probs - ref_logits.log_softmax(dim=-1)
+    impossible = log_probs == -torch.inf
+    return (log_probs.exp() * log_ratio.masked_fill(impossible, 0.0)).sum(dim=-1)
+
+
+def rewards_with_kl(
+    scores: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, *, beta: float
+) -> Tensor:
+    """A reward for each token: the KL penalty everywhere, the score on the last token.
+
+        rₜ = −β (log π − log π_ref) + [t is the last token] · score
+
+    Only k1 belongs here. The policy gradient multiplies the reward by the score function ∇log π,
+    and E[k1 ∇log π] is the gradient of the KL; with k3 in its place the penalty vanishes to first
+    order and can point the wrong way.
+
+    Args:
+        scores: (B,) one score for each response.
+        log_probs: (B, T) of the policy that sampled.
+        ref_log_probs: (B, T).
+        mask: (B, T) bool.
+        beta: strength of the penalty, ≥ 0.
+
+    Returns:
+        (B, T) rewards, 0 under the mask, without gradient.
+
+    Raises:
+        ValueError: if shapes differ, beta is negative, or a response has no token to carry its
+            score.
+
+    Book: equation (eq-kl-reward). Source: Ziegler et al. 2019, equation 2; Stiennon et al. 2020.
+    """
+    log_probs, ref_log_probs = same_shape(log_probs=log_probs, ref_log_probs=ref_log_probs)
+    (scores,) = same_shape(scores=scores)
+    dimensions(log_probs, "BT", name="log_probs")
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    if scores.shape != log_probs.shape[:1]:
+        raise ValueError(
+            f"scores has shape {tuple(scores.shape)}, expected ({len(log_probs)},): "
+            "one for each response"
+        )
+    if not beta >= 0:
+        raise ValueError(f"beta is {beta}, expected ≥ 0")
+    if not mask.any(dim=1).all():
+        row = int((~mask.any(dim=1)).nonzero()[0])
+        raise ValueError(f"mask[{row}] is False everywhere: no token can carry scores[{row}]")
+    penalty = -beta * (log_probs - ref_log_probs).detach()
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    is_last = columns == torch.where(mask, columns, -1).amax(dim=1, keepdim=True)
+    rewards = torch.where(is_last, penalty + scores.detach()[:, None], penalty)
+    return torch.where(mask, rewards, 0.0)
+
+
+def gradient_surrogate(
+    log_probs: Tensor,
+    ref_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    old_log_probs: Tensor | None = None,
+    weight: str = "prefix",
+    kind: str = "k3",
+) -> Tensor:
+    """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
+
+        L = mean over responses of Σₜ wₜ(θ) · kₜ(θ)
+        "prefix":    wₜ = Π_{s≤t} π(aₛ|·)/π_old(aₛ|·)     exact gradient, modest variance
+        "sequence":  wₜ = Π_{s≤T} π(aₛ|·)/π_old(aₛ|·)     exact gradient, large variance
+        "token":     wₜ = π(aₜ|·)/π_old(aₜ|·)             biased: states stay those of π_old
+
+    The weight keeps its gradient. That is what makes the identity E_old[w(θ) k(θ)] = KL(θ) hold as
+    a function of θ, so differentiating both sides is allowed; a detached weight gives zero for k1
+    and the forward KL for k3. On-policy the weight has the value 1 but not the gradient 0.
+
+    Args:
+        log_probs: (B, T), with gradient.
+        ref_log_probs: (B, T).
+        mask: (B, T) bool; skipped positions have ratio 1.
+        old_log_probs: (B, T) of the policy that sampled; None means it was the current one.
+        weight: one of `WEIGHTS`.
+        kind: "k1" or "k3". Both are exact; k3 has the smaller variance, because its gradient uses
+            k1 for the current token and the less noisy k3 for the later ones.
+
+    Returns:
+        A scalar; on fresh samples its value is an estimate of the KL of a whole response, in nats.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean, or weight or kind is unknown.
+
+    Book: equation (eq-kl-surrogate). Source: Tang & Munos 2025 for what goes wrong without the
+    weight; the prefix-weighted form is derived in chapter 8.
+    """
+    one_of(weight, WEIGHTS, name="weight")
+    one_of(kind, ("k1", "k3"), name="kind")
+    if old_log_probs is None:
+        old_log_probs = log_probs
+    log_probs, ref_log_probs, old_log_probs = same_shape(
+        log_probs=log_probs,
+        ref_log_probs=ref_log_probs.detach(),
+        old_log_probs=old_log_probs.detach(),
+    )
+    dimensions(log_probs, "BT", name="log_probs")
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    log_probs, ref_log_probs, old_log_probs = set_aside(
+        ~mask, log_probs, ref_log_probs, old_log_probs
+    )
+    log_ratio = log_probs - old_log_probs
+    if weight == "prefix":
+        log_ratio = log_ratio.cumsum(dim=1)
+    elif weight == "sequence":
+        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
+    per_token = log_ratio.exp() * estimate(log_probs, ref_log_probs, kind)
+    return per_token.masked_fill(~mask, 0.0).sum() / mask.any(dim=1).sum().clamp(min=1)
+
+
+@dataclass
+class FixedKL:
+    """A KL coefficient that stays where it is."""
+
+    beta: float
+
+    def update(self, kl: float, responses: int) -> float:
+        """Return `beta`, whatever was measured."""
+        return self.beta
+
+
+@dataclass
+class AdaptiveKL:
+    """A KL coefficient steered so that the measured KL approaches a target.
+
+        β ← β · (1 + clip(KL/target − 1, −0.2, 0.2) · responses/horizon)
+
+    Args:
+        beta: the coefficient to begin with, > 0.
+        target: the wanted KL of a whole response, in nats, > 0: the *sum* over its tokens. A
+            per-token mean is another quantity and needs another target.
+        horizon: number of responses over which a full correction is spread, > 0.
+
+    Raises:
+        ValueError: if beta, target or horizon is not positive, or `update` gets a KL that is not
+            finite.
+
+    Book: equation (eq-adaptive-kl). Source: Ziegler et al. 2019, section 2.2.
+    """
+
+    beta: float
+    target: float
+    horizon: float
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "target", "horizon"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a positive number")
+
+    def update(self, kl: float, responses: int) -> float:
+        """Move `beta` after `responses` responses with mean divergence `kl`, and return it."""
+        if not math.isfinite(kl):
+            raise ValueError(f"kl is {kl}, expected a finite number")
+        error = min(max(kl / self.target - 1, -0.2), 0.2)
+        self.beta *= 1 + error * responses / self.horizon
+        return self.beta

@@ -1,0 +1,233 @@
+"""Per-token losses whose gradient is the policy gradient, or a clipped version of it.
+
+Each function returns a loss for each token, to be minimised: the sign is in here, never at the
+call. `log_probs` carries the gradient; `old_log_probs`, of the policy that sampled, and
+`advantages` are constants. Averaging over tokens is the business of `aggregation`.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.arguments import boolean_mask, dimensions, same_shape, within
+from nbcourse.functional.masking import masked_mean, set_aside
+
+
+def policy_gradient(log_probs: Tensor, advantages: Tensor) -> Tensor:
+    """The vanilla surrogate: its value means nothing, its gradient everything.
+
+        Lₜ = −Aₜ log π(aₜ|sₜ),      −∇Lₜ = Aₜ ∇log π(aₜ|sₜ)
+
+    Args:
+        log_probs: any shape, usually (B, T).
+        advantages: the same shape.
+
+    Returns:
+        Loss of each token, NaN (with zero gradient) where an input is not finite.
+
+    Raises:
+        ValueError: if shapes differ.
+
+    Book: equation (eq-pg-loss). Source: Williams 1992, theorem 1.
+    """
+    log_probs, advantages = same_shape(log_probs=log_probs, advantages=advantages.detach())
+    broken = ~(log_probs.detach() * advantages).isfinite()
+    log_probs, advantages = set_aside(broken, log_probs, advantages)
+    return (-advantages * log_probs).masked_fill(broken, math.nan)
+
+
+def ppo_clip(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float | None = None,
+    dual_clip: float | None = None,
+) -> Tensor:
+    """PPO's clipped surrogate: no reward for moving further than the interval.
+
+        ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ)
+        Lₜ = −min(ρₜ Aₜ, clip(ρₜ, 1 − clip_low, 1 + clip_high) Aₜ)
+        Lₜ = min(Lₜ, −dual_clip · Aₜ)   where Aₜ < 0, if dual_clip is given
+
+    The minimum of objectives is the maximum of losses, for either sign of A.
+
+    Args:
+        log_probs: any shape, usually (B, T).
+        old_log_probs: the same shape, under the policy that sampled.
+        advantages: the same shape.
+        clip_low: distance below 1 in (0, 1].
+        clip_high: distance above 1; `clip_low` if None. DAPO's clip-higher is 0.2 and 0.28.
+        dual_clip: cap c > 1 on the ratio of a token with negative advantage.
+
+    Returns:
+        Loss of each token, NaN (with zero gradient) where an input is not finite.
+
+    Raises:
+        ValueError: if shapes differ or a clip is out of range.
+
+    Book: equation (eq-ppo-clip). Source: Schulman et al. 2017, equation 7; dual clip: Ye et al.
+    2020, equation 5; clip-higher: Yu et al. 2025 (DAPO), equation 10.
+    """
+    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
+    loss = _clipped_loss(ratio, advantages, clip_low, clip_high)
+    if dual_clip is not None:
+        if not dual_clip > 1:
+            raise ValueError(f"dual_clip is {dual_clip}, expected a ratio above 1 (3 is usual)")
+        loss = torch.where(advantages < 0, torch.min(loss, -dual_clip * advantages), loss)
+    return loss.masked_fill(broken, math.nan)
+
+
+def gspo(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 3e-4,
+    clip_high: float | None = 4e-4,
+) -> Tensor:
+    """Sequence-level ratios and clipping, written as a loss for each token.
+
+        sᵢ = exp( (1/|yᵢ|) Σₜ log ρᵢₜ )
+        sᵢₜ = sg[sᵢ] · πᵢₜ / sg[πᵢₜ],      Lᵢₜ = −min(sᵢₜ Aᵢₜ, clip(sᵢₜ) Aᵢₜ)
+
+    Every token of a response carries the response's ratio, so a response is clipped as a whole.
+    The gradient equals that of the sequence-level objective only under `seq-mean-token-mean`.
+
+    Args:
+        log_probs: (B, T).
+        old_log_probs: (B, T).
+        advantages: (B, T), one number along each row.
+        mask: (B, T) bool.
+        clip_low: distance below 1; the paper's value is tiny because s is a geometric mean.
+        clip_high: distance above 1; `clip_low` if None.
+
+    Returns:
+        (B, T) loss of each token, 0 under the mask.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean or a clip is out of range.
+
+    Book: equation (eq-gspo). Source: Zheng et al. 2025 (GSPO), equations 5, 7 and 14.
+    """
+    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    dimensions(log_probs, "BT", name="log_probs")
+    log_probs, old_log_probs, advantages = set_aside(
+        ~mask,
+        *same_shape(
+            log_probs=log_probs,
+            old_log_probs=old_log_probs.detach(),
+            advantages=advantages.detach(),
+        ),
+    )
+    log_ratio = masked_mean(log_probs.detach() - old_log_probs, mask, dim=1)
+    ratio = (log_ratio[:, None] + log_probs - log_probs.detach()).exp()
+    return _clipped_loss(ratio, advantages, clip_low, clip_high).masked_fill(~mask, 0.0)
+
+
+def cispo(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float | None = None,
+) -> Tensor:
+    """Clip the importance weight, not the update: every token keeps a gradient.
+
+        Lₜ = −sg[clip(ρₜ, 1 − clip_low, 1 + clip_high)] · Aₜ · log π(aₜ|sₜ)
+
+    Args:
+        log_probs: any shape, usually (B, T).
+        old_log_probs: the same shape.
+        advantages: the same shape.
+        clip_low: distance below 1; 1.0 leaves the weight without a lower bound, as the paper does.
+        clip_high: distance above 1; `clip_low` if None.
+
+    Returns:
+        Loss of each token, NaN (with zero gradient) where an input is not finite.
+
+    Raises:
+        ValueError: if shapes differ or a clip is out of range.
+
+    Book: equation (eq-cispo). Source: MiniMax 2025 (MiniMax-M1), equation 4.
+    """
+    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
+    weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
+    (log_probs,) = set_aside(broken, *same_shape(log_probs=log_probs))
+    return (-weight * advantages * log_probs).masked_fill(broken, math.nan)
+
+
+def clip_fraction(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float | None = None,
+    side: str = "both",
+) -> Tensor:
+    """Fraction of tokens whose clipped branch is active, hence without gradient.
+
+        A > 0 and ρ > 1 + clip_high   ("high")      A < 0 and ρ < 1 − clip_low   ("low")
+
+    A ratio outside the interval on the *other* side is not clipped: it still has its gradient.
+
+    Args:
+        log_probs: (B, T).
+        old_log_probs: (B, T).
+        advantages: (B, T).
+        mask: (B, T) bool.
+        clip_low: distance below 1.
+        clip_high: distance above 1; `clip_low` if None.
+        side: "both", "low" or "high".
+
+    Returns:
+        A scalar between 0 and 1, without gradient.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean, or an option is out of range.
+
+    Book: equation (eq-clip-fraction). Source: Schulman et al. 2017, section 3, figure 1.
+    """
+    if side not in ("both", "low", "high"):
+        raise ValueError(f"side is {side!r}, expected 'both', 'low' or 'high'")
+    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    ratio, advantages, _ = _ratio(log_probs.detach(), old_log_probs, advantages)
+    high = (advantages > 0) & (ratio > 1 + clip_high)
+    low = (advantages < 0) & (ratio < 1 - clip_low)
+    active = {"both": high | low, "low": low, "high": high}[side]
+    return masked_mean(active.to(ratio.dtype), mask)
+
+
+def _clip_range(clip_low: float, clip_high: float | None) -> tuple[float, float]:
+    within(clip_low, 0.0, 1.0, name="clip_low")
+    clip_high = clip_low if clip_high is None else clip_high
+    within(clip_high, 0.0, math.inf, name="clip_high")
+    return clip_low, clip_high
+
+
+def _ratio(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The importance ratio, the advantages, and where either is not finite (both are 0-safe)."""
+    log_probs, old_log_probs, advantages = same_shape(
+        log_probs=log_probs, old_log_probs=old_log_probs.detach(), advantages=advantages.detach()
+    )
+    log_ratio = log_probs - old_log_probs
+    broken = ~(log_ratio.detach().exp() * advantages).isfinite()
+    log_ratio, advantages = set_aside(broken, log_ratio, advantages)
+    return log_ratio.exp(), advantages, broken
+
+
+def _clipped_loss(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.min(ratio * advantages, clipped * advantages)

@@ -1,0 +1,53 @@
+"""The critic's loss."""
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.arguments import boolean_mask, same_shape
+from nbcourse.functional.masking import masked_mean, set_aside
+
+
+def value_loss(
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    *,
+    clip: float | None = None,
+) -> Tensor:
+    """Half the mean squared error of the critic, optionally clipped around its old prediction.
+
+        L = ½ mean (v − R)²
+        L = ½ mean max( (v − R)², (v_old + clip(v − v_old, ±clip) − R)² )
+
+    The target R is the *return* (GAE advantages + old values), not the reward of the token.
+    With clipping, a prediction that has moved more than `clip` towards R gets no gradient.
+
+    Args:
+        values: (B, T) predictions, with gradient.
+        old_values: (B, T) predictions at sampling time; used by the clip only.
+        returns: (B, T) targets.
+        mask: (B, T) bool.
+        clip: how far a prediction may move, > 0; None does not clip.
+
+    Returns:
+        A scalar, the mean over the tokens under the mask.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean or clip is not positive.
+
+    Book: equation (eq-value-loss). Source: the clip is from OpenAI baselines' ppo2 (2017), not
+    from a paper; Engstrom et al. 2020 study it.
+    """
+    values, old_values, returns = same_shape(
+        values=values, old_values=old_values.detach(), returns=returns.detach()
+    )
+    boolean_mask(mask, like=values, name="values")
+    values, old_values, returns = set_aside(~mask, values, old_values, returns)
+    error = (values - returns).square()
+    if clip is not None:
+        if not clip > 0:
+            raise ValueError(f"clip is {clip}, expected a positive distance")
+        clipped = old_values + (values - old_values).clamp(-clip, clip)
+        error = torch.max(error, (clipped - returns).square())
+    return 0.5 * masked_mean(error, mask)

@@ -1,0 +1,49 @@
+"""Where the chapters are. What lies in `book/` is the book: no list of chapters is typed anywhere.
+
+A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book_text/01-bandit.md`.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def notebooks(root: Path = ROOT) -> list[Path]:
+    """The chapters' notebooks, in reading order."""
+    return sorted((root / "book").glob("*.ipynb"))
+
+
+def texts(root: Path = ROOT) -> list[Path]:
+    """The chapters' text twins, in reading order."""
+    return sorted((root / "book_text").glob("*.md"))
+
+
+def text_of(notebook: Path) -> Path:
+    """book/NAME.ipynb → book_text/NAME.md"""
+    return notebook.parent.parent / "book_text" / f"{notebook.stem}.md"
+
+
+def notebook_of(text: Path) -> Path:
+    """book_text/NAME.md → book/NAME.ipynb"""
+    return text.parent.parent / "book" / f"{text.stem}.ipynb"
+
+
+def names(chapter: Path) -> list[str]:
+    """What a reader may call a chapter, shortest first: 1, 01, bandit, 01-bandit."""
+    number, _, title = chapter.stem.partition("-")
+    if not (number.isdigit() and title):
+        return [chapter.stem]
+    return list(dict.fromkeys([str(int(number)), number, title, chapter.stem]))
+
+
+def find(name: str, among: list[Path] | None = None) -> Path:
+    """The chapter called `name`, by any of its `names`; a file name with or without folder works too."""
+    chapters = notebooks() if among is None else among
+    wanted = Path(name).stem
+    for chapter in chapters:
+        if wanted in names(chapter):
+            return chapter
+    known = ", ".join(chapter.stem for chapter in chapters) or "none yet"
+    raise ValueError(
+        f"there is no chapter {name!r}; the chapters are: {known} (a number or a name is enough)"
+    )

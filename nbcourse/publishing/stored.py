@@ -1,0 +1,56 @@
+"""The form in which a notebook is stored: nothing in it depends on when, where or how often it ran.
+
+Two authors who run the same chapter write the same file, so a diff shows only what somebody changed.
+"""
+
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+# Exactly what a Python 3 kernel says of itself, less the version, which differs between machines.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "file_extension": ".py", "pygments_lexer": "ipython3"},
+}
+
+
+def tidy(notebook: NotebookNode) -> NotebookNode:
+    """A copy in stored form: numbered cell ids and prompts, no times, no versions, no widget state."""
+    tidied = deepcopy(notebook)
+    tidied.nbformat, tidied.nbformat_minor = 4, 5
+    tidied.metadata = nbformat.from_dict(METADATA)
+    prompt = 0
+    for position, cell in enumerate(tidied.cells, start=1):
+        cell.id = f"cell-{position:02}"
+        cell.metadata.pop("execution", None)  # when it ran
+        if cell.cell_type == "code" and cell.execution_count is not None:
+            prompt += 1
+            cell.execution_count = prompt
+            cell.outputs = [_tidy_output(output, prompt) for output in cell.outputs]
+    return tidied
+
+
+def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
+    if output.output_type == "execute_result":
+        output.execution_count = prompt
+    if "text/html" in output.get("data", {}):
+        # A widget needs a kernel, and a stored page has none: there the HTML beside it takes over.
+        output.data.pop(WIDGET_VIEW, None)
+    return output
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write the stored form; the old file stays whole until the new one is complete."""
+    tidied = tidy(notebook)
+    nbformat.validate(tidied)
+    unfinished = path.with_suffix(".unfinished")
+    nbformat.write(tidied, unfinished)
+    unfinished.replace(path)

@@ -1,0 +1,84 @@
+"""A chapter and its text twin: `book/NAME.ipynb` with outputs, `book_text/NAME.md` to write and review.
+
+The twin is MyST Markdown. Conversion is explicit and goes in one direction at a time: which of the
+two is newer is for the author to say, since modification times do not survive a git checkout.
+"""
+
+import difflib
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+from nbcourse.publishing import stored
+from nbcourse.publishing.chapters import notebook_of, text_of
+
+FORMAT = "md:myst"
+
+
+def to_text(notebook: Path) -> Path:
+    """Write the twin of a notebook and return its path."""
+    text = text_of(notebook)
+    text.parent.mkdir(exist_ok=True)
+    text.write_text(as_text(stored.read(notebook)), encoding="utf-8")
+    return text
+
+
+def to_notebook(text: Path) -> Path:
+    """Write the notebook of a twin and return its path.
+
+    The outputs of the notebook in place are kept as long as no code cell has changed: then they are
+    still what the code prints. Otherwise they are dropped, and running the chapter brings them back.
+    """
+    notebook = notebook_of(text)
+    fresh = stored.tidy(read_text(text))
+    if notebook.exists():
+        fresh = _with_outputs(fresh, stored.read(notebook))
+    stored.write(fresh, notebook)
+    return notebook
+
+
+def difference(notebook: Path) -> str:
+    """What a notebook's text twin has otherwise, as a diff; empty when the two agree.
+
+    Only what an author writes is compared: cells, their kinds and their tags, not outputs.
+    """
+    text = text_of(notebook)
+    for side in (notebook, text):
+        if not side.exists():
+            return f"{side.parent.name}/{side.name} is missing"
+    lines = difflib.unified_diff(
+        as_text(read_text(text)).splitlines(),
+        as_text(stored.read(notebook)).splitlines(),
+        fromfile=f"{text.parent.name}/{text.name}",
+        tofile=f"{notebook.parent.name}/{notebook.name}",
+        lineterm="",
+        n=1,
+    )
+    return "\n".join(lines)
+
+
+def read_text(text: Path) -> NotebookNode:
+    return jupytext.reads(text.read_text(encoding="utf-8"), fmt=FORMAT)
+
+
+def as_text(notebook: NotebookNode) -> str:
+    """The notebook as MyST Markdown, with nothing in its header that a new jupytext would change."""
+    plain = stored.tidy(notebook)
+    plain.metadata["jupytext"] = {"notebook_metadata_filter": "kernelspec,-jupytext"}
+    return jupytext.writes(plain, fmt=FORMAT)
+
+
+def _with_outputs(fresh: NotebookNode, old: NotebookNode) -> NotebookNode:
+    """`fresh` with the outputs of `old`, if the two have the same code."""
+    cells, old_cells = _code_cells(fresh), _code_cells(old)
+    if [cell.source for cell in cells] == [cell.source for cell in old_cells]:
+        for cell, old_cell in zip(cells, old_cells, strict=True):
+            cell.outputs = nbformat.from_dict(old_cell.outputs)
+            cell.execution_count = old_cell.execution_count
+    return fresh
+
+
+def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
