@@ -3,8 +3,17 @@
 Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
 """
 
+from nbcourse.display.diagrams import training_loop
 from nbcourse.display.explorers import explore_baseline
 from nbcourse.display.figures import figure, show
-from nbcourse.display.listings import show_source, table
+from nbcourse.display.listings import show_installation, show_source, table
 
-__all__ = ["explore_baseline", "figure", "show", "show_source", "table"]
+__all__ = [
+    "explore_baseline",
+    "figure",
+    "show",
+    "show_installation",
+    "show_source",
+    "table",
+    "training_loop",
+]

@@ -1,5 +1,6 @@
 """Figures in the book's style, each with a text that says what there is to see."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,13 @@ import matplotlib.pyplot as plt
 from IPython.display import Image, display
 from matplotlib.figure import Figure
 
-from nbcourse.display.encoding import png
-
 STYLE = Path(__file__).with_name("book.mplstyle")
 
 
 def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
     """`plt.subplots` in the book's style."""
-    with plt.style.context(STYLE):
-        return plt.subplots(*args, **kwargs)
+    plt.style.use(STYLE)  # not a context: titles and legends are styled when they are added
+    return plt.subplots(*args, **kwargs)
 
 
 def show(fig: Figure, *, alt: str) -> None:
@@ -30,6 +29,7 @@ def show(fig: Figure, *, alt: str) -> None:
     """
     if not alt.strip():
         raise ValueError("alt is empty, expected a sentence that says what the figure shows")
-    data = png(fig)
+    buffer = BytesIO()
+    fig.savefig(buffer, format="png")
     plt.close(fig)
-    display(Image(data=data, format="png", alt=" ".join(alt.split())))
+    display(Image(data=buffer.getvalue(), format="png", alt=" ".join(alt.split())))

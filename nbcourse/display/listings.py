@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from IPython.display import Markdown, display
 
+from nbcourse.installation import report
+
 
 def show_source(function: Callable) -> None:
     """Display the body of a package function, so that the chapter never types it a second time.
@@ -33,7 +35,17 @@ def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
             raise ValueError(f"row {row!r} has {len(row)} cells, expected {len(header)}")
 
     def cell(value: object) -> str:
-        return f"{value + 0.0:.4f}" if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return f"{round(value, 4) + 0.0:.4f}"  # + 0.0 turns −0.0 into 0.0
+        if isinstance(value, list | tuple):
+            return f"({', '.join(map(cell, value))})"
+        return str(value)
 
     lines = [header, ["---"] * len(header), *[[cell(value) for value in row] for row in rows]]
     display(Markdown("\n".join("| " + " | ".join(line) + " |" for line in lines)))
+
+
+def show_installation() -> None:
+    """Display what is installed next to what the book needs."""
+    rows = [(row.name, row.version, "✓" if row.ok else "✗", row.remark) for row in report()]
+    table(rows, header=["package", "version", "", "remark"])

@@ -1,0 +1,57 @@
+"""Pictures that are not plots of data."""
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from nbcourse.display.figures import figure
+
+STAGES = (
+    ("prompts", "questions\nto answer", "ch 5, 9"),
+    ("rollouts", "sample answers\nfrom the policy", "ch 5"),
+    ("rewards", "score each\nanswer", "ch 6, 9"),
+    ("advantages", "better than\nexpected?", "ch 1–3, 7"),
+    ("loss", "weigh the\nlog-probs", "ch 1, 4, 8"),
+    ("update", "one gradient\nstep", "ch 4, 10"),
+)
+
+
+def training_loop() -> Figure:
+    """The map of the book: six stages in a circle, each with the chapters that explain it."""
+    fig, axis = figure(figsize=(8.2, 2.5))
+    axis.set(xlim=(0, 6), ylim=(-0.45, 1.1))
+    axis.axis("off")
+    for column, (name, meaning, chapters) in enumerate(STAGES):
+        box = FancyBboxPatch(
+            (column + 0.09, 0.18),
+            0.82,
+            0.82,
+            boxstyle="round,pad=0.0,rounding_size=0.08",
+            facecolor="#e8f1fa" if column != 3 else "#fdebd9",
+            edgecolor="#0072B2" if column != 3 else "#D55E00",
+            linewidth=1.3 if column != 3 else 2.2,
+        )
+        axis.add_patch(box)
+        middle = column + 0.5
+        axis.text(middle, 0.84, name, ha="center", va="center", weight="bold", fontsize=10)
+        axis.text(middle, 0.55, meaning, ha="center", va="center", fontsize=8.5)
+        axis.text(middle, 0.28, chapters, ha="center", va="center", fontsize=8, color="#555555")
+        if column:
+            _arrow(axis, (column - 0.09, 0.59), (column + 0.09, 0.59))
+    _arrow(axis, (5.5, 0.18), (0.5, 0.18), bend=-0.13)
+    axis.text(3, -0.34, "the next batch is sampled from the new policy", ha="center", fontsize=9)
+    return fig
+
+
+def _arrow(axis, start: tuple[float, float], end: tuple[float, float], bend: float = 0.0) -> None:
+    axis.annotate(
+        "",
+        xy=end,
+        xytext=start,
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": "#222222",
+            "connectionstyle": f"arc3,rad={bend}",
+            "shrinkA": 0,
+            "shrinkB": 0,
+        },
+    )

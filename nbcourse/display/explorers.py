@@ -1,0 +1,213 @@
+"""Explorers: move a slider, watch the mathematics move.
+
+An explorer is one drawing function of one number. In a live notebook it becomes an ipywidgets
+slider that calls the function; for pages without a kernel the same drawings are stored, one for each
+position of a plain HTML slider. Both travel in one output, and the reader's program picks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.advantages import variance_optimal_baseline
+from nbcourse.toys import bandit, enumeration
+
+STYLE = (
+    "<style>.nb-explorer{max-width:760px;font:14px system-ui,sans-serif}"
+    ".nb-explorer svg{width:100%;height:auto;background:#fff;color:#222}"
+    ".nb-explorer text{font:13px system-ui,sans-serif;fill:#222}"
+    ".nb-explorer label{display:flex;gap:.8em;align-items:center}"
+    ".nb-explorer input{flex:1}.nb-explorer g[hidden]{display:none}</style>"
+)
+SCRIPT = """<script>(() => {
+  const root = document.getElementById("%s");
+  const slider = root.querySelector("input");
+  const frames = root.querySelectorAll("g[data-readout]");
+  const readout = root.querySelector(".nb-readout");
+  const draw = () => frames.forEach((frame, i) => {
+    const chosen = i === Number(slider.value);
+    frame.toggleAttribute("hidden", !chosen);
+    if (chosen) readout.textContent = frame.dataset.readout;
+  });
+  slider.addEventListener("input", draw);
+  draw();
+})();</script>"""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A slider and a drawing.
+
+    Args:
+        label: what the slider sets.
+        values: its positions, ascending and evenly spaced.
+        start: index of the first position shown.
+        background: SVG that does not move, in a box of 720 × 300.
+        draw: value → the SVG that does.
+        read: value → the same in words and numbers.
+    """
+
+    label: str
+    values: Sequence[float]
+    start: int
+    background: str
+    draw: Callable[[float], str]
+    read: Callable[[float], str]
+
+    def widget(self) -> Any:
+        """The live form: an ipywidgets box whose slider redraws through the kernel."""
+        import ipywidgets
+
+        step = self.values[1] - self.values[0]
+        slider = ipywidgets.FloatSlider(
+            value=self.values[self.start],
+            min=self.values[0],
+            max=self.values[-1],
+            step=step,
+            description=self.label,
+            style={"description_width": "initial"},
+            layout={"width": "600px"},
+        )
+        drawing = ipywidgets.HTML()
+
+        def redraw(change: Any = None) -> None:
+            moving = f"{self.background}<g>{self.draw(slider.value)}</g>"
+            readout = f'<div class="nb-readout">{escape(self.read(slider.value))}</div>'
+            drawing.value = f'{STYLE}<div class="nb-explorer">{_svg(moving)}{readout}</div>'
+
+        slider.observe(redraw, names="value")
+        redraw()
+        return ipywidgets.VBox([slider, drawing])
+
+    def html(self) -> str:
+        """The stored form: every position drawn once, shown one at a time by a few lines of script."""
+        frames = "".join(
+            f'<g data-readout="{escape(self.read(value), quote=True)}"'
+            f"{'' if i == self.start else ' hidden'}>{self.draw(value)}</g>"
+            for i, value in enumerate(self.values)
+        )
+        identity = "nb-explorer-" + sha256((self.background + frames).encode()).hexdigest()[:8]
+        return (
+            f'{STYLE}<div class="nb-explorer" id="{identity}">{_svg(self.background + frames)}'
+            f'<label>{escape(self.label)}<input type="range" min="0" max="{len(self.values) - 1}" '
+            f'value="{self.start}"></label>'
+            f'<output class="nb-readout">{escape(self.read(self.values[self.start]))}</output>'
+            f"</div>{SCRIPT % identity}"
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return self.widget()._repr_mimebundle_() | {"text/html": self.html()}
+
+
+def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> Explorer:
+    """Move the baseline of a bandit: the mean of the gradient estimate stays, its spread does not.
+
+    Args:
+        probs: (K,) the policy.
+        rewards: (K,) what the arms pay.
+        positions: number of slider positions.
+
+    Returns:
+        An explorer to be shown as the last line of a cell.
+    """
+    logits = probs.log()
+    mean_reward = bandit.expected_reward(logits, rewards).item()
+    best = variance_optimal_baseline(probs, rewards).item()
+    gradient = bandit.gradient(logits, rewards)
+    margin = 0.35 * (rewards.max() - rewards.min()).item()
+    values = torch.linspace(
+        min(0.0, rewards.min().item()) - margin, rewards.max().item() + margin, positions
+    ).tolist()
+
+    def total_variance(baseline: float) -> float:
+        return bandit.gradient_variance(logits, rewards, baseline=baseline).item()
+
+    def deviations(baseline: float) -> list[float]:
+        estimates = bandit.gradient_estimates(logits, rewards, baseline=baseline)
+        return enumeration.variance(probs, estimates).sqrt().tolist()
+
+    curve = [total_variance(value) for value in values]
+    spread = max(max(deviations(values[0])), max(deviations(values[-1]))) + gradient.abs().max()
+    x = _scale(values[0], values[-1], 60, 370)
+    y = _scale(0.0, max(curve), 250, 35)
+    column = _scale(-0.5, len(probs) - 0.5, 450, 705)
+    bar = _scale(-spread.item(), spread.item(), 250, 35)
+
+    path = " ".join(f"{x(b):.1f},{y(v):.1f}" for b, v in zip(values, curve, strict=True))
+    background = [
+        _text(60, 18, "Variance of the estimate", weight="bold"),
+        _text(450, 18, "Gradient: mean ± one deviation", weight="bold"),
+        _line(60, 250, 370, 250),
+        _line(60, 250, 60, 35),
+        f'<polyline points="{path}" fill="none" stroke="#0072B2" stroke-width="2"/>',
+        _text(215, 290, "baseline b", anchor="middle"),
+        _text(52, y(0.0) + 4, "0", anchor="end"),
+        _text(52, y(max(curve)) + 4, f"{max(curve):.1f}", anchor="end"),
+        _line(450, bar(0.0), 705, bar(0.0)),
+        _text(442, bar(0.0) + 4, "0", anchor="end"),
+    ]
+    for name, position in (("0", 0.0), ("J", mean_reward), ("b*", best)):
+        background += [
+            f'<circle cx="{x(position):.1f}" cy="{y(total_variance(position)):.1f}" r="3"/>',
+            _line(x(position), 250, x(position), 254),
+            _text(x(position), 266, name, anchor="middle"),
+        ]
+    for arm, slope in enumerate(gradient.tolist()):
+        background += [
+            f'<circle cx="{column(arm):.1f}" cy="{bar(slope):.1f}" r="5" fill="#D55E00"/>',
+            _text(column(arm), 270, f"logit {arm + 1}", anchor="middle"),
+        ]
+
+    def draw(baseline: float) -> str:
+        marks = [
+            _line(x(baseline), 250, x(baseline), y(total_variance(baseline)), dash="4 3"),
+            f'<circle cx="{x(baseline):.1f}" cy="{y(total_variance(baseline)):.1f}" r="6" '
+            'fill="#D55E00"/>',
+        ]
+        for arm, deviation in enumerate(deviations(baseline)):
+            low, high = bar(gradient[arm].item() - deviation), bar(gradient[arm].item() + deviation)
+            marks.append(_line(column(arm), low, column(arm), high, color="#0072B2", width=2))
+            marks += [
+                _line(column(arm) - 8, end, column(arm) + 8, end, color="#0072B2", width=2)
+                for end in (low, high)
+            ]
+        return "".join(marks)
+
+    def read(baseline: float) -> str:
+        slopes = ", ".join(f"{slope:+.2f}" for slope in gradient.tolist())
+        return (
+            f"b = {baseline:.2f} · variance {total_variance(baseline):.3f} "
+            f"(least: {total_variance(best):.3f} at b* = {best:.2f}) · "
+            f"mean gradient ({slopes}), whatever b"
+        )
+
+    return Explorer("baseline b", values, positions // 4, "".join(background), draw, read)
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """A linear map from data to SVG units."""
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _svg(content: str) -> str:
+    return f'<svg viewBox="0 0 720 300" aria-hidden="true">{content}</svg>'  # the readout speaks
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+    style = f' style="font-weight:{weight}"' if weight != "normal" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{escape(text)}</text>'
+
+
+def _line(
+    x1: float, y1: float, x2: float, y2: float, *, color: str = "#222", width: float = 1, dash: str = ""
+) -> str:
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+        f'stroke="{color}" stroke-width="{width}"{dashes}/>'
+    )
