@@ -42,7 +42,9 @@ def report() -> list[Row]:
 
 def _python() -> Row:
     ok = sys.version_info >= (3, 11)
-    return Row("Python", platform.python_version(), ok, "" if ok else "the book needs 3.11 or newer")
+    return Row(
+        "Python", platform.python_version(), ok, "" if ok else "the book needs 3.11 or newer"
+    )
 
 
 def _pins() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Explorers: move a slider, watch the mathematics move.
 
 An explorer is one drawing function of one number. In a live notebook it becomes an ipywidgets
-slider that calls the function; for pages without a kernel the same drawings are stored, one for each
-position of a plain HTML slider. Both travel in one output, and the reader's program picks.
+slider that calls the function; for pages without a kernel the same drawings are stored, one for
+each position of a plain HTML slider. Both travel in one output; the reader's program picks.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ class Explorer:
         return ipywidgets.VBox([slider, drawing])
 
     def html(self) -> str:
-        """The stored form: every position drawn once, shown one at a time by a few lines of script."""
+        """The stored form: every position drawn once, shown one at a time by a short script."""
         frames = "".join(
             f'<g data-readout="{escape(self.read(value), quote=True)}"'
             f"{'' if i == self.start else ' hidden'}>{self.draw(value)}</g>"
@@ -204,7 +204,14 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
 
 
 def _line(
-    x1: float, y1: float, x2: float, y2: float, *, color: str = "#222", width: float = 1, dash: str = ""
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    *,
+    color: str = "#222",
+    width: float = 1,
+    dash: str = "",
 ) -> str:
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return (

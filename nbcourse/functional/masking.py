@@ -53,7 +53,7 @@ def masked_whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor
 
     Returns:
         The shape of `x`, 0 where the mask is False. If the entries that count are all equal (or
-        there is only one) their deviations are exactly 0, not rounding noise blown up by 1/sqrt(eps).
+        there is only one) their deviations are exactly 0, not rounding noise blown up.
 
     Raises:
         ValueError: if `mask` is not boolean or its shape differs.

@@ -95,9 +95,7 @@ def gradient_estimates(
     return (rewards[:, None] - baseline) * scores(logits)
 
 
-def gradient_variance(
-    logits: Tensor, rewards: Tensor, *, baseline: float | Tensor = 0.0
-) -> Tensor:
+def gradient_variance(logits: Tensor, rewards: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:
     """Exact variance of the one-pull gradient estimate, summed over the logits.
 
     Returns:

@@ -45,8 +45,8 @@ def groups(outcomes: int, group_size: int) -> Tensor:
     """
     if outcomes**group_size > 10_000_000:
         raise ValueError(
-            f"outcomes={outcomes} and group_size={group_size} make {outcomes**group_size:,} groups, "
-            "expected at most 10,000,000: take a smaller group"
+            f"outcomes={outcomes} and group_size={group_size} make "
+            f"{outcomes**group_size:,} groups, expected at most 10,000,000"
         )
     draws = [torch.arange(outcomes)] * group_size
     return torch.cartesian_prod(*draws).view(-1, group_size)

@@ -51,7 +51,9 @@ class SequenceSpace:
                 f"vocab_size={self.vocab_size} and length={self.length} make "
                 f"{self.vocab_size**self.length:,} sequences, expected at most 100,000"
             )
-        sequences = dict.fromkeys(map(self._cut, product(range(self.vocab_size), repeat=self.length)))
+        sequences = dict.fromkeys(
+            map(self._cut, product(range(self.vocab_size), repeat=self.length))
+        )
         prefixes = dict.fromkeys(s[:t] for t in range(self.length) for s in sequences if len(s) > t)
         index = {prefix: state for state, prefix in enumerate(prefixes)}
         padding = [0] * self.length
@@ -195,4 +197,3 @@ def state_values(space: SequenceSpace, logits: Tensor, rewards: Tensor) -> Tenso
     zeros = logits.new_zeros(len(space.prefixes))
     reach = zeros.index_add(0, states, probs)
     return zeros.index_add(0, states, probs * to_go) / reach
-

@@ -1,0 +1,93 @@
+"""What the chapters show: listings, tables, figures with a text, and explorers in two forms."""
+
+import re
+
+import pytest
+import torch
+
+from nbcourse import display
+from nbcourse.display import figures, listings
+from nbcourse.functional import advantages, returns
+from nbcourse.toys import bandit
+
+PROBS = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+REWARDS = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
+
+
+@pytest.fixture
+def shown(monkeypatch) -> list:
+    """What the notebook would be asked to display."""
+    objects: list = []
+    for room in (figures, listings):
+        monkeypatch.setattr(room, "display", objects.append)
+    return objects
+
+
+def test_a_listing_is_the_source_without_its_docstring(shown):
+    display.show_source(advantages.leave_one_out)
+    text = shown[0].data
+    assert text.startswith("```python\ndef leave_one_out(")
+    assert "mean_baseline(rewards, group_size=group_size) * (group_size" in text
+    assert '"""' not in text
+
+
+def test_a_listing_sees_through_decorators(shown):
+    display.show_source(returns.token_gae)
+    assert "def token_gae(" in shown[0].data
+
+
+def test_a_table_rounds_and_never_shows_a_negative_zero(shown):
+    display.table([["a", 1 / 3, [-1e-9, 2.0]]], header=["x", "y", "z"])
+    assert shown[0].data.splitlines()[-1] == "| a | 0.3333 | (0.0000, 2.0000) |"
+
+
+def test_a_ragged_table_is_refused():
+    with pytest.raises(ValueError, match="has 1 cells, expected 2"):
+        display.table([["a"]], header=["x", "y"])
+
+
+def test_a_figure_needs_a_text_and_carries_it(shown):
+    fig, axis = display.figure()
+    axis.plot([1, 2])
+    with pytest.raises(ValueError, match="alt is empty"):
+        display.show(fig, alt="  ")
+    display.show(fig, alt="A line\nfrom 1 to 2.")
+    data, metadata = shown[0]._repr_mimebundle_()
+    assert "image/png" in data
+    assert metadata["image/png"]["alt"] == "A line from 1 to 2."
+
+
+def test_the_explorer_travels_in_both_forms():
+    bundle = display.explore_baseline(PROBS, REWARDS)._repr_mimebundle_()
+    assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(bundle)
+    assert "http" not in bundle["text/html"].replace("http://www.w3.org", "")
+
+
+def test_both_forms_show_the_exact_variance_at_each_position():
+    explorer = display.explore_baseline(PROBS, REWARDS, positions=7)
+    readouts = re.findall(r'data-readout="b = (\S+) · variance (\S+)', explorer.html())
+    assert len(readouts) == 7
+    slider, drawing = explorer.widget().children
+    for value, (shown_b, shown_variance) in zip(explorer.values, readouts, strict=True):
+        exact = bandit.gradient_variance(PROBS.log(), REWARDS, baseline=value).item()
+        assert shown_b == f"{value:.2f}"
+        assert shown_variance == f"{exact:.3f}"
+        slider.value = value
+        assert f"b = {shown_b} · variance {shown_variance}" in drawing.value
+
+
+def test_the_live_drawing_moves_with_the_slider():
+    slider, drawing = display.explore_baseline(PROBS, REWARDS).widget().children
+    before = drawing.value
+    slider.value = slider.max
+    assert drawing.value != before
+
+
+def test_the_stored_form_is_the_same_each_time():
+    one, two = (display.explore_baseline(PROBS, REWARDS).html() for _ in range(2))
+    assert one == two
+
+
+def test_the_map_of_the_book_has_six_stages():
+    texts = {text.get_text() for text in display.training_loop().axes[0].texts}
+    assert {"prompts", "rollouts", "rewards", "advantages", "loss", "update"} <= texts
