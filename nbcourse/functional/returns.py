@@ -30,11 +30,11 @@ def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
     if length <= width:
         return x @ powers.to(x)
     blocks = -(-length // width)
-    padded = pad(x, (0, blocks * width - length))
-    local = padded.view(batch, blocks, width) @ powers.to(x)
-    behind = _discounted_suffix_sums(local[:, 1:, 0].contiguous(), decay**width)
+    padded = pad(x, (0, blocks * width - length)) if length % width else x
+    local = padded.reshape(batch, blocks, width) @ powers.to(x)
+    behind = _discounted_suffix_sums(local[:, 1:, 0], decay**width)
     distance = torch.tensor(decay, dtype=x.dtype) ** (width - step)
-    local[:, :-1] += behind[:, :, None] * distance.to(x)
+    local[:, :-1].addcmul_(behind[:, :, None], distance.to(x))
     return local.view(batch, -1)[:, :length]
 
 
@@ -47,7 +47,7 @@ def _masked_scan(
     takes the rest: whatever garbage falls there is cut off before the scan, and what masked
     entries read back from there is 0.
     """
-    place = mask.cumsum(dim=1) * mask  # 1, 2, 3, … along the kept entries, 0 elsewhere
+    place = mask.cumsum(dim=1).mul_(mask)  # 1, 2, 3, … along the kept entries, 0 elsewhere
     shape = (len(mask), mask.shape[1] + 1)
     packed = [x.new_zeros(shape).scatter_(1, place, x)[:, 1:] for x in tensors]
     scanned = _discounted_suffix_sums(increments(*packed), decay)
@@ -162,11 +162,11 @@ def token_gae(
 
     def residuals(r: Tensor, v: Tensor) -> Tensor:
         delta = r - v
-        delta[:, :-1] += gamma * v[:, 1:]
+        delta[:, :-1].add_(v[:, 1:], alpha=gamma)
         return delta
 
     advantages = _masked_scan(mask, gamma * lam, residuals, rewards, values)
-    return advantages, torch.where(mask, advantages + values, 0.0)
+    return advantages, (advantages + values).masked_fill_(~mask, 0.0)
 
 
 @torch.no_grad()
