@@ -1,5 +1,6 @@
 """Pictures that are not plots of data."""
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -42,7 +43,9 @@ def training_loop() -> Figure:
     return fig
 
 
-def _arrow(axis, start: tuple[float, float], end: tuple[float, float], bend: float = 0.0) -> None:
+def _arrow(
+    axis: Axes, start: tuple[float, float], end: tuple[float, float], bend: float = 0.0
+) -> None:
     axis.annotate(
         "",
         xy=end,

@@ -10,7 +10,7 @@ from IPython.display import Markdown, display
 from nbcourse.installation import report
 
 
-def show_source(function: Callable) -> None:
+def show_source(function: Callable[..., object]) -> None:
     """Display the body of a package function, so that the chapter never types it a second time.
 
     The docstring is left out: it says what the chapter says. `help(function)` shows it.
@@ -18,6 +18,7 @@ def show_source(function: Callable) -> None:
     source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
     lines = source.splitlines()
     definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.FunctionDef | ast.ClassDef)
     if ast.get_docstring(definition) is not None:
         docstring = definition.body[0]
         del lines[docstring.lineno - 1 : docstring.end_lineno]

@@ -44,13 +44,12 @@ def aggregate(
     (per_token,) = same_shape(per_token=per_token)
     dimensions(per_token, "BT", name="per_token")
     boolean_mask(mask, like=per_token, name="per_token")
-    needs_length = mode == "seq-mean-token-sum-norm"
-    if needs_length != (max_length is not None):
+    if (mode == "seq-mean-token-sum-norm") != (max_length is not None):
         raise ValueError(
             f"max_length is {max_length} with mode {mode!r}: it is required by "
             "'seq-mean-token-sum-norm' and used by no other mode"
         )
-    if needs_length and max_length < 1:
+    if max_length is not None and max_length < 1:
         raise ValueError(f"max_length is {max_length}, expected at least 1")
 
     per_token = per_token.masked_fill(~mask, 0.0)
@@ -60,6 +59,6 @@ def aggregate(
     per_sequence = per_token.sum(dim=1)
     if mode == "seq-mean-token-mean":
         per_sequence = per_sequence / mask.sum(dim=1).clamp(min=1)
-    elif needs_length:
+    elif max_length is not None:
         per_sequence = per_sequence / max_length
     return per_sequence.sum() / whole.any(dim=1).sum().clamp(min=1)

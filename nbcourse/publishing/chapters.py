@@ -37,7 +37,7 @@ def names(chapter: Path) -> list[str]:
 
 
 def find(name: str, among: list[Path] | None = None) -> Path:
-    """The chapter called `name`, by any of its `names`; a file name with or without folder works too."""
+    """The chapter that has `name` among its `names`; a path to its file is understood too."""
     chapters = notebooks() if among is None else among
     wanted = Path(name).stem
     for chapter in chapters:

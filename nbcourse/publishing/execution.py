@@ -16,7 +16,7 @@ CELL_TIMEOUT = 600  # seconds: ends an endless loop, and no cell of the book com
 
 
 class CellFailed(Exception):
-    """A cell of a chapter raised, ran out of time or lost its kernel. The message tells the whole story."""
+    """A cell raised, ran out of time or lost its kernel. The message says where and why."""
 
 
 def execute(

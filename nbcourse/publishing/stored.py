@@ -1,6 +1,6 @@
-"""The form in which a notebook is stored: nothing in it depends on when, where or how often it ran.
+"""The form in which a notebook is stored: nothing in it depends on when or where it ran.
 
-Two authors who run the same chapter write the same file, so a diff shows only what somebody changed.
+Two authors who run the same chapter write the same file, so a diff shows what somebody changed.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ METADATA = {
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
-    """A copy in stored form: numbered cell ids and prompts, no times, no versions, no widget state."""
+    """A copy in stored form: numbered ids and prompts, no times, no versions, no widget state."""
     tidied = deepcopy(notebook)
     tidied.nbformat, tidied.nbformat_minor = 4, 5
     tidied.metadata = nbformat.from_dict(METADATA)

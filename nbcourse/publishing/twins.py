@@ -1,4 +1,4 @@
-"""A chapter and its text twin: `book/NAME.ipynb` with outputs, `book_text/NAME.md` to write and review.
+"""A chapter and its text twin: `book/NAME.ipynb` has outputs, `book_text/NAME.md` is for writing.
 
 The twin is MyST Markdown. Conversion is explicit and goes in one direction at a time: which of the
 two is newer is for the author to say, since modification times do not survive a git checkout.
@@ -15,6 +15,9 @@ from nbcourse.publishing import stored
 from nbcourse.publishing.chapters import notebook_of, text_of
 
 FORMAT = "md:myst"
+HEADER = (
+    "kernelspec,jupytext.text_representation.extension,jupytext.text_representation.format_name"
+)
 
 
 def to_text(notebook: Path) -> Path:
@@ -28,8 +31,8 @@ def to_text(notebook: Path) -> Path:
 def to_notebook(text: Path) -> Path:
     """Write the notebook of a twin and return its path.
 
-    The outputs of the notebook in place are kept as long as no code cell has changed: then they are
-    still what the code prints. Otherwise they are dropped, and running the chapter brings them back.
+    The outputs of the notebook in place are kept as long as no code cell has changed: then they
+    are still what the code prints. Otherwise they are dropped, and a run brings them back.
     """
     notebook = notebook_of(text)
     fresh = stored.tidy(read_text(text))
@@ -64,9 +67,9 @@ def read_text(text: Path) -> NotebookNode:
 
 
 def as_text(notebook: NotebookNode) -> str:
-    """The notebook as MyST Markdown, with nothing in its header that a new jupytext would change."""
+    """The notebook as MyST Markdown; its header names no version, so that no update changes it."""
     plain = stored.tidy(notebook)
-    plain.metadata["jupytext"] = {"notebook_metadata_filter": "kernelspec,-jupytext"}
+    plain.metadata["jupytext"] = {"notebook_metadata_filter": HEADER}
     return jupytext.writes(plain, fmt=FORMAT)
 
 

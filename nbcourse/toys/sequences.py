@@ -171,10 +171,7 @@ def group_estimates(estimates: Tensor, advantages: Tensor, members: Tensor) -> T
     Returns:
         (M, ...).
     """
-    total = sum(
-        advantages[:, i].view(-1, *[1] * (estimates.dim() - 1)) * estimates[members[:, i]]
-        for i in range(members.shape[1])
-    )
+    total = torch.einsum("mg,mg...->m...", advantages, estimates[members])
     return total / members.shape[1]
 
 
