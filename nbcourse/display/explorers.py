@@ -24,8 +24,13 @@ STYLE = (
     ".nb-explorer label{display:flex;gap:.8em;align-items:center}"
     ".nb-explorer input{flex:1}.nb-explorer g[hidden]{display:none}</style>"
 )
-SCRIPT = """<script>(() => {
-  const root = document.getElementById("%s");
+# The drawings wait in a script element: a notebook that is not trusted yet shows neither script nor
+# SVG, and would otherwise leave the labels behind as a line of nonsense.
+STORED = """<div class="nb-explorer" id="%(id)s">Run this cell to move the slider.</div>
+<script type="text/html" id="%(id)s-content">%(content)s</script>
+<script>(() => {
+  const root = document.getElementById("%(id)s");
+  root.innerHTML = document.getElementById("%(id)s-content").textContent;
   const slider = root.querySelector("input");
   const frames = root.querySelectorAll("g[data-readout]");
   const readout = root.querySelector(".nb-readout");
@@ -87,18 +92,16 @@ class Explorer:
     def html(self) -> str:
         """The stored form: every position drawn once, shown one at a time by a short script."""
         frames = "".join(
-            f'<g data-readout="{escape(self.read(value), quote=True)}"'
-            f"{'' if i == self.start else ' hidden'}>{self.draw(value)}</g>"
-            for i, value in enumerate(self.values)
+            f'<g data-readout="{escape(self.read(value), quote=True)}">{self.draw(value)}</g>'
+            for value in self.values
         )
-        identity = "nb-explorer-" + sha256((self.background + frames).encode()).hexdigest()[:8]
-        return (
-            f'{STYLE}<div class="nb-explorer" id="{identity}">{_svg(self.background + frames)}'
-            f'<label>{escape(self.label)}<input type="range" min="0" max="{len(self.values) - 1}" '
-            f'value="{self.start}"></label>'
-            f'<output class="nb-readout">{escape(self.read(self.values[self.start]))}</output>'
-            f"</div>{SCRIPT % identity}"
+        content = (
+            f"{STYLE}{_svg(self.background + frames)}<label>{escape(self.label)}"
+            f'<input type="range" min="0" max="{len(self.values) - 1}" value="{self.start}">'
+            '</label><output class="nb-readout"></output>'
         )
+        identity = "nb-explorer-" + sha256(content.encode()).hexdigest()[:8]
+        return STORED % {"id": identity, "content": content}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return self.widget()._repr_mimebundle_() | {"text/html": self.html()}

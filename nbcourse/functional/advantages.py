@@ -207,7 +207,7 @@ def moving_average_baseline(
     Raises:
         ValueError: if rewards is not (B,) or decay is outside [0, 1].
 
-    Book: equation (eq-moving-average). Source: Williams 1992, section 5 (reinforcement
+    Book: equation (eq-moving-average). Source: Williams 1992, section 4 (reinforcement
     comparison, after Sutton 1984).
     """
     (rewards,) = same_shape(rewards=rewards)

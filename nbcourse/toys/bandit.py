@@ -30,7 +30,7 @@ def expected_reward(logits: Tensor, rewards: Tensor) -> Tensor:
     return logits.softmax(dim=0) @ rewards
 
 
-def scores(logits: Tensor) -> Tensor:
+def score_vectors(logits: Tensor) -> Tensor:
     """The score ∇_θ log π(a) of every arm: row a is eₐ − π.
 
     Args:
@@ -92,7 +92,7 @@ def gradient_estimates(
         raise ValueError(
             f"baseline has shape {tuple(baseline.shape)}, expected () or {tuple(logits.shape)}"
         )
-    return (rewards[:, None] - baseline) * scores(logits)
+    return (rewards[:, None] - baseline) * score_vectors(logits)
 
 
 def gradient_variance(logits: Tensor, rewards: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:

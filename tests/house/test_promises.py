@@ -109,3 +109,11 @@ def test_the_figure_in_the_readme_is_the_one_in_the_book():
     ]
     shown = (ROOT / "book/_static/leave-one-out.png").read_bytes()
     assert base64.b64decode(figures[1]) == shown, f"take it over:\n{TAKE_OVER}"
+
+
+def test_the_example_in_the_readme_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    names: dict = {}
+    exec(example, names)
+    assert names["log_probs"].grad.abs().sum() > 0
+    assert (names["log_probs"].grad[~names["mask"]] == 0).all()

@@ -34,7 +34,7 @@ def test_the_gradient_agrees_with_central_differences():
 
 def test_the_scores_are_the_gradients_of_the_log_probabilities():
     jacobian = torch.autograd.functional.jacobian(lambda x: x.log_softmax(dim=0), LOGITS)
-    assert_close(bandit.scores(LOGITS), jacobian)
+    assert_close(bandit.score_vectors(LOGITS), jacobian)
 
 
 @pytest.mark.parametrize("baseline", [0.0, 3.7, torch.tensor([1.0, -2.0, 0.5, 9.0]).double()])
