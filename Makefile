@@ -1,0 +1,95 @@
+# The two commands that matter: `make lab` opens the book, `make test` proves it.
+# Each sets up everything it needs in .venv; with another Python: make PYTHON=python3.12 lab
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+CH     ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test site run chapters format lint bench clean FORCE
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+# ---------------------------------------------------------------- the environment
+# A stamp is written last, so an interrupted install is taken up again. It holds the folder's path:
+# a folder that was moved is set up anew, since an environment does not survive a move.
+
+READY     := $(VENV)/ready
+READY_DEV := $(VENV)/ready-dev
+# JupyterLab would ask the reader about news, and ask its makers for updates.
+NEWS      := @jupyterlab/apputils-extension:announcements
+
+ifneq ("$(shell cat $(READY) 2>/dev/null)","$(CURDIR)")
+$(READY): FORCE
+FORCE:
+endif
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "This book needs Python 3.11 or newer, and '$(PYTHON)' is none that runs here. Name one:" \
+	       "make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments." \
+	       "On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@echo "Setting up $(VENV): some GB and minutes, the first time only."
+	@test "$$(cat $(VENV)/folder 2>/dev/null)" = "$(CURDIR)" && $(PY) -m pip --version >/dev/null 2>&1 \
+	  || { $(PYTHON) -m venv --clear $(VENV) && printf '%s' "$(CURDIR)" > $(VENV)/folder; }
+	@echo "  installing requirements.txt"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@echo "  installing nbcourse"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(PY) -m jupyter labextension disable $(NEWS) >/dev/null 2>&1
+	@printf '%s' "$(CURDIR)" > $@
+
+$(READY_DEV): requirements-dev.txt $(READY)
+	@echo "  installing requirements-dev.txt"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@touch $@
+
+# ---------------------------------------------------------------- read
+
+LAB_OPTIONS := --log-level=WARN --KernelManager.transport_encryption=auto \
+  --LabApp.default_url=/lab/tree/book/00-start-here.ipynb
+ifeq ($(shell id -u),0)
+LAB_OPTIONS += --allow-root
+endif
+
+# Trusting our own notebooks lets their explorers move before anything is run.
+lab: $(READY)  ## set everything up and open the book in JupyterLab
+	@$(PY) -m jupyter trust book/*.ipynb >/dev/null
+	$(PY) -m jupyterlab $(LAB_OPTIONS)
+
+site: $(READY)  ## build the web pages in _build/html
+	@$(PY) -m nbcourse site
+
+run: $(READY)  ## run a chapter without a browser: make run CH=1
+	@$(PY) -m nbcourse run "$(CH)"
+
+# ---------------------------------------------------------------- write and check
+
+chapters: $(READY)  ## book_text → notebooks, run and stored; one of them: make chapters CH=1
+	@$(PY) -m nbcourse twins --to-notebook $(CH)
+	@for chapter in $(or $(CH),$(patsubst book_text/%.md,%,$(wildcard book_text/*.md))); do \
+	  $(PY) -m nbcourse run --write $$chapter || exit 1; done
+
+# One thread per process: two workers with two threads each only get in each other's way.
+test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
+	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile
+
+format: $(READY_DEV)  ## bring the code into shape
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+lint: $(READY_DEV)  ## check shape and types without changing anything
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy nbcourse
+
+bench: $(READY_DEV)  ## compare with other libraries, printed as ratios
+	@for script in benchmarks/*.py; do $(PY) $$script || exit 1; done
+
+clean:  ## remove everything that these commands made, .venv included
+	rm -rf $(VENV) _build nbcourse.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

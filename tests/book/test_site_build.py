@@ -1,0 +1,87 @@
+"""What the site builder objects to, without a browser."""
+
+import shutil
+
+import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
+
+from nbcourse.publishing import site, stored
+from nbcourse.publishing.chapters import ROOT
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """small_book(prose, …) → the root of a book with one chapter of these cells."""
+
+    def write(*prose: str):
+        (tmp_path / "book").mkdir()
+        for name in ("_config.yml", "_toc.yml"):
+            shutil.copy(ROOT / name, tmp_path)
+        shutil.copytree(ROOT / "book" / "_static", tmp_path / "book" / "_static")
+        (tmp_path / "book" / "intro.md").write_text("# The book\n")
+        cells = [new_markdown_cell(text) for text in ("# One", *prose)]
+        stored.write(new_notebook(cells=cells), tmp_path / "book" / "01-one.ipynb")
+        return tmp_path
+
+    return write
+
+
+def test_a_book_is_built_with_its_own_mathematics(small_book):
+    root = small_book("$$\nx\n$$ (eq-x)", "See {eq}`eq-x`.")
+    pages = site.build(root, root=root)
+    assert (pages / "01-one.html").exists()
+    assert (pages / "_static" / "mathjax" / "tex-chtml.js").exists()
+    assert not (pages / "_sources").exists()
+
+
+def test_a_broken_reference_fails_and_is_placed(small_book):
+    root = small_book("Fine.", "See {eq}`eq-nowhere`.")
+    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb, cell 3: .*eq-nowhere"):
+        site.build(root, root=root)
+
+
+def test_a_picture_on_another_host_fails(small_book):
+    root = small_book("![x](https://example.org/x.png)", "[a link](https://example.org) is fine")
+    with pytest.raises(site.SiteFailed, match=r"01-one.html: <img src=https://example.org/x.png>"):
+        site.build(root, root=root)
+
+
+def test_a_missing_front_page_is_said_without_a_stack_trace(small_book):
+    root = small_book()
+    (root / "book" / "intro.md").unlink()
+    with pytest.raises(site.SiteFailed, match="unable to load the master document") as caught:
+        site.build(root, root=root)
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://x.org/a.js"></script>',
+        "<script async src='//x.org/a.js'></script>",
+        '<link rel="stylesheet" href="http://x.org/a.css">',
+        '<img alt="" src="https://x.org/a.png"/>',
+        '<iframe src="https://x.org"></iframe>',
+        '<img srcset="https://x.org/a.png 2x">',
+        "<style>@import 'https://x.org/a.css';</style>",
+        "<p style=\"background: url('https://x.org/a.png')\">",
+        "<style>p { background: url(//x.org/a.png) }</style>",
+    ],
+)
+def test_what_a_browser_would_fetch_is_found(html):
+    assert len(site.addresses_in_page(f"<html><body>{html}</body></html>")) == 1
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<a href="https://x.org">a link</a>',
+        '<script src="_static/a.js"></script>',
+        '<img src="data:image/png;base64,AA//BB==">',
+        '<svg xmlns="http://www.w3.org/2000/svg"></svg>',
+        "<script>// see https://x.org</script>",
+        "<pre>src=https://x.org</pre>",
+    ],
+)
+def test_what_it_would_not_fetch_is_let_be(html):
+    assert site.addresses_in_page(html) == []

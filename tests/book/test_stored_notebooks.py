@@ -1,0 +1,239 @@
+"""The notebooks as committed: run from top to bottom, readable, their figures with a text.
+
+The rules are functions that return complaints; each is shown a notebook that breaks it.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from nbcourse.publishing import chapters, stored
+
+NOTEBOOKS = pytest.mark.parametrize("path", chapters.notebooks(), ids=lambda path: path.stem)
+
+COLUMNS, LINES = 88, 25
+DISPLAYING = {"print", "display", "show", "show_source", "table"}
+ABSOLUTE_PATH = re.compile(
+    r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"
+)
+
+
+def code_cells(notebook: NotebookNode) -> Iterator[NotebookNode]:
+    return (cell for cell in notebook.cells if cell.cell_type == "code")
+
+
+def outputs(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
+    return ((cell, output) for cell in code_cells(notebook) for output in cell.outputs)
+
+
+def not_in_stored_form(notebook: NotebookNode) -> list[str]:
+    """Ids, prompts and metadata as `nbcourse run --write` leaves them."""
+    tidied = stored.tidy(notebook)
+    complaints = [
+        f"{cell.id}: id, prompt or metadata not as stored"
+        for cell, tidy_cell in zip(notebook.cells, tidied.cells, strict=True)
+        if cell != tidy_cell
+    ]
+    return complaints + ["metadata of the notebook"] * (notebook.metadata != tidied.metadata)
+
+
+def not_run(notebook: NotebookNode) -> list[str]:
+    """Code cells without a prompt number; nbval compares nothing in them."""
+    return [cell.id for cell in code_cells(notebook) if cell.execution_count is None]
+
+
+def missing_outputs(notebook: NotebookNode) -> list[str]:
+    """Cells that show something when they run, and have nothing stored."""
+    return [c.id for c in code_cells(notebook) if not c.outputs and shows_something(c.source)]
+
+
+def shows_something(source: str) -> bool:
+    """Whether a cell prints, displays, or ends in a value.
+
+    A last line that only calls a function may return None: such cells are left to nbval, which runs
+    them and misses what is not stored.
+    """
+    statements = ast.parse(TransformerManager().transform_cell(source)).body
+    if not statements:
+        return False
+    last = statements[-1]
+    silenced = source.rstrip().endswith(";")
+    ends_in_value = isinstance(last, ast.Expr) and not isinstance(
+        last.value, ast.Call | ast.Constant
+    )
+    return (ends_in_value and not silenced) or any(map(displays, statements))
+
+
+def displays(statement: ast.AST) -> bool:
+    """Whether a statement calls one of DISPLAYING when it runs: defining a function does not."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+        return False
+    if isinstance(statement, ast.Call):
+        function = statement.func
+        name = getattr(function, "attr", getattr(function, "id", None))
+        if name in DISPLAYING:
+            return True
+    return any(map(displays, ast.iter_child_nodes(statement)))
+
+
+def errors(notebook: NotebookNode) -> list[str]:
+    """Errors, and warnings that somebody would have to explain."""
+    return [
+        f"{cell.id}: {output.get('ename') or output.text.strip()}"
+        for cell, output in outputs(notebook)
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
+
+
+def figures_without_text(notebook: NotebookNode) -> list[str]:
+    """Images that tell nothing to readers who cannot see them."""
+    return [
+        cell.id
+        for cell, output in outputs(notebook)
+        for kind in output.get("data", {})
+        if kind.startswith("image/") and not output.metadata.get(kind, {}).get("alt", "").strip()
+    ]
+
+
+def widgets_without_page(notebook: NotebookNode) -> list[str]:
+    """Widgets with nothing to show where there is no kernel."""
+    return [
+        cell.id
+        for cell, output in outputs(notebook)
+        if stored.WIDGET_VIEW in output.get("data", {})
+    ]
+
+
+def hard_to_read(notebook: NotebookNode) -> list[str]:
+    return [
+        f"{cell.id}: {reason}"
+        for cell in code_cells(notebook)
+        for reason, broken in {
+            f"a line over {COLUMNS} columns": any(
+                len(s) > COLUMNS for s in cell.source.splitlines()
+            ),
+            f"more than {LINES} lines": len(cell.source.splitlines()) > LINES,
+            "%autoreload left behind": "autoreload" in cell.source,
+        }.items()
+        if broken
+    ]
+
+
+def absolute_paths(notebook: NotebookNode) -> list[str]:
+    """Paths that exist on the author's machine only, in what is written and in what is printed."""
+    texts = [(cell, cell.source) for cell in notebook.cells]
+    for cell, output in outputs(notebook):
+        shown = [output.get("text", ""), *output.get("data", {}).values()]
+        texts += [(cell, text) for text in shown if isinstance(text, str)]
+    return [
+        f"{cell.id}: {found[0]}" for cell, text in texts if (found := ABSOLUTE_PATH.search(text))
+    ]
+
+
+RULES = [
+    not_in_stored_form,
+    not_run,
+    missing_outputs,
+    errors,
+    figures_without_text,
+    widgets_without_page,
+    hard_to_read,
+    absolute_paths,
+]
+
+
+@NOTEBOOKS
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_chapters_keep_the_rule(path, rule: Callable[[NotebookNode], list[str]]):
+    assert rule(stored.read(path)) == []
+
+
+# ------------------------------------------------------------- the rules notice
+
+
+def ran(source: str, **output) -> NotebookNode:
+    """A notebook of one executed cell, in stored form."""
+    shown = [new_output(**output)] if output else []
+    cell = new_code_cell(source, execution_count=1, outputs=shown)
+    return stored.tidy(new_notebook(cells=[cell]))
+
+
+def unnumbered(notebook: NotebookNode) -> NotebookNode:
+    notebook.cells[0].id = "a1b2c3"
+    return notebook
+
+
+def skipping_a_prompt(notebook: NotebookNode) -> NotebookNode:
+    notebook.cells[0].execution_count = 2
+    return notebook
+
+
+def image(metadata: dict) -> NotebookNode:
+    return ran("x", output_type="display_data", data={"image/png": ""}, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("rule", "notebook"),
+    [
+        (not_in_stored_form, unnumbered(ran("x = 1"))),
+        (not_in_stored_form, skipping_a_prompt(ran("x = 1"))),
+        (not_run, new_notebook(cells=[new_code_cell("x = 1")])),
+        (missing_outputs, ran("x = 1\nx")),
+        (missing_outputs, ran("x, y")),
+        (missing_outputs, ran("for x in y:\n    print(x)")),
+        (missing_outputs, ran("show(figure, alt='')\nx = 1")),
+        (missing_outputs, ran("plt.show()")),
+        (errors, ran("1 / 0", output_type="error", ename="ZeroDivisionError", evalue="")),
+        (errors, ran("warn()", output_type="stream", name="stderr", text="careful")),
+        (figures_without_text, image({})),
+        (figures_without_text, image({"image/png": {"alt": " "}})),
+        (widgets_without_page, ran("w", output_type="display_data", data={stored.WIDGET_VIEW: {}})),
+        (hard_to_read, ran("x" * 89)),
+        (hard_to_read, ran("x\n" * 26)),
+        (hard_to_read, ran("%autoreload 2")),
+        (absolute_paths, ran("open('/home/ada/data.txt')")),
+        (absolute_paths, ran("x", output_type="stream", text="saved to /tmp/x")),
+        (absolute_paths, new_notebook(cells=[new_markdown_cell(r"see C:\book")])),
+    ],
+)
+def test_a_rule_notices(rule, notebook):
+    assert len(rule(notebook)) == 1
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        ran("x = 1"),
+        ran("x;"),
+        ran("losses.append(1)"),
+        ran("def f():\n    print(1)"),
+        ran("x", output_type="execute_result", data={"text/plain": "1"}, execution_count=1),
+        ran("see = 'https://example.org/home/x'"),
+        image({"image/png": {"alt": "a line that rises"}}),
+        new_notebook(cells=[]),
+    ],
+)
+def test_a_rule_lets_the_rest_pass(rule, notebook):
+    assert rule(stored.tidy(notebook)) == []
+
+
+@NOTEBOOKS
+def test_cleared_outputs_are_noticed_in_every_chapter(path):
+    notebook = stored.read(path)
+    for cell in code_cells(notebook):
+        cell.outputs = []
+    assert missing_outputs(notebook)
+
+
+@NOTEBOOKS
+def test_cleared_prompts_are_noticed_in_every_chapter(path):
+    notebook = stored.read(path)
+    for cell in code_cells(notebook):
+        cell.execution_count = None
+    assert len(not_run(notebook)) == len(list(code_cells(notebook))) > 0

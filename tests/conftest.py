@@ -1,0 +1,110 @@
+"""What tests of several rooms share: thread counts, a headless browser, a server for a folder."""
+
+import functools
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# Before torch is imported, here and in the kernels that tests start: small tensors and several test
+# processes are faster with one thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+# Our own pages on loopback need no sandbox (containers offer none), and no calls home either.
+BROWSER_OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def browser_path() -> str | None:
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    return found or (str(MAC_CHROME) if MAC_CHROME.exists() else None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Headless Chromium. Without one the test is skipped, but under CI it fails."""
+    from playwright.sync_api import sync_playwright
+
+    path = browser_path()
+    if path is None:
+        remedy = "no Chromium or Chrome found; install one, for example: apt install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(remedy)
+        pytest.skip(remedy)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=BROWSER_OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+class Watched:
+    """A browser tab that reaches loopback only, and remembers other requests and errors."""
+
+    def __init__(self, browser, **context_options) -> None:
+        self.foreign: list[str] = []
+        self.errors: list[str] = []
+        self.context = browser.new_context(**context_options)
+        self.context.route("**/*", self._guard)
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._listen)
+
+    def _guard(self, route) -> None:
+        if urlsplit(route.request.url).hostname in ("127.0.0.1", None):
+            route.continue_()
+        else:
+            self.foreign.append(route.request.url)
+            route.abort()
+
+    def _listen(self, message) -> None:
+        if message.type == "error":
+            self.errors.append(f"{message.text} ({message.location.get('url')})")
+
+
+@pytest.fixture
+def open_tab(browser) -> Iterator[Callable[..., Watched]]:
+    """open_tab(**options) → a Watched tab, closed after the test."""
+    tabs = []
+
+    def open_one(**options) -> Watched:
+        tabs.append(Watched(browser, **options))
+        return tabs[-1]
+
+    yield open_one
+    for tab in tabs:
+        tab.context.close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Path], AbstractContextManager[str]]:
+    """`with serve(folder) as address:` a web server for a folder on a free port of loopback."""
+
+    @contextmanager
+    def serve(folder: Path) -> Iterator[str]:
+        handler = functools.partial(_Quiet, directory=str(folder))
+        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}"
+            server.shutdown()
+
+    return serve

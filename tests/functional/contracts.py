@@ -1,0 +1,249 @@
+"""One sample call of every function, for the promises that all of them make.
+
+A new function joins by one more `Call` in the table at the end; `test_arguments` then poisons its
+masked entries, feeds it wrong shapes and dtypes, and watches that it leaves its inputs alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional import (
+    advantages,
+    aggregation,
+    kl,
+    masking,
+    returns,
+    surrogates,
+    values,
+)
+
+GARBAGE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30]
+
+# Rows: all tokens; a hole (a tool's output) then padding; a late start; one token; none at all.
+# 5 × 6, so that a transposed tensor cannot pass for a straight one.
+MASK = torch.tensor(
+    [
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 0, 0, 1, 0],
+        [0, 1, 1, 1, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+    ],
+    dtype=torch.bool,
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function with arguments that it accepts, and what it promises about them."""
+
+    function: Callable
+    tensors: dict[str, Tensor]  # float64; the first is the one others are measured against
+    flags: dict[str, Tensor] = field(default_factory=dict)  # boolean and integer tensors
+    options: dict[str, Any] = field(default_factory=dict)
+    smooth: tuple[str, ...] = ()  # arguments that receive a gradient
+    hidden: tuple[str, ...] = ()  # arguments that do not matter where the mask is False
+    mask: Tensor | None = None  # that mask, if it is applied later rather than passed in
+    honest: bool = True  # autograd's gradient is the derivative: there is no stop-gradient inside
+    loud: bool = True  # a NaN that is not masked comes out
+
+    def __call__(self, **changes: Any) -> list[Tensor]:
+        """The tensors that come out, with some arguments changed."""
+        out = self.function(**{**self.tensors, **self.flags, **self.options, **changes})
+        out = out if isinstance(out, tuple) else (out,)
+        return [x for x in out if torch.is_tensor(x)]
+
+    @property
+    def counted(self) -> Tensor | None:
+        """The mask, given as an argument or applied later; None if there is none."""
+        return self.flags.get("mask", self.mask)
+
+    def visible(self, **changes: Any) -> list[Tensor]:
+        """What comes out, with 0 for the tokens that a later mask would drop."""
+        mask = self.counted
+        if mask is None:
+            return self(**changes)
+        return [torch.where(mask, x, 0.0) if x.shape == mask.shape else x for x in self(**changes)]
+
+
+def _normal(*shape: int, seed: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(shape, generator=generator, dtype=torch.float64) + shift
+
+
+def _table() -> dict[str, Call]:
+    shape = tuple(MASK.shape)
+    x = _normal(*shape, seed=1)
+    log_probs = _normal(*shape, seed=2, scale=0.4, shift=-2.0)
+    old_log_probs = log_probs + _normal(*shape, seed=3, scale=0.3)
+    ref_log_probs = log_probs + _normal(*shape, seed=4, scale=0.5)
+    weights = _normal(*shape, seed=5)
+    mask = {"mask": MASK}
+    policy = {"log_probs": log_probs, "old_log_probs": old_log_probs, "advantages": weights}
+    pair = {"log_probs": log_probs, "ref_log_probs": ref_log_probs}
+    group = {"rewards": _normal(6, seed=6)}
+    critic = {"rewards": x, "values": weights}
+    trained = {"values": x, "old_values": x + 0.4 * weights, "returns": _normal(*shape, seed=7)}
+    terminated, truncated = torch.zeros(2, 6, 4, dtype=torch.bool)
+    terminated[1, 0] = terminated[4, 2] = terminated[3, 3] = True
+    truncated[2, 1] = truncated[5, 2] = truncated[3, 3] = True
+    step_ends = torch.tensor([[0, 2, 4], [1, 3, -1], [2, 5, -1], [0, 1, 3]])
+
+    calls = {
+        "masked_mean": Call(masking.masked_mean, {"x": x}, mask, {}, ("x",), ("x",)),
+        "masked_mean by row": Call(masking.masked_mean, {"x": x}, mask, {"dim": 1}, ("x",), ("x",)),
+        "masked_whiten": Call(masking.masked_whiten, {"x": x}, mask, {}, ("x",), ("x",)),
+        "masked_whiten, mean kept": Call(
+            masking.masked_whiten, {"x": x}, mask, {"shift_mean": False}, ("x",), ("x",)
+        ),
+        "discounted_returns": Call(
+            returns.discounted_returns, {"rewards": x}, mask, {"gamma": 0.9}, (), ("rewards",)
+        ),
+        "n_step_returns": Call(
+            returns.n_step_returns,
+            {"rewards": x, "values": _normal(5, 7, seed=8)},
+            options={"n": 3, "gamma": 0.9},
+        ),
+        "token_gae": Call(
+            returns.token_gae, critic, mask, {"gamma": 0.9, "lam": 0.8}, (), tuple(critic)
+        ),
+        "env_gae": Call(
+            returns.env_gae,
+            {name: _normal(6, 4, seed=i) for i, name in enumerate(("rewards", "values"), 9)}
+            | {"next_values": _normal(6, 4, seed=11)},
+            {"terminated": terminated, "truncated": truncated},
+            {"gamma": 0.9, "lam": 0.8},
+        ),
+        "mean_baseline": Call(advantages.mean_baseline, group, options={"group_size": 3}),
+        "leave_one_out": Call(advantages.leave_one_out, group, options={"group_size": 3}),
+        "group_relative": Call(advantages.group_relative, group, options={"group_size": 3}),
+        "group_relative, unscaled": Call(
+            advantages.group_relative, group, options={"group_size": 3, "scale": False}
+        ),
+        "process_supervision": Call(
+            advantages.process_supervision,
+            {"step_rewards": _normal(4, 3, seed=12)},
+            {"step_ends": step_ends, "lengths": torch.tensor([5, 4, 6, 5])},
+            {"group_size": 2},
+            (),
+            ("step_rewards",),
+            mask=step_ends >= 0,
+        ),
+        "moving_average_baseline": Call(
+            advantages.moving_average_baseline, group, options={"average": 0.3}
+        ),
+        "variance_optimal_baseline": Call(
+            advantages.variance_optimal_baseline,
+            {
+                "probs": torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=torch.float64),
+                "rewards": _normal(4, seed=14),
+            },
+        ),
+        "policy_gradient": Call(
+            surrogates.policy_gradient,
+            {"log_probs": log_probs, "advantages": weights},
+            {},
+            {},
+            ("log_probs",),
+            ("log_probs", "advantages"),
+            mask=MASK,
+        ),
+        "ppo_clip": Call(
+            surrogates.ppo_clip, policy, {}, {}, ("log_probs",), tuple(policy), mask=MASK
+        ),
+        "ppo_clip, higher and dual": Call(
+            surrogates.ppo_clip,
+            policy,
+            {},
+            {"clip_high": 0.28, "dual_clip": 1.4},
+            ("log_probs",),
+            tuple(policy),
+            mask=MASK,
+        ),
+        "gspo": Call(
+            surrogates.gspo,
+            {**policy, "advantages": weights[:, :1].repeat(1, 6)},
+            mask,
+            {"clip_low": 0.1, "clip_high": 0.2},
+            ("log_probs",),
+            tuple(policy),
+            honest=False,
+        ),
+        "cispo": Call(
+            surrogates.cispo,
+            policy,
+            {},
+            {},
+            ("log_probs",),
+            tuple(policy),
+            mask=MASK,
+            honest=False,
+        ),
+        "clip_fraction": Call(
+            surrogates.clip_fraction, policy, mask, {}, (), tuple(policy), loud=False
+        ),
+        "rewards_with_kl": Call(
+            kl.rewards_with_kl,
+            {name: x[:4] for name, x in pair.items()} | {"scores": _normal(4, seed=13)},
+            {"mask": MASK[:4]},
+            {"beta": 0.1},
+            (),
+            tuple(pair),
+        ),
+        "exact": Call(
+            kl.exact, {"logits": x, "ref_logits": weights}, smooth=("logits", "ref_logits")
+        ),
+    }
+    for mode in aggregation.MODES:
+        options = {"mode": mode} | ({"max_length": 9} if mode.endswith("-norm") else {})
+        calls[f"aggregate {mode}"] = Call(
+            aggregation.aggregate, {"per_token": x}, mask, options, ("per_token",), ("per_token",)
+        )
+    for clip in (None, 0.2):
+        calls[f"value_loss, clip {clip}"] = Call(
+            values.value_loss,
+            trained,
+            mask,
+            {"clip": clip},
+            ("values",),
+            tuple(trained),
+            loud=clip is not None,  # the old values are not read without a clip
+        )
+    for kind in kl.ESTIMATORS:
+        calls[f"estimate {kind}"] = Call(
+            kl.estimate, pair, {}, {"kind": kind}, ("log_probs",), tuple(pair), mask=MASK
+        )
+    for weight in kl.WEIGHTS:
+        for kind in ("k1", "k3"):
+            calls[f"gradient_surrogate {weight} {kind}"] = Call(
+                kl.gradient_surrogate,
+                pair | {"old_log_probs": old_log_probs},
+                mask,
+                {"weight": weight, "kind": kind},
+                ("log_probs",),
+                (*pair, "old_log_probs"),
+            )
+    return calls
+
+
+CALLS = _table()
+
+
+def every(*kinds: str) -> list[tuple[str, str]]:
+    """(call, argument) for every argument of the kinds "tensors", "flags", "smooth", "hidden"."""
+    return [
+        (name, argument)
+        for name, call in CALLS.items()
+        for kind in kinds
+        for argument in getattr(call, kind)
+    ]
+
+
+def once(*kinds: str) -> list[tuple[str, str]]:
+    """The same, but each function once, whatever its options."""
+    first = {(CALLS[name].function, argument): (name, argument) for name, argument in every(*kinds)}
+    return list(first.values())
