@@ -144,7 +144,7 @@ def doctor() -> None:
     from nbcourse import installation
 
     rows = installation.report()
-    table = Table("", "", "version", "")
+    table = Table("", "package", "version", "remark")
     for row in rows:
         table.add_row("✓" if row.ok else "✗", row.name, row.version, row.remark)
     Console().print(table)

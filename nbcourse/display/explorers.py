@@ -21,7 +21,7 @@ STYLE = (
     "<style>.nb-explorer{max-width:760px;font:14px system-ui,sans-serif}"
     ".nb-explorer svg{width:100%;height:auto;background:#fff;color:#222}"
     ".nb-explorer text{font:13px system-ui,sans-serif;fill:#222}"
-    ".nb-explorer label{display:flex;gap:.8em;align-items:center}"
+    ".nb-explorer label{display:flex;gap:.8em;align-items:center;margin:.6em 0 .3em}"
     ".nb-explorer input{flex:1}.nb-explorer g[hidden]{display:none}</style>"
 )
 # The drawings wait in a script element: a notebook that is not trusted yet shows neither script nor
@@ -104,7 +104,8 @@ class Explorer:
         return STORED % {"id": identity, "content": content}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return self.widget()._repr_mimebundle_() | {"text/html": self.html()}
+        forms = {"text/plain": "an explorer with a slider", "text/html": self.html()}
+        return self.widget()._repr_mimebundle_() | forms
 
 
 def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> Explorer:

@@ -8,7 +8,7 @@ functions of the policy: no gradient flows through them.
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import dimensions, same_shape, within
+from nbcourse.functional.arguments import dimensions, integer, same_shape, within
 
 
 def _groups(rewards: Tensor, group_size: int) -> Tensor:
@@ -24,7 +24,7 @@ def _groups(rewards: Tensor, group_size: int) -> Tensor:
         raise ValueError(
             f"rewards has {len(rewards)} entries, expected a multiple of group_size={group_size}"
         )
-    return rewards.detach().view(-1, group_size)
+    return rewards.detach().reshape(-1, group_size)
 
 
 def _centred(groups: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def group_relative(
     deviation = _centred(_groups(rewards, group_size))
     if scale:
         std = (deviation.square().sum(dim=1, keepdim=True) / (group_size - 1)).sqrt()
-        deviation = torch.where(std > 0, deviation / (std + eps), 0.0)
+        deviation = (deviation / (std + eps)).masked_fill(std == 0, 0.0)  # a NaN stays NaN
     return deviation.view(-1)
 
 
@@ -147,6 +147,8 @@ def process_supervision(
     within(eps, 0.0, float("inf"), name="eps")
     (step_rewards,) = same_shape(step_rewards=step_rewards)
     dimensions(step_rewards, "BS", name="step_rewards")
+    integer(step_ends, name="step_ends")
+    integer(lengths, name="lengths")
     if step_ends.shape != step_rewards.shape:
         raise ValueError(
             f"step_ends has shape {tuple(step_ends.shape)}, "
@@ -169,7 +171,9 @@ def process_supervision(
         )
 
     exists = step_ends >= 0
-    pooled = torch.where(exists, step_rewards.detach(), 0.0).view(-1, group_size * exists.shape[1])
+    pooled = torch.where(exists, step_rewards.detach(), 0.0).reshape(
+        -1, group_size * exists.shape[1]
+    )
     counts = exists.reshape(pooled.shape).sum(dim=1, keepdim=True)
     if (counts < 2).any():
         raise ValueError("step_ends leaves a group with fewer than two steps: nothing to compare")
@@ -178,7 +182,7 @@ def process_supervision(
     std = (deviation.square().sum(dim=1, keepdim=True) / (counts - 1)).sqrt()
     highest = pooled.masked_fill(~in_group, -torch.inf).amax(dim=1, keepdim=True)
     lowest = pooled.masked_fill(~in_group, torch.inf).amin(dim=1, keepdim=True)
-    scores = torch.where(highest > lowest, deviation / (std + eps), 0.0).view_as(step_rewards)
+    scores = (deviation / (std + eps)).masked_fill(highest == lowest, 0.0).view_as(step_rewards)
 
     tokens = torch.arange(int(lengths.max()), device=lengths.device)
     ends_later = step_ends[:, :, None] >= tokens  # (B, S, T)
@@ -219,6 +223,7 @@ def moving_average_baseline(
     return rewards - average, decay * average + (1 - decay) * rewards.mean().item()
 
 
+@torch.no_grad()
 def variance_optimal_baseline(
     probs: Tensor, rewards: Tensor, *, per_component: bool = False
 ) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
+from nbcourse.functional.arguments import boolean, boolean_mask, dimensions, one_of, same_shape
 
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 
@@ -52,8 +52,11 @@ def aggregate(
     if max_length is not None and max_length < 1:
         raise ValueError(f"max_length is {max_length}, expected at least 1")
 
-    per_token = per_token.masked_fill(~mask, 0.0)
     whole = mask if batch_mask is None else batch_mask
+    boolean(whole, name="batch_mask")
+    dimensions(whole, "BT", name="batch_mask")
+
+    per_token = per_token.masked_fill(~mask, 0.0)
     if mode == "token-mean":
         return per_token.sum() / whole.sum().clamp(min=1)
     per_sequence = per_token.sum(dim=1)

@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 
+def is_tensor(value: object, *, name: str) -> None:
+    """Require a torch tensor; a list or an array is not converted behind the caller's back."""
+    if not torch.is_tensor(value):
+        raise ValueError(f"{name} is a {type(value).__name__}, expected a torch tensor")
+
+
 def same_shape(**tensors: Tensor) -> list[Tensor]:
     """Return the tensors as floats, all of one shape.
 
@@ -19,8 +25,7 @@ def same_shape(**tensors: Tensor) -> list[Tensor]:
     """
     first, reference = next(iter(tensors.items()))
     for name, tensor in tensors.items():
-        if not torch.is_tensor(tensor):
-            raise ValueError(f"{name} is a {type(tensor).__name__}, expected a torch tensor")
+        is_tensor(tensor, name=name)
         if tensor.shape != reference.shape:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)}, "
@@ -32,12 +37,23 @@ def same_shape(**tensors: Tensor) -> list[Tensor]:
     return [t.float() if t.dtype in low_precision else t for t in tensors.values()]
 
 
+def boolean(mask: Tensor, *, name: str) -> None:
+    """Require a boolean tensor."""
+    is_tensor(mask, name=name)
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {mask.dtype}, expected torch.bool")
+
+
+def integer(tensor: Tensor, *, name: str) -> None:
+    """Require a tensor of integers."""
+    is_tensor(tensor, name=name)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{name} has dtype {tensor.dtype}, expected integers")
+
+
 def boolean_mask(mask: Tensor, *, like: Tensor, name: str) -> None:
     """Require `mask` to be boolean and of the shape of `like`, which the caller knows as `name`."""
-    if not torch.is_tensor(mask):
-        raise ValueError(f"mask is a {type(mask).__name__}, expected a torch tensor")
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask has dtype {mask.dtype}, expected torch.bool")
+    boolean(mask, name="mask")
     if mask.shape != like.shape:
         raise ValueError(
             f"mask has shape {tuple(mask.shape)}, expected {tuple(like.shape)} as {name} has"

@@ -46,20 +46,20 @@ def estimate(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
     """
     one_of(kind, ESTIMATORS, name="kind")
     log_probs, ref_log_probs = same_shape(log_probs=log_probs, ref_log_probs=ref_log_probs)
-    with torch.no_grad():
-        broken = ~torch.expm1(ref_log_probs - log_probs).isfinite()
-        broken |= ~(log_probs - ref_log_probs).square().isfinite()
-    log_probs, ref_log_probs = set_aside(broken, log_probs, ref_log_probs)
     d = log_probs - ref_log_probs
+    broken = ~_of_log_ratio(d.detach(), kind).isfinite()
+    (d,) = set_aside(broken, d)
+    return _of_log_ratio(d, kind).masked_fill(broken, math.nan)
+
+
+def _of_log_ratio(d: Tensor, kind: str) -> Tensor:
     if kind == "k1":
-        value = d
-    elif kind == "k2":
-        value = d.square() / 2
-    elif kind == "k3":
-        value = torch.expm1(-d) + d
-    else:
-        value = d.abs()
-    return value.masked_fill(broken, math.nan)
+        return d.clone()
+    if kind == "k2":
+        return d.square() / 2
+    if kind == "k3":
+        return torch.expm1(-d) + d
+    return d.abs()
 
 
 def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
@@ -82,9 +82,8 @@ def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
     """
     logits, ref_logits = same_shape(logits=logits, ref_logits=ref_logits)
     log_probs = logits.log_softmax(dim=-1)
-    log_ratio = log_probs - ref_logits.log_softmax(dim=-1)
-    impossible = log_probs == -torch.inf
-    return (log_probs.exp() * log_ratio.masked_fill(impossible, 0.0)).sum(dim=-1)
+    probs, log_ratio = log_probs.exp(), log_probs - ref_logits.log_softmax(dim=-1)
+    return (probs * log_ratio.masked_fill(probs == 0, 0.0)).sum(dim=-1)
 
 
 def rewards_with_kl(
@@ -179,13 +178,13 @@ def gradient_surrogate(
         old_log_probs = log_probs
     log_probs, ref_log_probs, old_log_probs = same_shape(
         log_probs=log_probs,
-        ref_log_probs=ref_log_probs.detach(),
-        old_log_probs=old_log_probs.detach(),
+        ref_log_probs=ref_log_probs,
+        old_log_probs=old_log_probs,
     )
     dimensions(log_probs, "BT", name="log_probs")
     boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, ref_log_probs, old_log_probs = set_aside(
-        ~mask, log_probs, ref_log_probs, old_log_probs
+        ~mask, log_probs, ref_log_probs.detach(), old_log_probs.detach()
     )
     log_ratio = log_probs - old_log_probs
     if weight == "prefix":

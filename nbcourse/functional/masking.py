@@ -67,7 +67,8 @@ def masked_whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor
     variance = deviation.square().sum() / (mask.sum() - 1).clamp(min=1)
     highest = torch.where(mask, x, -torch.inf).max()
     lowest = torch.where(mask, x, torch.inf).min()
-    scaled = torch.where(highest > lowest, deviation * (variance + WHITENING_EPS).rsqrt(), 0.0)
+    scaled = deviation * (variance + WHITENING_EPS).rsqrt()
+    scaled = scaled.masked_fill(highest == lowest, 0.0)  # not torch.where(>): a NaN must survive
     return torch.where(mask, scaled if shift_mean else scaled + mean, 0.0)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.functional.arguments import boolean_mask, dimensions, same_shape, within
+from nbcourse.functional.arguments import boolean, boolean_mask, dimensions, same_shape, within
 
 SCAN_BLOCK = 16  # larger: fewer rounds, but a larger triangular product and more rounding
 
@@ -213,15 +213,16 @@ def env_gae(
     )
     dimensions(rewards, "TN", name="rewards")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        if flag.dtype != torch.bool or flag.shape != rewards.shape:
+        boolean(flag, name=name)
+        if flag.shape != rewards.shape:
             raise ValueError(
-                f"{name} has shape {tuple(flag.shape)} and dtype {flag.dtype}, "
-                f"expected {tuple(rewards.shape)} and torch.bool"
+                f"{name} has shape {tuple(flag.shape)}, "
+                f"expected {tuple(rewards.shape)} as rewards has"
             )
     within(gamma, 0.0, 1.0, name="gamma")
     within(lam, 0.0, 1.0, name="lam")
     delta = rewards + gamma * torch.where(terminated, 0.0, next_values) - values
-    decay = gamma * lam * ~(terminated | truncated)
+    decay = gamma * lam * (~(terminated | truncated)).to(delta.dtype)
     advantages = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])
     for t in reversed(range(len(delta))):

@@ -31,9 +31,9 @@ def policy_gradient(log_probs: Tensor, advantages: Tensor) -> Tensor:
 
     Book: equation (eq-pg-loss). Source: Williams 1992, theorem 1.
     """
-    log_probs, advantages = same_shape(log_probs=log_probs, advantages=advantages.detach())
-    broken = ~(log_probs.detach() * advantages).isfinite()
-    log_probs, advantages = set_aside(broken, log_probs, advantages)
+    log_probs, advantages = same_shape(log_probs=log_probs, advantages=advantages)
+    broken = ~(log_probs.detach() * advantages.detach()).isfinite()
+    log_probs, advantages = set_aside(broken, log_probs, advantages.detach())
     return (-advantages * log_probs).masked_fill(broken, math.nan)
 
 
@@ -115,15 +115,13 @@ def gspo(
     Book: equation (eq-gspo). Source: Zheng et al. 2025 (GSPO), equations 5, 7 and 14.
     """
     clip_low, clip_high = _clip_range(clip_low, clip_high)
-    boolean_mask(mask, like=log_probs, name="log_probs")
+    log_probs, old_log_probs, advantages = same_shape(
+        log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages
+    )
     dimensions(log_probs, "BT", name="log_probs")
+    boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, old_log_probs, advantages = set_aside(
-        ~mask,
-        *same_shape(
-            log_probs=log_probs,
-            old_log_probs=old_log_probs.detach(),
-            advantages=advantages.detach(),
-        ),
+        ~mask, log_probs, old_log_probs.detach(), advantages.detach()
     )
     log_ratio = masked_mean(log_probs.detach() - old_log_probs, mask, dim=1)
     ratio = (log_ratio[:, None] + log_probs - log_probs.detach()).exp()
@@ -200,8 +198,9 @@ def clip_fraction(
     if side not in ("both", "low", "high"):
         raise ValueError(f"side is {side!r}, expected 'both', 'low' or 'high'")
     clip_low, clip_high = _clip_range(clip_low, clip_high)
-    boolean_mask(mask, like=log_probs, name="log_probs")
-    ratio, advantages, _ = _ratio(log_probs.detach(), old_log_probs, advantages)
+    ratio, advantages, _ = _ratio(log_probs, old_log_probs, advantages)
+    boolean_mask(mask, like=ratio, name="log_probs")
+    ratio = ratio.detach()
     high = (advantages > 0) & (ratio > 1 + clip_high)
     low = (advantages < 0) & (ratio < 1 - clip_low)
     active = {"both": high | low, "low": low, "high": high}[side]
@@ -218,14 +217,20 @@ def _clip_range(clip_low: float, clip_high: float | None) -> tuple[float, float]
 def _ratio(
     log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The importance ratio, the advantages, and where either is not finite (both are 0-safe)."""
+    """The importance ratio, the advantages, and where the two make no finite product.
+
+    A ratio too large for its dtype is held at the largest one: the clip brings it back, and where
+    there is none it still stands out.
+    """
     log_probs, old_log_probs, advantages = same_shape(
-        log_probs=log_probs, old_log_probs=old_log_probs.detach(), advantages=advantages.detach()
+        log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages
     )
-    log_ratio = log_probs - old_log_probs
-    broken = ~(log_ratio.detach().exp() * advantages).isfinite()
+    log_ratio, advantages = log_probs - old_log_probs.detach(), advantages.detach()
+    largest = math.log(torch.finfo(log_ratio.dtype).max) - 1
+    ratio = log_ratio.detach().clamp(max=largest).exp()
+    broken = ~(log_ratio.isfinite() & (ratio * advantages).isfinite())
     log_ratio, advantages = set_aside(broken, log_ratio, advantages)
-    return log_ratio.exp(), advantages, broken
+    return log_ratio.clamp(max=largest).exp(), advantages, broken
 
 
 def _clipped_loss(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:

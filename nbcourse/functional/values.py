@@ -39,11 +39,9 @@ def value_loss(
     Book: equation (eq-value-loss). Source: the clip is from OpenAI baselines' ppo2 (2017), not
     from a paper; Engstrom et al. 2020 study it.
     """
-    values, old_values, returns = same_shape(
-        values=values, old_values=old_values.detach(), returns=returns.detach()
-    )
+    values, old_values, returns = same_shape(values=values, old_values=old_values, returns=returns)
     boolean_mask(mask, like=values, name="values")
-    values, old_values, returns = set_aside(~mask, values, old_values, returns)
+    values, old_values, returns = set_aside(~mask, values, old_values.detach(), returns.detach())
     error = (values - returns).square()
     if clip is not None:
         if not clip > 0:

@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
-# Exactly what a Python 3 kernel says of itself, less the version, which differs between machines.
+# What a Python 3 kernel says of itself, less the version, which differs between machines.
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "file_extension": ".py", "pygments_lexer": "ipython3"},

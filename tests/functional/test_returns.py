@@ -155,6 +155,11 @@ class TestNStepReturns:
         with pytest.raises(ValueError, match=f"n is {n}, expected at least 1"):
             n_step_returns(self.rewards, self.values, n=n)
 
+    @pytest.mark.parametrize("gamma", [-0.1, 1.1, math.nan])
+    def test_refuses_a_discount_outside_zero_to_one(self, gamma):
+        with pytest.raises(ValueError, match="gamma"):
+            n_step_returns(self.rewards, self.values, n=1, gamma=gamma)
+
     def test_wants_one_value_more_than_rewards(self):
         with pytest.raises(ValueError, match=r"values has shape \(1, 3\), expected \(1, 4\)"):
             n_step_returns(self.rewards, self.values[:, :3], n=1)

@@ -1,0 +1,216 @@
+"""Sample responses in batches, keep what the learner needs, and stop paying for finished rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nbcourse.lm.log_probs import hidden_log_probs, token_log_probs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Responses to a batch of prompts, in the action frame: column t is response token t.
+
+    Attributes:
+        prompt_ids: (B, P) prompts, padded on the left; each stands `group_size` times.
+        prompt_mask: (B, P) bool, True on the prompt's own tokens.
+        tokens: (B, T) responses, the end-of-sequence token included; that token again as padding.
+        mask: (B, T) bool, True on response tokens; built from lengths, not from token values.
+        log_probs: (B, T) float32 log π(token) as it was sampled; 0 on padding.
+        truncated: (B,) bool, True where the response reached the limit without ending itself.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    log_probs: Tensor
+    truncated: Tensor
+
+    def texts(self, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+        """The responses as text, without the token that ends them."""
+        lengths = self.mask.sum(dim=1) - (~self.truncated).long()
+        return [
+            str(tokenizer.decode(row[:length]))
+            for row, length in zip(self.tokens, lengths.tolist(), strict=True)
+        ]
+
+
+@torch.no_grad()
+def sample(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int,
+    generator: torch.Generator | None = None,
+    temperature: float = 1.0,
+    group_size: int = 1,
+    greedy: bool = False,
+) -> Rollout:
+    """Sample `group_size` responses to each prompt, side by side.
+
+    Each prompt runs through the model once, and its cache is then shared out to its group. A row
+    that has ended leaves the batch, so the last long response does not drag the others along.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer, with an end-of-sequence token.
+        prompts: one string for each prompt.
+        max_new_tokens: longest response; one that reaches it without ending is *truncated*.
+        generator: source of the draws, on the model's device; needed unless `greedy`.
+        temperature: τ > 0: tokens are drawn from softmax(logits / τ), and the recorded log-probs
+            are those of that distribution.
+        group_size: responses to each prompt.
+        greedy: take the likeliest token instead of drawing.
+
+    Returns:
+        A `Rollout` with B = len(prompts) · group_size rows; response j to prompt i is row
+        i · group_size + j.
+
+    Raises:
+        ValueError: if there is no prompt, a prompt is empty or holds what the tokenizer does not
+            know, a number is out of range, or there is neither a generator nor `greedy`.
+
+    Book: section "A language model is a policy".
+    """
+    if max_new_tokens < 1 or group_size < 1:
+        raise ValueError(
+            f"max_new_tokens={max_new_tokens} and group_size={group_size}: expected at least 1 each"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected > 0 (or greedy=True)")
+    if generator is None and not greedy:
+        raise ValueError("generator is None, expected a torch.Generator (or greedy=True)")
+    prompt_ids, prompt_mask = encode(tokenizer, prompts, device=model.device)
+
+    attention = prompt_mask.long()
+    output = model(
+        input_ids=prompt_ids,
+        attention_mask=attention,
+        position_ids=positions(prompt_mask),
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    cache, logits = output.past_key_values, output.logits[:, -1]
+    cache.batch_repeat_interleave(group_size)
+    logits, attention = (x.repeat_interleave(group_size, dim=0) for x in (logits, attention))
+
+    rows, eos = len(logits), tokenizer.eos_token_id
+    tokens = torch.full((rows, max_new_tokens), eos, device=model.device)
+    log_probs = torch.zeros(rows, max_new_tokens, device=model.device)
+    lengths = torch.zeros(rows, dtype=torch.long, device=model.device)
+    running = torch.arange(rows, device=model.device)
+    for t in range(max_new_tokens):
+        distribution = (logits.float() / temperature).log_softmax(dim=-1)
+        if greedy:
+            chosen = distribution.argmax(dim=-1)
+        else:
+            chosen = torch.multinomial(distribution.exp(), 1, generator=generator).squeeze(1)
+        tokens[running, t] = chosen
+        log_probs[running, t] = distribution.gather(1, chosen[:, None]).squeeze(1)
+        lengths[running] += 1
+        going_on = (chosen != eos).nonzero().squeeze(1)
+        if len(going_on) == 0 or t == max_new_tokens - 1:
+            break
+        if len(going_on) < len(chosen):
+            cache.batch_select_indices(going_on)
+            running, chosen, attention = running[going_on], chosen[going_on], attention[going_on]
+        attention = torch.cat([attention, attention.new_ones(len(attention), 1)], dim=1)
+        output = model(
+            input_ids=chosen[:, None],
+            attention_mask=attention,
+            position_ids=attention.sum(dim=1, keepdim=True) - 1,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits = output.logits[:, -1]
+
+    width = int(lengths.max())
+    last = tokens.gather(1, lengths[:, None] - 1).squeeze(1)
+    return Rollout(
+        prompt_ids=prompt_ids.repeat_interleave(group_size, dim=0),
+        prompt_mask=prompt_mask.repeat_interleave(group_size, dim=0),
+        tokens=tokens[:, :width],
+        mask=torch.arange(width, device=model.device) < lengths[:, None],
+        log_probs=log_probs[:, :width],
+        truncated=last != eos,
+    )
+
+
+def rollout_log_probs(
+    model: "PreTrainedModel",
+    rollout: Rollout,
+    *,
+    temperature: float = 1.0,
+    chunked: bool = False,
+) -> Tensor:
+    """log π(token) of every response token under `model`, in one forward pass, with gradient.
+
+    The logits that chose response token t stand one position before it: the shift by one happens
+    here and nowhere else.
+
+    Args:
+        model: a causal language model of transformers.
+        rollout: what was sampled, by this model or another.
+        temperature: the sampler's.
+        chunked: take the output matrix a few positions at a time, so that the logits are never
+            whole. Only for models whose logits are the hidden states times that matrix.
+
+    Returns:
+        (B, T) float32; what stands on padding has no meaning and is to be masked.
+
+    Book: equation (eq-token-log-prob).
+    """
+    mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
+    width = rollout.tokens.shape[1]
+    inputs = {
+        "input_ids": torch.cat([rollout.prompt_ids, rollout.tokens], dim=1),
+        "attention_mask": mask.long(),
+        "position_ids": positions(mask),
+        "use_cache": False,
+    }
+    if chunked:
+        hidden = model.base_model(**inputs).last_hidden_state[:, -width - 1 : -1]
+        weight = model.get_output_embeddings().weight
+        return hidden_log_probs(hidden, weight, rollout.tokens, temperature=temperature)
+    logits = model(**inputs, logits_to_keep=width + 1).logits[:, :-1]
+    return token_log_probs(logits, rollout.tokens, temperature=temperature)
+
+
+def encode(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    *,
+    device: torch.device | str = "cpu",
+) -> tuple[Tensor, Tensor]:
+    """Token ids `(B, P)`, padded on the left, and the mask of the prompts' own tokens.
+
+    Raises:
+        ValueError: if there is no prompt, or one is empty or holds an unknown character.
+    """
+    if not prompts:
+        raise ValueError("prompts is empty, expected at least one")
+    ids = [tokenizer(prompt, add_special_tokens=False).input_ids for prompt in prompts]
+    for prompt, row in zip(prompts, ids, strict=True):
+        if not row:
+            raise ValueError(f"prompt {prompt!r} has no token")
+        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in row:
+            raise ValueError(f"prompt {prompt!r} holds something the tokenizer does not know")
+    width = max(map(len, ids))
+    lengths = torch.tensor([len(row) for row in ids])
+    mask = torch.arange(width) >= width - lengths[:, None]
+    padded = torch.full((len(ids), width), tokenizer.eos_token_id)
+    padded[mask] = torch.tensor([token for row in ids for token in row])
+    return padded.to(device), mask.to(device)
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Position of each token in its own sequence, counted from 0, whatever the padding."""
+    return (mask.long().cumsum(dim=1) - 1).clamp(min=0)

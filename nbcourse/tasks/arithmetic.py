@@ -1,0 +1,92 @@
+"""Integer arithmetic: prompts such as `12+34=`, one right answer each, as many as you like.
+
+The smallest task on which a language model has to *say* something right: the answer is written
+digit by digit and ended by the model itself. What is held out is held out for good: whether a sum
+belongs to training or to testing is a property of the sum, not of the seed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+HELD_OUT = 0.1  # share of all problems that are never trained on
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One prompt, `12+34=`, and the answer that is right, `46`."""
+
+    prompt: str
+    answer: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether this problem is for testing: decided by a hash of its prompt."""
+        return crc32(self.prompt.encode()) < HELD_OUT * 2**32
+
+
+def problems(
+    count: int,
+    *,
+    split: str,
+    generator: torch.Generator,
+    digits: int = 2,
+    operations: str = "+",
+) -> list[Problem]:
+    """Draw problems, repetitions allowed.
+
+    Args:
+        count: how many.
+        split: "train" or "test"; no problem is in both.
+        generator: source of the draws.
+        digits: operands run from 0 to 10**digits − 1.
+        operations: characters out of "+-*".
+
+    Returns:
+        `count` problems, operands and operation uniform within the split.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
+    if count < 0:
+        raise ValueError(f"count is {count}, expected 0 or more")
+    if not 1 <= digits <= 9:
+        raise ValueError(f"digits is {digits}, expected a number from 1 to 9")
+    if not operations or not set(operations) <= set(OPERATIONS):
+        raise ValueError(f"operations is {operations!r}, expected characters out of '+-*'")
+    drawn: list[Problem] = []
+    while len(drawn) < count:
+        size = (count - len(drawn)) * 2
+        left, right = torch.randint(10**digits, (2, size), generator=generator).tolist()
+        choice = torch.randint(len(operations), (size,), generator=generator).tolist()
+        candidates = map(_problem, left, right, (operations[i] for i in choice))
+        drawn += [problem for problem in candidates if problem.held_out == (split == "test")]
+    return drawn[:count]
+
+
+def _problem(left: int, right: int, operation: str) -> Problem:
+    return Problem(f"{left}{operation}{right}=", str(OPERATIONS[operation](left, right)))
+
+
+def rewards(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
+    """1 for a completion that is the answer, character for character, 0 for every other.
+
+    Args:
+        completions: what the model wrote, without the end-of-sequence token.
+        answers: the right answers, in the same order.
+
+    Returns:
+        (B,) float32.
+
+    Raises:
+        ValueError: if there are not as many answers as completions.
+    """
+    if len(completions) != len(answers):
+        raise ValueError(f"answers has {len(answers)} entries, expected {len(completions)}")
+    return torch.tensor([float(c == a) for c, a in zip(completions, answers, strict=True)])

@@ -1,0 +1,121 @@
+"""Log-probs from logits and from hidden states, against log_softmax and gather in float64."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from nbcourse.lm import log_probs
+from nbcourse.lm.log_probs import hidden_log_probs, token_log_probs
+
+VOCABULARY, WIDTH = 11, 4
+
+
+@pytest.fixture(params=[1, 3 * VOCABULARY, 1 << 22], ids=["row by row", "3 rows", "at once"])
+def chunk(request, monkeypatch):
+    """The size of a piece must not show in the result."""
+    monkeypatch.setattr(log_probs, "CHUNK", request.param)
+
+
+def case(*shape: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(*shape, WIDTH, generator=generator, dtype=torch.float64)
+    weight = torch.randn(VOCABULARY, WIDTH, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(VOCABULARY, shape, generator=generator)
+    upstream = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return hidden, weight, tokens, upstream
+
+
+def plain(logits, tokens, temperature):
+    return (logits / temperature).log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
+@pytest.mark.parametrize("shape", [(7,), (2, 5), (2, 3, 4)], ids=str)
+@pytest.mark.usefixtures("chunk")
+def test_value_and_gradient_from_logits(shape, temperature):
+    hidden, weight, tokens, upstream = case(*shape)
+    logits = (hidden @ weight.T).requires_grad_()
+    ours, reference = (
+        f(logits, tokens)
+        for f in (
+            lambda z, a: token_log_probs(z, a, temperature=temperature),
+            lambda z, a: plain(z, a, temperature),
+        )
+    )
+    assert_close(ours, reference)
+    assert_close(
+        torch.autograd.grad((ours * upstream).sum(), logits),
+        torch.autograd.grad((reference * upstream).sum(), logits),
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+@pytest.mark.usefixtures("chunk")
+def test_value_and_gradient_from_hidden_states(temperature):
+    hidden, weight, tokens, upstream = case(3, 5)
+    hidden.requires_grad_()
+    weight.requires_grad_()
+    ours = hidden_log_probs(hidden, weight, tokens, temperature=temperature)
+    reference = plain(hidden @ weight.T, tokens, temperature)
+    assert_close(ours, reference)
+    assert_close(
+        torch.autograd.grad((ours * upstream).sum(), (hidden, weight)),
+        torch.autograd.grad((reference * upstream).sum(), (hidden, weight)),
+    )
+
+
+def test_a_frozen_output_matrix_gets_no_gradient():
+    hidden, weight, tokens, _ = case(2, 3)
+    hidden.requires_grad_()
+    hidden_log_probs(hidden, weight, tokens).sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_give_float32_log_probs(dtype):
+    """The rounding of the logits is the model's; ours must add nothing that shows in float32."""
+    hidden, weight, tokens, upstream = case(4, 6)
+    logits = (hidden @ weight.T).to(dtype).requires_grad_()
+    ours = token_log_probs(logits, tokens)
+    assert ours.dtype == torch.float32
+    reference = plain(logits.detach().double(), tokens, 1.0)
+    assert_close(ours, reference.float(), atol=1e-6, rtol=1e-6)
+    (ours * upstream.float()).sum().backward()
+    assert logits.grad.dtype == dtype
+
+
+def test_enormous_logits_do_not_overflow():
+    logits = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
+    value = token_log_probs(logits, torch.tensor([1]))
+    assert value.item() == -1e4
+    value.sum().backward()
+    assert_close(logits.grad, torch.tensor([[-1.0, 1.0, 0.0]]))
+
+
+def test_the_logits_are_left_as_they_were():
+    hidden, weight, tokens, _ = case(2, 3)
+    logits = (hidden @ weight.T).requires_grad_()
+    before = logits.detach().clone()
+    token_log_probs(logits, tokens).sum().backward()
+    assert torch.equal(logits.detach(), before)
+
+
+def test_no_rows_at_all():
+    logits = torch.zeros(0, 5, VOCABULARY, requires_grad=True)
+    value = token_log_probs(logits, torch.zeros(0, 5, dtype=torch.long))
+    assert value.shape == (0, 5)
+    value.sum().backward()
+    assert logits.grad.shape == logits.shape
+
+
+def test_mistakes_are_named():
+    logits, tokens = torch.zeros(2, 3, VOCABULARY), torch.zeros(2, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"tokens has shape \(2, 2\), expected \(2, 3\)"):
+        token_log_probs(logits, tokens[:, :2])
+    with pytest.raises(ValueError, match=r"tokens has dtype torch.float32, expected integers"):
+        token_log_probs(logits, tokens.float())
+    with pytest.raises(ValueError, match=r"temperature is 0, expected a positive number"):
+        token_log_probs(logits, tokens, temperature=0)
+    with pytest.raises(ValueError, match=r"weight has shape \(11, 5\), expected \(V, 4\)"):
+        hidden_log_probs(torch.zeros(2, 3, 4), torch.zeros(11, 5), tokens)
