@@ -15,7 +15,8 @@ TORCH = "import torch"
 PACKAGE = (
     "import nbcourse; from nbcourse.functional import "
     "advantages, aggregation, kl, masking, returns, surrogates, values; "
-    "from nbcourse.tasks import answers, gsm8k; from nbcourse.toys import bandit, sequences"
+    "from nbcourse.lm import log_probs, sampling, tiny; from nbcourse.tasks import "
+    "answers, arithmetic, gsm8k; from nbcourse.toys import bandit, sequences"
 )
 
 

@@ -23,7 +23,8 @@ def test_importing_every_floor_below_display_loads_nothing_heavy():
     program = """
 import sys, nbcourse, nbcourse.installation, nbcourse.cli
 from nbcourse.functional import advantages, aggregation, kl, masking, returns, surrogates, values
-from nbcourse.tasks import answers, gsm8k
+from nbcourse.lm import log_probs, sampling, tiny
+from nbcourse.tasks import answers, arithmetic, gsm8k
 from nbcourse.toys import bandit, sequences
 heavy = {"transformers", "datasets", "matplotlib", "IPython", "ipywidgets", "nbclient", "trl"}
 print(*sorted(heavy & set(sys.modules)))

@@ -35,6 +35,7 @@ PENDING = {
     "eq-n-step",
     "eq-ppo-clip",
     "eq-process-supervision",
+    "eq-token-log-prob",
     "eq-value-loss",
     "eq-whiten",
 }
