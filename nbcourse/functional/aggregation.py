@@ -26,8 +26,8 @@ def aggregate(
         per_token: (B, T) losses; entries under a False mask may hold anything.
         mask: (B, T) bool. A row without any True is padding and does not count as a response.
         mode: one of `MODES`.
-        max_length: constant divisor, for `seq-mean-token-sum-norm` only, where it is required:
-            a divisor taken from the batch would change with the padding.
+        max_length: the constant divisor of `seq-mean-token-sum-norm`, required there: one taken
+            from the batch would change with the padding. The other modes do not look at it.
         batch_mask: (N, T') bool, the mask of the whole batch if `per_token` is a slice of it. The
             losses of the slices then add up to the loss of the batch, whatever the split.
 
@@ -35,7 +35,7 @@ def aggregate(
         A scalar; 0 if there is no token at all.
 
     Raises:
-        ValueError: if shapes differ, the mode is unknown, or max_length is missing or unused.
+        ValueError: if shapes differ, the mode is unknown, or max_length is missing where needed.
 
     Book: equation (eq-aggregation). Source: DAPO (Yu et al. 2025) for the token mean, Dr. GRPO
     (Liu et al. 2025) for the constant divisor; the names are verl's.
@@ -44,13 +44,13 @@ def aggregate(
     (per_token,) = same_shape(per_token=per_token)
     dimensions(per_token, "BT", name="per_token")
     boolean_mask(mask, like=per_token, name="per_token")
-    if (mode == "seq-mean-token-sum-norm") != (max_length is not None):
-        raise ValueError(
-            f"max_length is {max_length} with mode {mode!r}: it is required by "
-            "'seq-mean-token-sum-norm' and used by no other mode"
-        )
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length is {max_length}, expected at least 1")
+    divisor = 1
+    if mode == "seq-mean-token-sum-norm":
+        if max_length is None or max_length < 1:
+            raise ValueError(
+                f"max_length is {max_length}, expected at least 1: {mode!r} divides by it"
+            )
+        divisor = max_length
 
     whole = mask if batch_mask is None else batch_mask
     boolean(whole, name="batch_mask")
@@ -62,6 +62,4 @@ def aggregate(
     per_sequence = per_token.sum(dim=1)
     if mode == "seq-mean-token-mean":
         per_sequence = per_sequence / mask.sum(dim=1).clamp(min=1)
-    elif max_length is not None:
-        per_sequence = per_sequence / max_length
-    return per_sequence.sum() / whole.any(dim=1).sum().clamp(min=1)
+    return per_sequence.sum() / divisor / whole.any(dim=1).sum().clamp(min=1)

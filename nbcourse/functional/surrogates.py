@@ -166,7 +166,7 @@ def clip_fraction(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
-    mask: Tensor,
+    mask: Tensor | None = None,
     *,
     clip_low: float = 0.2,
     clip_high: float | None = None,
@@ -182,7 +182,7 @@ def clip_fraction(
         log_probs: (B, T).
         old_log_probs: (B, T).
         advantages: (B, T).
-        mask: (B, T) bool.
+        mask: (B, T) bool; None counts every token.
         clip_low: distance below 1.
         clip_high: distance above 1; `clip_low` if None.
         side: "both", "low" or "high".
@@ -199,8 +199,10 @@ def clip_fraction(
         raise ValueError(f"side is {side!r}, expected 'both', 'low' or 'high'")
     clip_low, clip_high = _clip_range(clip_low, clip_high)
     ratio, advantages, _ = _ratio(log_probs, old_log_probs, advantages)
-    boolean_mask(mask, like=ratio, name="log_probs")
     ratio = ratio.detach()
+    if mask is None:
+        mask = torch.ones_like(ratio, dtype=torch.bool)
+    boolean_mask(mask, like=ratio, name="log_probs")
     high = (advantages > 0) & (ratio > 1 + clip_high)
     low = (advantages < 0) & (ratio < 1 - clip_low)
     active = {"both": high | low, "low": low, "high": high}[side]

@@ -5,10 +5,15 @@ The table is the trouble. For 4 responses of 512 tokens and a vocabulary of 151,
 number in each row is wanted.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from nbcourse.lm.rollouts import Rollout, model_inputs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CHUNK = 1 << 22  # numbers held in float32 at a time: 16 MiB
 
@@ -66,6 +71,47 @@ def hidden_log_probs(
             f"weight has shape {tuple(weight.shape)}, expected (V, {hidden.shape[-1]})"
         )
     return _FromHidden.apply(hidden, weight, tokens, temperature)
+
+
+def rollout_states(model: "PreTrainedModel", rollout: Rollout) -> Tensor:
+    """Last hidden states of the states in which the response tokens were chosen: (B, T, H).
+
+    Token t was chosen by the state one position before it. The shift by one happens here, for
+    hidden states, and in `rollout_log_probs`, for logits, and nowhere else.
+    """
+    hidden = model.base_model(**model_inputs(rollout), use_cache=False).last_hidden_state
+    return hidden[:, -rollout.tokens.shape[1] - 1 : -1]
+
+
+def rollout_log_probs(
+    model: "PreTrainedModel",
+    rollout: Rollout,
+    *,
+    temperature: float = 1.0,
+    chunked: bool = False,
+) -> Tensor:
+    """log π(token) of every response token under `model`, in one forward pass, with gradient.
+
+    Args:
+        model: a causal language model of transformers.
+        rollout: what was sampled, by this model or another.
+        temperature: the sampler's.
+        chunked: take the output matrix a few positions at a time, so that the logits are never
+            whole. Only for models whose logits are the hidden states times that matrix.
+
+    Returns:
+        (B, T) float32; what stands on padding has no meaning and is to be masked.
+
+    Book: equation (eq-token-log-prob).
+    """
+    if chunked:
+        weight = model.get_output_embeddings().weight
+        return hidden_log_probs(
+            rollout_states(model, rollout), weight, rollout.tokens, temperature=temperature
+        )
+    keep = rollout.tokens.shape[1] + 1
+    logits = model(**model_inputs(rollout), use_cache=False, logits_to_keep=keep).logits
+    return token_log_probs(logits[:, :-1], rollout.tokens, temperature=temperature)
 
 
 def _check(states: Tensor, tokens: Tensor, temperature: float, *, name: str) -> None:

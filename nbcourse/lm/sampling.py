@@ -1,45 +1,14 @@
 """Sample responses in batches, keep what the learner needs, and stop paying for finished rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from nbcourse.lm.log_probs import hidden_log_probs, token_log_probs
+from nbcourse.lm.rollouts import Rollout, encode, positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """Responses to a batch of prompts, in the action frame: column t is response token t.
-
-    Attributes:
-        prompt_ids: (B, P) prompts, padded on the left; each stands `group_size` times.
-        prompt_mask: (B, P) bool, True on the prompt's own tokens.
-        tokens: (B, T) responses, the end-of-sequence token included; that token again as padding.
-        mask: (B, T) bool, True on response tokens; built from lengths, not from token values.
-        log_probs: (B, T) float32 log π(token) as it was sampled; 0 on padding.
-        truncated: (B,) bool, True where the response reached the limit without ending itself.
-    """
-
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    tokens: Tensor
-    mask: Tensor
-    log_probs: Tensor
-    truncated: Tensor
-
-    def texts(self, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-        """The responses as text, without the token that ends them."""
-        lengths = self.mask.sum(dim=1) - (~self.truncated).long()
-        return [
-            str(tokenizer.decode(row[:length]))
-            for row, length in zip(self.tokens, lengths.tolist(), strict=True)
-        ]
 
 
 @torch.no_grad()
@@ -142,75 +111,3 @@ def sample(
         log_probs=log_probs[:, :width],
         truncated=last != eos,
     )
-
-
-def rollout_log_probs(
-    model: "PreTrainedModel",
-    rollout: Rollout,
-    *,
-    temperature: float = 1.0,
-    chunked: bool = False,
-) -> Tensor:
-    """log π(token) of every response token under `model`, in one forward pass, with gradient.
-
-    The logits that chose response token t stand one position before it: the shift by one happens
-    here and nowhere else.
-
-    Args:
-        model: a causal language model of transformers.
-        rollout: what was sampled, by this model or another.
-        temperature: the sampler's.
-        chunked: take the output matrix a few positions at a time, so that the logits are never
-            whole. Only for models whose logits are the hidden states times that matrix.
-
-    Returns:
-        (B, T) float32; what stands on padding has no meaning and is to be masked.
-
-    Book: equation (eq-token-log-prob).
-    """
-    mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
-    width = rollout.tokens.shape[1]
-    inputs = {
-        "input_ids": torch.cat([rollout.prompt_ids, rollout.tokens], dim=1),
-        "attention_mask": mask.long(),
-        "position_ids": positions(mask),
-        "use_cache": False,
-    }
-    if chunked:
-        hidden = model.base_model(**inputs).last_hidden_state[:, -width - 1 : -1]
-        weight = model.get_output_embeddings().weight
-        return hidden_log_probs(hidden, weight, rollout.tokens, temperature=temperature)
-    logits = model(**inputs, logits_to_keep=width + 1).logits[:, :-1]
-    return token_log_probs(logits, rollout.tokens, temperature=temperature)
-
-
-def encode(
-    tokenizer: "PreTrainedTokenizerBase",
-    prompts: Sequence[str],
-    *,
-    device: torch.device | str = "cpu",
-) -> tuple[Tensor, Tensor]:
-    """Token ids `(B, P)`, padded on the left, and the mask of the prompts' own tokens.
-
-    Raises:
-        ValueError: if there is no prompt, or one is empty or holds an unknown character.
-    """
-    if not prompts:
-        raise ValueError("prompts is empty, expected at least one")
-    ids = [tokenizer(prompt, add_special_tokens=False).input_ids for prompt in prompts]
-    for prompt, row in zip(prompts, ids, strict=True):
-        if not row:
-            raise ValueError(f"prompt {prompt!r} has no token")
-        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in row:
-            raise ValueError(f"prompt {prompt!r} holds something the tokenizer does not know")
-    width = max(map(len, ids))
-    lengths = torch.tensor([len(row) for row in ids])
-    mask = torch.arange(width) >= width - lengths[:, None]
-    padded = torch.full((len(ids), width), tokenizer.eos_token_id)
-    padded[mask] = torch.tensor([token for row in ids for token in row])
-    return padded.to(device), mask.to(device)
-
-
-def positions(mask: Tensor) -> Tensor:
-    """Position of each token in its own sequence, counted from 0, whatever the padding."""
-    return (mask.long().cumsum(dim=1) - 1).clamp(min=0)

@@ -22,6 +22,7 @@ LABEL = re.compile(r"\((eq-[a-z0-9-]+)\)")
 # that brings one in must take it off this list.
 PENDING = {
     "eq-adaptive-kl",
+    "eq-bradley-terry",
     "eq-cispo",
     "eq-clip-fraction",
     "eq-env-gae",

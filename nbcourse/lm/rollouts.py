@@ -1,0 +1,121 @@
+"""Prompts and responses as tensors: the one form in which sampler, learner and critic meet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Responses to a batch of prompts, in the action frame: column t is response token t.
+
+    Attributes:
+        prompt_ids: (B, P) prompts, padded on the left; each stands `group_size` times.
+        prompt_mask: (B, P) bool, True on the prompt's own tokens.
+        tokens: (B, T) responses, the end-of-sequence token included; that token again as padding.
+        mask: (B, T) bool, True on response tokens; built from lengths, not from token values.
+        log_probs: (B, T) float32 log π(token) as it was sampled; 0 on padding.
+        truncated: (B,) bool, True where the response reached the limit without ending itself.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    log_probs: Tensor
+    truncated: Tensor
+
+    def texts(self, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+        """The responses as text, without the token that ends them."""
+        lengths = self.mask.sum(dim=1) - (~self.truncated).long()
+        return [
+            str(tokenizer.decode(row[:length]))
+            for row, length in zip(self.tokens, lengths.tolist(), strict=True)
+        ]
+
+
+def from_texts(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    responses: Sequence[str],
+    *,
+    device: torch.device | str = "cpu",
+) -> Rollout:
+    """Responses that somebody else wrote, each ended by the end-of-sequence token.
+
+    They have the form of sampled ones, so that supervised learning, reward models and
+    evaluation use the same code as reinforcement learning. Their `log_probs` are 0: nobody sampled
+    them.
+
+    Raises:
+        ValueError: if there are not as many responses as prompts, or a text holds something the
+            tokenizer does not know.
+    """
+    if len(prompts) != len(responses):
+        raise ValueError(f"responses has {len(responses)} entries, expected {len(prompts)}")
+    prompt_ids, prompt_mask = encode(tokenizer, prompts, device=device)
+    rows = [[*_ids(tokenizer, text), tokenizer.eos_token_id] for text in responses]
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    tokens = torch.full(mask.shape, tokenizer.eos_token_id)
+    tokens[mask] = torch.tensor([token for row in rows for token in row])
+    return Rollout(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        tokens=tokens.to(device),
+        mask=mask.to(device),
+        log_probs=torch.zeros(mask.shape, device=device),
+        truncated=torch.zeros(len(rows), dtype=torch.bool, device=device),
+    )
+
+
+def model_inputs(rollout: Rollout) -> dict[str, Tensor]:
+    """Prompt and response side by side, with mask and positions, as a model wants them."""
+    mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
+    return {
+        "input_ids": torch.cat([rollout.prompt_ids, rollout.tokens], dim=1),
+        "attention_mask": mask.long(),
+        "position_ids": positions(mask),
+    }
+
+
+def encode(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    *,
+    device: torch.device | str = "cpu",
+) -> tuple[Tensor, Tensor]:
+    """Token ids `(B, P)`, padded on the left, and the mask of the prompts' own tokens.
+
+    Raises:
+        ValueError: if there is no prompt, or one is empty or holds an unknown character.
+    """
+    if not prompts:
+        raise ValueError("prompts is empty, expected at least one")
+    ids = [_ids(tokenizer, prompt) for prompt in prompts]
+    if not all(ids):
+        raise ValueError(f"prompts[{[bool(row) for row in ids].index(False)}] has no token")
+    width = max(map(len, ids))
+    lengths = torch.tensor([len(row) for row in ids])
+    mask = torch.arange(width) >= width - lengths[:, None]
+    padded = torch.full((len(ids), width), tokenizer.eos_token_id)
+    padded[mask] = torch.tensor([token for row in ids for token in row])
+    return padded.to(device), mask.to(device)
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Position of each token in its own sequence, counted from 0, whatever the padding."""
+    return (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        raise ValueError(f"{text!r} holds something the tokenizer does not know")
+    return ids

@@ -1,0 +1,85 @@
+"""Supervised warm start: reinforcement learning can only strengthen what is sometimes said."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from nbcourse.functional.aggregation import aggregate
+from nbcourse.lm.log_probs import rollout_log_probs
+from nbcourse.lm.rollouts import from_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Examples = Callable[[int], Sequence[tuple[str, str]]]
+
+
+def warm_start(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    examples: Examples,
+    *,
+    steps: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    progress: bool = True,
+) -> list[float]:
+    """Train the model to give the right response to a prompt, and to end it.
+
+        L = −(mean over response tokens) log π(token)
+
+    The loss covers the responses with their end-of-sequence tokens, not the prompts.
+
+    Args:
+        model: trained in place, with AdamW and gradients clipped to norm 1.
+        tokenizer: its tokenizer.
+        examples: called with `batch_size` at each step; returns (prompt, response) pairs.
+        steps: number of updates.
+        batch_size: pairs in each.
+        learning_rate: reached after a warm-up over a tenth of the steps, then lowered to 0 along a
+            cosine.
+        progress: draw a progress bar.
+
+    Returns:
+        The loss of each step.
+
+    Raises:
+        ValueError: if a number is out of range.
+        FloatingPointError: if the loss is not finite, naming the step.
+
+    Book: section "Supervised warm start".
+    """
+    from rich.progress import track
+
+    if steps < 1 or batch_size < 1 or not learning_rate > 0:
+        raise ValueError(
+            f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
+            "expected positive numbers"
+        )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    warm_up = max(1, steps // 10)
+
+    def share(step: int) -> float:
+        """Of the learning rate: up along a line, down along a cosine."""
+        rising = (step + 1) / warm_up
+        return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
+    losses = []
+    model.train()
+    for step in track(range(steps), "warm start", disable=not progress):
+        prompts, responses = zip(*examples(batch_size), strict=True)
+        batch = from_texts(tokenizer, prompts, responses, device=model.device)
+        loss = aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")
+        if not loss.isfinite():
+            raise FloatingPointError(f"warm start: the loss of step {step} is {loss.item()}")
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        losses.append(loss.item())
+    model.eval()
+    return losses
