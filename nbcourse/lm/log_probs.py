@@ -5,6 +5,7 @@ The table is the trouble. For 4 responses of 512 tokens and a vocabulary of 151,
 number in each row is wanted.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +16,12 @@ from nbcourse.lm.rollouts import Rollout, model_inputs
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CHUNK = 1 << 22  # numbers held in float32 at a time: 16 MiB
+CHUNK = 1 << 20  # numbers held in float32 at a time: 4 MiB, which stay in the cache
 
 
-def token_log_probs(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0) -> Tensor:
+def token_log_probs(
+    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, consume: bool = False
+) -> Tensor:
     """log π(token) for each position, from logits that are there already.
 
         log π(a) = z_a/τ − log Σ_c exp(z_c/τ)
@@ -28,10 +31,12 @@ def token_log_probs(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0)
         tokens: (...) integer token at each position. For a causal model the logits that chose
             token t stand one position before it; the caller shifts.
         temperature: τ > 0, the sampler's. Another one gives the log-probs of another policy.
+        consume: on the way back, write the gradient over the logits. For logits that nobody reads
+            again; whoever does, and autograd itself, is told by autograd's own check.
 
     Returns:
         (...) in float32 (float64 for float64 logits), differentiable with respect to the logits.
-        Besides the gradient, no second tensor of the size of the logits is made.
+        The gradient is the only second tensor of their size, and with `consume` there is none.
 
     Raises:
         ValueError: if shapes do not fit, tokens are not integers, or the temperature is not
@@ -40,7 +45,7 @@ def token_log_probs(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0)
     Book: equation (eq-token-log-prob).
     """
     _check(logits, tokens, temperature, name="logits")
-    return _FromLogits.apply(logits, tokens, temperature)
+    return _FromLogits.apply(logits, tokens, temperature, consume)
 
 
 def hidden_log_probs(
@@ -109,9 +114,12 @@ def rollout_log_probs(
         return hidden_log_probs(
             rollout_states(model, rollout), weight, rollout.tokens, temperature=temperature
         )
-    keep = rollout.tokens.shape[1] + 1
-    logits = model(**model_inputs(rollout), use_cache=False, logits_to_keep=keep).logits
-    return token_log_probs(logits[:, :-1], rollout.tokens, temperature=temperature)
+    # The last state chooses nothing. Its logits are kept, with any token, and dropped afterwards:
+    # a slice of the logits would have to be copied.
+    tokens = torch.cat([rollout.tokens, rollout.tokens[:, :1]], dim=1)
+    inputs = model_inputs(rollout)
+    logits = model(**inputs, use_cache=False, logits_to_keep=tokens.shape[1]).logits
+    return token_log_probs(logits, tokens, temperature=temperature, consume=True)[:, :-1]
 
 
 def _check(states: Tensor, tokens: Tensor, temperature: float, *, name: str) -> None:
@@ -126,52 +134,61 @@ def _check(states: Tensor, tokens: Tensor, temperature: float, *, name: str) -> 
         raise ValueError(f"temperature is {temperature}, expected a positive number")
 
 
-def _accurate(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
+def _accurate(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _rows(columns: int) -> int:
-    return max(1, CHUNK // columns)
+class _Scratch:
+    """The one buffer in which a few rows of logits at a time are scaled, normalised and scored."""
 
+    def __init__(self, like: Tensor, columns: int, temperature: float) -> None:
+        self.rows = max(1, CHUNK // columns)
+        self.temperature = temperature
+        self.buffer = like.new_empty(self.rows, columns, dtype=_accurate(like))
 
-def _normalised(scaled: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability of each row's token, and the row's log-sum-exp."""
-    log_sum = scaled.logsumexp(dim=1)
-    return scaled.gather(1, tokens[:, None]).squeeze(1) - log_sum, log_sum
+    def pieces(self, count: int) -> Iterator[slice]:
+        return (slice(i, min(i + self.rows, count)) for i in range(0, count, self.rows))
 
+    def load(self, logits: Tensor) -> Tensor:
+        return self.buffer[: len(logits)].copy_(logits).div_(self.temperature)
 
-def _score(scaled: Tensor, log_sum: Tensor, tokens: Tensor, grad: Tensor) -> Tensor:
-    """The gradient with respect to the scaled logits, grad · (1[a] − π), in place of them."""
-    score = scaled.sub_(log_sum[:, None]).exp_().mul_(-grad[:, None])
-    return score.scatter_add_(1, tokens[:, None], grad[:, None])
+    def log_probs(self, logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of each row's token, and the row's log-sum-exp."""
+        scaled = self.load(logits)
+        chosen = scaled.gather(1, tokens[:, None]).squeeze(1)
+        highest = scaled.amax(dim=1)
+        log_sum = scaled.sub_(highest[:, None]).exp_().sum(dim=1).log_().add_(highest)
+        return chosen - log_sum, log_sum
+
+    def gradient(self, logits: Tensor, tokens: Tensor, log_sum: Tensor, grad: Tensor) -> Tensor:
+        """With respect to the logits: grad/τ · (1[a] − π)."""
+        grad = grad[:, None] / self.temperature
+        score = self.load(logits).sub_(log_sum[:, None]).exp_().mul_(-grad)
+        return score.scatter_add_(1, tokens[:, None], grad)
 
 
 class _FromLogits(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, consume: bool
+    ) -> Tensor:
         rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
-        step = _rows(rows.shape[1])
-        parts = [
-            _normalised(_accurate(rows[i : i + step]) / temperature, flat[i : i + step])
-            for i in range(0, len(rows), step)
-        ]
-        empty = _accurate(logits.new_empty(0))
-        log_probs = torch.cat([empty, *(part[0] for part in parts)])
-        ctx.save_for_backward(rows, flat, torch.cat([empty, *(part[1] for part in parts)]))
-        ctx.shape, ctx.temperature = logits.shape, temperature
+        log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
+        scratch = _Scratch(rows, rows.shape[1], temperature)
+        for part in scratch.pieces(len(rows)):
+            log_probs[part], log_sum[part] = scratch.log_probs(rows[part], flat[part])
+        ctx.save_for_backward(rows, flat, log_sum)
+        ctx.shape, ctx.temperature, ctx.consume = logits.shape, temperature, consume
         return log_probs.view(tokens.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         rows, flat, log_sum = ctx.saved_tensors
-        grad = grad.reshape(-1) / ctx.temperature
-        result = torch.empty_like(rows)
-        step = _rows(rows.shape[1])
-        for i in range(0, len(rows), step):
-            part = slice(i, i + step)
-            scaled = _accurate(rows[part]) / ctx.temperature
-            result[part] = _score(scaled, log_sum[part], flat[part], grad[part])
-        return result.view(ctx.shape), None, None
+        grad, result = grad.reshape(-1), rows if ctx.consume else torch.empty_like(rows)
+        scratch = _Scratch(rows, rows.shape[1], ctx.temperature)
+        for part in scratch.pieces(len(rows)):
+            result[part] = scratch.gradient(rows[part], flat[part], log_sum[part], grad[part])
+        return result.view(ctx.shape), None, None, None
 
 
 class _FromHidden(torch.autograd.Function):
@@ -180,14 +197,10 @@ class _FromHidden(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float
     ) -> Tensor:
         rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
-        step = _rows(len(weight))
-        parts = [
-            _normalised(_accurate(rows[i : i + step] @ weight.T) / temperature, flat[i : i + step])
-            for i in range(0, len(rows), step)
-        ]
-        empty = _accurate(hidden.new_empty(0))
-        log_probs = torch.cat([empty, *(part[0] for part in parts)])
-        log_sum = torch.cat([empty, *(part[1] for part in parts)])
+        log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
+        scratch = _Scratch(rows, len(weight), temperature)
+        for part in scratch.pieces(len(rows)):
+            log_probs[part], log_sum[part] = scratch.log_probs(rows[part] @ weight.T, flat[part])
         ctx.save_for_backward(rows, weight, flat, log_sum)
         ctx.shape, ctx.temperature = hidden.shape, temperature
         return log_probs.view(tokens.shape)
@@ -195,18 +208,15 @@ class _FromHidden(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         rows, weight, flat, log_sum = ctx.saved_tensors
-        grad = grad.reshape(-1) / ctx.temperature
-        to_hidden = torch.empty_like(rows)
-        # Summed over chunks in float32: the terms of a large batch are small against their sum.
-        to_weight = torch.zeros_like(_accurate(weight)) if ctx.needs_input_grad[1] else None
-        step = _rows(len(weight))
-        for i in range(0, len(rows), step):
-            part = slice(i, i + step)
-            scaled = _accurate(rows[part] @ weight.T) / ctx.temperature
-            score = _score(scaled, log_sum[part], flat[part], grad[part]).to(rows.dtype)
+        grad, to_hidden = grad.reshape(-1), torch.empty_like(rows)
+        # Summed over pieces in float32: the terms of a large batch are small against their sum.
+        to_weight = torch.zeros_like(weight, dtype=_accurate(weight))
+        scratch = _Scratch(rows, len(weight), ctx.temperature)
+        for part in scratch.pieces(len(rows)):
+            logits = rows[part] @ weight.T
+            score = scratch.gradient(logits, flat[part], log_sum[part], grad[part]).to(rows.dtype)
             to_hidden[part] = score @ weight
-            if to_weight is not None:
+            if ctx.needs_input_grad[1]:
                 to_weight += score.T @ rows[part]
-        if to_weight is not None:
-            to_weight = to_weight.to(weight.dtype)
+        to_weight = to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None
         return to_hidden.view(ctx.shape), to_weight, None, None

@@ -82,10 +82,14 @@ def _table() -> dict[str, Call]:
     old_log_probs = log_probs + _normal(*shape, seed=3, scale=0.3)
     ref_log_probs = log_probs + _normal(*shape, seed=4, scale=0.5)
     weights = _normal(*shape, seed=5)
-    mask = {"mask": MASK}
+    masked = {"flags": {"mask": MASK}}
+    later = {"mask": MASK}
     policy = {"log_probs": log_probs, "old_log_probs": old_log_probs, "advantages": weights}
     pair = {"log_probs": log_probs, "ref_log_probs": ref_log_probs}
-    group = {"rewards": _normal(6, seed=6)}
+    learned = {"smooth": ("log_probs",)}
+    x_only = {"tensors": {"x": x}, "smooth": ("x",), "hidden": ("x",)}
+    clips = {"clip_low": 0.1, "clip_high": 0.2}
+    group = {"tensors": {"rewards": _normal(6, seed=6)}}
     critic = {"rewards": x, "values": weights}
     trained = {"values": x, "old_values": x + 0.4 * weights, "returns": _normal(*shape, seed=7)}
     terminated, truncated = torch.zeros(2, 6, 4, dtype=torch.bool)
@@ -94,14 +98,18 @@ def _table() -> dict[str, Call]:
     step_ends = torch.tensor([[0, 2, 4], [1, 3, -1], [2, 5, -1], [0, 1, 3]])
 
     calls = {
-        "masked_mean": Call(masking.masked_mean, {"x": x}, mask, {}, ("x",), ("x",)),
-        "masked_mean by row": Call(masking.masked_mean, {"x": x}, mask, {"dim": 1}, ("x",), ("x",)),
-        "masked_whiten": Call(masking.masked_whiten, {"x": x}, mask, {}, ("x",), ("x",)),
+        "masked_mean": Call(masking.masked_mean, **x_only, **masked),
+        "masked_mean by row": Call(masking.masked_mean, **x_only, **masked, options={"dim": 1}),
+        "masked_whiten": Call(masking.masked_whiten, **x_only, **masked),
         "masked_whiten, mean kept": Call(
-            masking.masked_whiten, {"x": x}, mask, {"shift_mean": False}, ("x",), ("x",)
+            masking.masked_whiten, **x_only, **masked, options={"shift_mean": False}
         ),
         "discounted_returns": Call(
-            returns.discounted_returns, {"rewards": x}, mask, {"gamma": 0.9}, (), ("rewards",)
+            returns.discounted_returns,
+            {"rewards": x},
+            **masked,
+            options={"gamma": 0.9},
+            hidden=("rewards",),
         ),
         "n_step_returns": Call(
             returns.n_step_returns,
@@ -109,32 +117,38 @@ def _table() -> dict[str, Call]:
             options={"n": 3, "gamma": 0.9},
         ),
         "token_gae": Call(
-            returns.token_gae, critic, mask, {"gamma": 0.9, "lam": 0.8}, (), tuple(critic)
+            returns.token_gae,
+            critic,
+            **masked,
+            options={"gamma": 0.9, "lam": 0.8},
+            hidden=tuple(critic),
         ),
         "env_gae": Call(
             returns.env_gae,
-            {name: _normal(6, 4, seed=i) for i, name in enumerate(("rewards", "values"), 9)}
-            | {"next_values": _normal(6, 4, seed=11)},
-            {"terminated": terminated, "truncated": truncated},
-            {"gamma": 0.9, "lam": 0.8},
+            {
+                "rewards": _normal(6, 4, seed=9),
+                "values": _normal(6, 4, seed=10),
+                "next_values": _normal(6, 4, seed=11),
+            },
+            flags={"terminated": terminated, "truncated": truncated},
+            options={"gamma": 0.9, "lam": 0.8},
         ),
-        "mean_baseline": Call(advantages.mean_baseline, group, options={"group_size": 3}),
-        "leave_one_out": Call(advantages.leave_one_out, group, options={"group_size": 3}),
-        "group_relative": Call(advantages.group_relative, group, options={"group_size": 3}),
+        "mean_baseline": Call(advantages.mean_baseline, **group, options={"group_size": 3}),
+        "leave_one_out": Call(advantages.leave_one_out, **group, options={"group_size": 3}),
+        "group_relative": Call(advantages.group_relative, **group, options={"group_size": 3}),
         "group_relative, unscaled": Call(
-            advantages.group_relative, group, options={"group_size": 3, "scale": False}
+            advantages.group_relative, **group, options={"group_size": 3, "scale": False}
         ),
         "process_supervision": Call(
             advantages.process_supervision,
             {"step_rewards": _normal(4, 3, seed=12)},
-            {"step_ends": step_ends, "lengths": torch.tensor([5, 4, 6, 5])},
-            {"group_size": 2},
-            (),
-            ("step_rewards",),
+            flags={"step_ends": step_ends, "lengths": torch.tensor([5, 4, 6, 5])},
+            options={"group_size": 2},
+            hidden=("step_rewards",),
             mask=step_ends >= 0,
         ),
         "moving_average_baseline": Call(
-            advantages.moving_average_baseline, group, options={"average": 0.3}
+            advantages.moving_average_baseline, **group, options={"average": 0.3}
         ),
         "variance_optimal_baseline": Call(
             advantages.variance_optimal_baseline,
@@ -146,86 +160,78 @@ def _table() -> dict[str, Call]:
         "policy_gradient": Call(
             surrogates.policy_gradient,
             {"log_probs": log_probs, "advantages": weights},
-            {},
-            {},
-            ("log_probs",),
-            ("log_probs", "advantages"),
-            mask=MASK,
+            **learned,
+            **later,
+            hidden=("log_probs", "advantages"),
         ),
-        "ppo_clip": Call(
-            surrogates.ppo_clip, policy, {}, {}, ("log_probs",), tuple(policy), mask=MASK
-        ),
+        "ppo_clip": Call(surrogates.ppo_clip, policy, **learned, **later, hidden=tuple(policy)),
         "ppo_clip, higher and dual": Call(
             surrogates.ppo_clip,
             policy,
-            {},
-            {"clip_high": 0.28, "dual_clip": 1.4},
-            ("log_probs",),
-            tuple(policy),
-            mask=MASK,
+            **learned,
+            **later,
+            options={"clip_high": 0.28, "dual_clip": 1.4},
+            hidden=tuple(policy),
         ),
         "gspo": Call(
             surrogates.gspo,
             {**policy, "advantages": weights[:, :1].repeat(1, 6)},
-            mask,
-            {"clip_low": 0.1, "clip_high": 0.2},
-            ("log_probs",),
-            tuple(policy),
+            **learned,
+            **masked,
+            options=clips,
+            hidden=tuple(policy),
             honest=False,
         ),
         "cispo": Call(
-            surrogates.cispo,
-            policy,
-            {},
-            {},
-            ("log_probs",),
-            tuple(policy),
-            mask=MASK,
-            honest=False,
+            surrogates.cispo, policy, **learned, **later, hidden=tuple(policy), honest=False
         ),
         "clip_fraction": Call(
-            surrogates.clip_fraction, policy, mask, {}, (), tuple(policy), loud=False
+            surrogates.clip_fraction, policy, **masked, hidden=tuple(policy), loud=False
         ),
         "rewards_with_kl": Call(
             kl.rewards_with_kl,
             {name: x[:4] for name, x in pair.items()} | {"scores": _normal(4, seed=13)},
-            {"mask": MASK[:4]},
-            {"beta": 0.1},
-            (),
-            tuple(pair),
+            flags={"mask": MASK[:4]},
+            options={"beta": 0.1},
+            hidden=tuple(pair),
         ),
         "exact": Call(
             kl.exact, {"logits": x, "ref_logits": weights}, smooth=("logits", "ref_logits")
         ),
     }
     for mode in aggregation.MODES:
-        options = {"mode": mode} | ({"max_length": 9} if mode.endswith("-norm") else {})
         calls[f"aggregate {mode}"] = Call(
-            aggregation.aggregate, {"per_token": x}, mask, options, ("per_token",), ("per_token",)
+            aggregation.aggregate,
+            {"per_token": x},
+            **masked,
+            options={"mode": mode} | ({"max_length": 9} if mode.endswith("-norm") else {}),
+            smooth=("per_token",),
+            hidden=("per_token",),
         )
     for clip in (None, 0.2):
         calls[f"value_loss, clip {clip}"] = Call(
             values.value_loss,
             trained,
-            mask,
-            {"clip": clip},
-            ("values",),
-            tuple(trained),
+            **masked,
+            options={"clip": clip},
+            smooth=("values",),
+            hidden=tuple(trained),
             loud=clip is not None,  # the old values are not read without a clip
         )
     for kind in kl.ESTIMATORS:
         calls[f"estimate {kind}"] = Call(
-            kl.estimate, pair, {}, {"kind": kind}, ("log_probs",), tuple(pair), mask=MASK
+            kl.estimate, pair, **learned, **later, options={"kind": kind}, hidden=tuple(pair)
         )
+    stale = pair | {"old_log_probs": old_log_probs}
     for weight in kl.WEIGHTS:
         for kind in ("k1", "k3"):
             calls[f"gradient_surrogate {weight} {kind}"] = Call(
                 kl.gradient_surrogate,
-                pair | {"old_log_probs": old_log_probs},
-                mask,
-                {"weight": weight, "kind": kind},
-                ("log_probs",),
-                (*pair, "old_log_probs"),
+                stale,
+                **learned,
+                **masked,
+                options={"weight": weight, "kind": kind},
+                hidden=tuple(stale),
             )
     return calls
 

@@ -1,5 +1,6 @@
 """Promises that every function makes about its arguments, checked on one sample call of each."""
 
+import inspect
 import math
 
 import pytest
@@ -157,6 +158,15 @@ class TestAMistakeIsLoud:
         call = CALLS["process_supervision"]
         with pytest.raises(ValueError, match=argument):
             call(**{argument: call.flags[argument].double()})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_options_are_named_at_the_call(name):
+    # only what reads like a sentence may follow the tensors: aggregate(x, mask, "token-mean")
+    by_position = {"dim", "mode", "kind", "average"}
+    parameters = inspect.signature(CALLS[name].function).parameters
+    for option in set(CALLS[name].options) - by_position:
+        assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 class TestInputsAreLeftAlone:

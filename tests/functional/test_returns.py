@@ -353,6 +353,21 @@ class TestEnvGae:
         )
         torch.testing.assert_close(advantages, self.column(first, 100 + 25 - 0.3))
 
+    @pytest.mark.parametrize("garbage", [math.nan, math.inf])
+    @pytest.mark.parametrize("over", [True, False], ids=["terminated", "truncated"])
+    def test_a_broken_episode_leaves_the_one_before_alone(self, over, garbage):
+        # zero times infinity is not zero: the recursion has to stop, not to be multiplied away
+        advantages, _ = env_gae(
+            self.column(1.0, garbage),
+            self.column(0.2, 0.3),
+            self.column(0.9, 50.0),
+            bools([[over], [False]]),
+            bools([[not over], [False]]),
+            gamma=0.5,
+            lam=1.0,
+        )
+        assert advantages[0, 0].item() == pytest.approx(0.8 if over else 1.25)
+
     @pytest.mark.parametrize("garbage", [math.nan, math.inf, 1e30])
     def test_the_value_after_a_terminal_state_is_not_read(self, garbage):
         advantages, returns = env_gae(

@@ -371,6 +371,11 @@ class TestClipFraction:
         mask = torch.tensor([[True]])
         assert clip_fraction(log_ratio, *arguments, mask, clip_high=bound) == 0
 
+    def test_without_a_mask_every_token_counts(self):
+        zeros = torch.zeros_like(self.ratio)
+        found = clip_fraction(self.ratio.log(), zeros, self.advantages)
+        torch.testing.assert_close(found, doubles(3 / 7))  # the masked token is clipped too
+
     def test_of_no_token_is_zero(self):
         zeros = torch.zeros(1, 2)
         assert clip_fraction(zeros, zeros, zeros, zeros != 0) == 0

@@ -119,3 +119,24 @@ def test_mistakes_are_named():
         token_log_probs(logits, tokens, temperature=0)
     with pytest.raises(ValueError, match=r"weight has shape \(11, 5\), expected \(V, 4\)"):
         hidden_log_probs(torch.zeros(2, 3, 4), torch.zeros(11, 5), tokens)
+
+
+@pytest.mark.usefixtures("chunk")
+def test_consumed_logits_give_the_same_gradient_in_their_own_memory():
+    hidden, weight, tokens, upstream = case(2, 5)
+    weight.requires_grad_()
+    gradients = []
+    for consume in (False, True):
+        logits = hidden @ weight.T
+        value = token_log_probs(logits, tokens, temperature=0.8, consume=consume)
+        gradients += torch.autograd.grad((value * upstream).sum(), weight)
+    assert_close(*gradients)
+
+
+def test_whoever_needs_consumed_logits_again_is_told():
+    """tanh keeps its result for the way back; a gradient written over it must not go unnoticed."""
+    hidden, weight, tokens, _ = case(2, 5)
+    weight.requires_grad_()
+    value = token_log_probs((hidden @ weight.T).tanh(), tokens, consume=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.sum().backward()
