@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from nbcourse.functional.arguments import boolean, boolean_mask, dimensions, same_shape, within
 
+SCAN_ENTRIES = 1 << 17  # at a time: temporaries of this size find memory that is warm already
 SCAN_BLOCK = 16  # larger: fewer rounds, but a larger triangular product and more rounding
 
 
@@ -41,11 +42,19 @@ def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
 def _masked_scan(
     mask: Tensor, decay: float, increments: Callable[..., Tensor], *tensors: Tensor
 ) -> Tensor:
-    """Scan `increments(*tensors)` over the entries under the mask as if the others did not exist.
+    """Scan `increments(*tensors)` over the entries under the mask, as if there were no others."""
+    rows = max(1, SCAN_ENTRIES // max(1, mask.shape[1]))
+    pieces = zip(*(x.split(rows) for x in (mask, *tensors)), strict=True)
+    return torch.cat([_scan_kept(kept, decay, increments, *parts) for kept, *parts in pieces])
 
-    The kept entries of each row are moved to its front, scanned there, and moved back. Column 0
-    takes the rest: whatever garbage falls there is cut off before the scan, and what masked
-    entries read back from there is 0.
+
+def _scan_kept(
+    mask: Tensor, decay: float, increments: Callable[..., Tensor], *tensors: Tensor
+) -> Tensor:
+    """The kept entries of each row are moved to its front, scanned there, and moved back.
+
+    Column 0 takes the rest: whatever garbage falls there is cut off before the scan, and what
+    masked entries read back from there is 0.
     """
     place = mask.cumsum(dim=1).mul_(mask)  # 1, 2, 3, … along the kept entries, 0 elsewhere
     shape = (len(mask), mask.shape[1] + 1)
@@ -222,9 +231,11 @@ def env_gae(
     within(gamma, 0.0, 1.0, name="gamma")
     within(lam, 0.0, 1.0, name="lam")
     delta = rewards + gamma * torch.where(terminated, 0.0, next_values) - values
-    decay = gamma * lam * (~(terminated | truncated)).to(delta.dtype)
+    ended = terminated | truncated
     advantages = torch.empty_like(delta)
-    following = torch.zeros_like(delta[0])
+    following = values.new_zeros(values.shape[1])
     for t in reversed(range(len(delta))):
-        following = torch.addcmul(delta[t], decay[t], following, out=advantages[t])
+        # where, not a product with 0: a NaN of the next episode must not reach into this one
+        following = delta[t] + gamma * lam * torch.where(ended[t], 0.0, following)
+        advantages[t] = following
     return advantages, advantages + values

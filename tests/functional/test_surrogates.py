@@ -212,6 +212,14 @@ class TestWhatIsNotFinite:
         loss[1].backward()
         torch.testing.assert_close(arguments[0].grad, torch.stack([doubles(0.0), clean_slope[1]]))
 
+    def test_a_large_ratio_on_the_side_without_a_clip_stays_exact(self):
+        # A < 0 and ρ = e^60 ≈ 10²⁶, well inside float32: loss and slope are both ρ |A|
+        log_probs = torch.tensor([0.0]).requires_grad_()
+        loss = ppo_clip(log_probs, torch.tensor([-60.0]), torch.tensor([-1.0]))
+        loss.sum().backward()
+        assert loss.item() == pytest.approx(math.exp(60), rel=1e-5)
+        assert log_probs.grad.item() == pytest.approx(math.exp(60), rel=1e-5)
+
     def test_a_huge_but_finite_ratio_is_clipped_like_any_other(self):
         # log ρ = 100 overflows exp in float32; the clipped branch −1.2 does not need it
         log_probs = torch.tensor([0.0]).requires_grad_()
