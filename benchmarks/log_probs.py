@@ -2,8 +2,8 @@
 
     python benchmarks/log_probs.py
 
-Four responses of 512 tokens and the vocabulary of Qwen2.5 (151,936), float32, forward and backward, 2
-threads. Each measurement runs in a process of its own, the two libraries in turn; extra memory is
+Four responses of 512 tokens and the vocabulary of Qwen2.5 (151,936), float32, forward and backward,
+2 threads. Each measurement runs in a process of its own, the two libraries in turn; extra memory is
 the peak of the process less what it held before the call, logits and all.
 """
 
