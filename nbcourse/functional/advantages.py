@@ -241,7 +241,8 @@ def variance_optimal_baseline(
         per_component: return one baseline for each logit.
 
     Returns:
-        A scalar, or (K,) if `per_component`.
+        A scalar, or (K,) if `per_component`; NaN for a policy that is certain, whose gradient
+        estimate is 0 whatever the baseline. No gradient.
 
     Raises:
         ValueError: if shapes differ or probs is not a distribution.

@@ -220,7 +220,7 @@ class AdaptiveKL:
 
     Raises:
         ValueError: if beta, target or horizon is not positive, or `update` gets a KL that is not
-            finite.
+            finite or so many responses that beta would turn negative.
 
     Book: equation (eq-adaptive-kl). Source: Ziegler et al. 2019, section 2.2.
     """
@@ -238,6 +238,14 @@ class AdaptiveKL:
         """Move `beta` after `responses` responses with mean divergence `kl`, and return it."""
         if not math.isfinite(kl):
             raise ValueError(f"kl is {kl}, expected a finite number")
+        if responses < 1:
+            raise ValueError(f"responses is {responses}, expected at least 1")
         error = min(max(kl / self.target - 1, -0.2), 0.2)
-        self.beta *= 1 + error * responses / self.horizon
+        factor = 1 + error * responses / self.horizon
+        if factor <= 0:
+            raise ValueError(
+                f"horizon is {self.horizon:g}, expected more than a fifth of responses={responses}: "
+                "this step would turn beta negative"
+            )
+        self.beta *= factor
         return self.beta

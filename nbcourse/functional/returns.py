@@ -36,7 +36,7 @@ def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
     behind = _discounted_suffix_sums(local[:, 1:, 0], decay**width)
     distance = torch.tensor(decay, dtype=x.dtype) ** (width - step)
     local[:, :-1].addcmul_(behind[:, :, None], distance.to(x))
-    return local.view(batch, -1)[:, :length]
+    return local.view(batch, blocks * width)[:, :length]
 
 
 def _masked_scan(

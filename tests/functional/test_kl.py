@@ -567,3 +567,17 @@ class TestControllers:
         with pytest.raises(ValueError, match="kl is"):
             controller.update(kl, responses=8)
         assert controller.beta == 0.1
+
+    @pytest.mark.parametrize("responses", [500, 1024])
+    def test_a_step_that_would_turn_beta_negative_is_refused(self, responses):
+        # β (1 − 0.2 · n / horizon) ≤ 0 from n = 5 · horizon on
+        controller = AdaptiveKL(beta=0.1, target=6.0, horizon=100.0)
+        with pytest.raises(ValueError, match=f"a fifth of responses={responses}"):
+            controller.update(0.0, responses)
+        assert controller.update(0.0, 499) > 0
+
+    @pytest.mark.parametrize("responses", [0, -1])
+    def test_an_update_without_responses_is_refused(self, responses):
+        controller = AdaptiveKL(beta=0.1, target=6.0, horizon=100.0)
+        with pytest.raises(ValueError, match=f"responses is {responses}, expected at least 1"):
+            controller.update(6.0, responses)

@@ -68,6 +68,10 @@ def by_row(slow, mask: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
 
 
 class TestDiscountedReturns:
+    @pytest.mark.parametrize("length", [1, 3, 30])
+    def test_a_batch_without_rows_stays_one(self, length):
+        assert discounted_returns(torch.zeros(0, length)).shape == (0, length)
+
     @pytest.mark.parametrize(
         ("gamma", "expected"),
         [
