@@ -244,8 +244,8 @@ class AdaptiveKL:
         factor = 1 + error * responses / self.horizon
         if factor <= 0:
             raise ValueError(
-                f"horizon is {self.horizon:g}, expected more than a fifth of responses={responses}: "
-                "this step would turn beta negative"
+                f"horizon is {self.horizon:g}, expected more than a fifth of "
+                f"responses={responses}: this step would turn beta negative"
             )
         self.beta *= factor
         return self.beta

@@ -54,8 +54,8 @@ class ActorCritic(nn.Module):
         return log_probs, self.head(hidden)
 
 
-class Critic(nn.Module):
-    """A critic with a backbone of its own, usually a copy of the policy's.
+class ScalarModel(nn.Module):
+    """A backbone with one number on top instead of a vocabulary.
 
     Args:
         model: a causal language model of transformers; its output matrix is not used.
@@ -65,6 +65,10 @@ class Critic(nn.Module):
         super().__init__()
         self.backbone = model
         self.head = ValueHead(model.config.hidden_size)
+
+
+class Critic(ScalarModel):
+    """A critic with a backbone of its own, usually a copy of the policy's."""
 
     def forward(self, rollout: Rollout) -> Tensor:
         """V of the state that chose each response token: (B, T) in float32."""

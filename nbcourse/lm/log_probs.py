@@ -218,5 +218,5 @@ class _FromHidden(torch.autograd.Function):
             to_hidden[part] = score @ weight
             if ctx.needs_input_grad[1]:
                 to_weight += score.T @ rows[part]
-        to_weight = to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None
-        return to_hidden.view(ctx.shape), to_weight, None, None
+        weight_grad = to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return to_hidden.view(ctx.shape), weight_grad, None, None

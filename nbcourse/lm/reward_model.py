@@ -1,17 +1,12 @@
 """A reward model: learn from comparisons which of two responses is better."""
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from nbcourse.functional.arguments import dimensions, same_shape
-from nbcourse.lm.actor_critic import ValueHead
+from nbcourse.lm.actor_critic import ScalarModel
 from nbcourse.lm.rollouts import Rollout, model_inputs
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -39,17 +34,8 @@ def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
     return -logsigmoid(chosen - rejected).mean()
 
 
-class RewardModel(nn.Module):
-    """One score for a whole response, read off its last token.
-
-    Args:
-        model: a causal language model of transformers; its output matrix is not used.
-    """
-
-    def __init__(self, model: "PreTrainedModel") -> None:
-        super().__init__()
-        self.backbone = model
-        self.head = ValueHead(model.config.hidden_size)
+class RewardModel(ScalarModel):
+    """One score for a whole response, read off its last token."""
 
     def forward(self, rollout: Rollout) -> Tensor:
         """Scores, (B,) in float32: the head at the last response token, EOS if there is one."""
