@@ -2,9 +2,9 @@
 
     python benchmarks/sampling.py
 
-The tiny model of chapter 5 (about a million parameters), 64 arithmetic prompts × 8 samples, at most 8
-new tokens, float32, 1 thread, in turn. The model is warm-started for a moment, so that responses
-end at different lengths. Both record the log-probs of what they sample.
+A model of about a million parameters, 64 arithmetic prompts × 8 samples, at most 8 new tokens,
+float32, 1 thread, in turn. The model is warm-started for a moment, so that responses end at
+different lengths. Both record the log-probs of what they sample.
 """
 
 from statistics import median
