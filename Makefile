@@ -88,7 +88,7 @@ lint: $(READY_DEV)  ## check shape and types without changing anything
 	@$(PY) -m mypy nbcourse
 
 bench: $(READY_DEV)  ## compare with other libraries, printed as ratios
-	@for script in benchmarks/*.py; do $(PY) $$script || exit 1; done
+	@for script in benchmarks/[a-z]*.py; do $(PY) $$script || exit 1; done
 
 clean:  ## remove everything that these commands made, .venv included
 	rm -rf $(VENV) _build nbcourse.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

@@ -8,10 +8,8 @@ the textbook recursion on the compressed sequence, one column at a time, as verl
 thread, after a warm-up; what counts is the ratio of a pair, not a time.
 """
 
-from statistics import median
-from time import perf_counter
-
 import torch
+from _pairs import in_turn
 from torch import Tensor
 
 from nbcourse.functional.returns import token_gae
@@ -39,12 +37,6 @@ def scan(rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]
     return token_gae(rewards, values, mask, gamma=GAMMA, lam=LAM)
 
 
-def seconds(function, *arguments) -> float:
-    start = perf_counter()
-    function(*arguments)
-    return perf_counter() - start
-
-
 def batch(rows: int, columns: int, *, holes: bool) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     rewards, values = torch.randn(2, rows, columns, generator=generator)
@@ -62,9 +54,8 @@ def main() -> None:
     for rows, columns in ((256, 1024), (64, 8192)):
         for holes in (False, True):
             data = batch(rows, columns, holes=holes)
-            scan(*data), time_loop(*data)
-            pairs = [(seconds(time_loop, *data), seconds(scan, *data)) for _ in range(PAIRS)]
-            ratios = sorted(slow / fast for slow, fast in pairs)
+            pairs = in_turn(time_loop, scan, *data, pairs=PAIRS)
+            loop_ms, scan_ms = pairs.milliseconds()
             rewards, values, mask = data
             exact = time_loop(rewards.double(), values.double(), mask)[0]
             errors = [
@@ -73,9 +64,7 @@ def main() -> None:
             ]
             print(
                 f"{(rows, columns)!s:>12} {'holes' if holes else 'padding':>8} "
-                f"{median(slow for slow, _ in pairs) * 1e3:9.1f} "
-                f"{median(fast for _, fast in pairs) * 1e3:9.2f} "
-                f"{median(ratios):8.1f} [{ratios[0]:5.1f}, {ratios[-1]:5.1f}]"
+                f"{loop_ms:9.1f} {scan_ms:9.2f} {pairs.ratio:>22}"
                 f"  {errors[0]:.1e} / {errors[1]:.1e}"
             )
 

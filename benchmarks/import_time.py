@@ -7,8 +7,8 @@ Each import runs in a process of its own, the two in turn; what counts is the ra
 
 import subprocess
 import sys
-from statistics import median
-from time import perf_counter
+
+from _pairs import in_turn
 
 PAIRS = 7
 TORCH = "import torch"
@@ -20,20 +20,16 @@ PACKAGE = (
 )
 
 
-def seconds(program: str) -> float:
-    start = perf_counter()
+def in_a_process(program: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
-    return perf_counter() - start
 
 
 def main() -> None:
-    seconds(TORCH), seconds(PACKAGE)
-    pairs = [(seconds(PACKAGE), seconds(TORCH)) for _ in range(PAIRS)]
-    ratios = sorted(package / torch for package, torch in pairs)
+    pairs = in_turn(lambda: in_a_process(PACKAGE), lambda: in_a_process(TORCH), pairs=PAIRS)
+    package_ms, torch_ms = pairs.milliseconds()
     print(
-        f"import torch {median(torch for _, torch in pairs):.2f} s; all of nbcourse's floors "
-        f"{median(package for package, _ in pairs):.2f} s; "
-        f"ratio {median(ratios):.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}]"
+        f"import torch {torch_ms:.0f} ms; all of nbcourse's lower floors {package_ms:.0f} ms; "
+        f"ratio {pairs.ratio}"
     )
 
 

@@ -14,6 +14,8 @@ import sys
 from functools import partial
 from statistics import median
 
+from _pairs import Pairs, seconds
+
 PAIRS = 5
 SHAPE = (4, 512, 151_936)
 CONTENDERS = ("TRL selective_log_softmax", "nbcourse token_log_probs")
@@ -21,8 +23,6 @@ CONTENDERS = ("TRL selective_log_softmax", "nbcourse token_log_probs")
 
 def measure(name: str) -> dict[str, float]:
     """Seconds and MiB of one forward and backward pass, in this process."""
-    from time import perf_counter
-
     import torch
 
     torch.set_num_threads(2)
@@ -38,11 +38,9 @@ def measure(name: str) -> dict[str, float]:
     torch.autograd.grad(function(small, tokens[:1, :8]).sum(), small)  # warm-up
     logits = torch.empty(SHAPE).normal_(generator=generator).requires_grad_()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = perf_counter()
-    torch.autograd.grad(function(logits, tokens).sum(), logits)
-    seconds = perf_counter() - start
+    elapsed = seconds(lambda: torch.autograd.grad(function(logits, tokens).sum(), logits))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": seconds, "MiB": (after - before) / 1024}
+    return {"seconds": elapsed, "MiB": (after - before) / 1024}
 
 
 def in_a_process(name: str) -> dict[str, float]:
@@ -52,14 +50,13 @@ def in_a_process(name: str) -> dict[str, float]:
 
 def main() -> None:
     runs = [{name: in_a_process(name) for name in CONTENDERS} for _ in range(PAIRS)]
-    theirs, ours = CONTENDERS
     for name in CONTENDERS:
-        seconds = sorted(run[name]["seconds"] for run in runs)
+        times = sorted(run[name]["seconds"] for run in runs)
         memory = median(run[name]["MiB"] for run in runs)
-        spread = f"[{seconds[0]:.2f}, {seconds[-1]:.2f}]"
-        print(f"{name:28} {median(seconds):6.2f} s {spread}  {memory:6.0f} MiB extra")
-    ratios = sorted(run[theirs]["seconds"] / run[ours]["seconds"] for run in runs)
-    print(f"faster by {median(ratios):.1f} [{ratios[0]:.1f}, {ratios[-1]:.1f}]")
+        spread = f"[{times[0]:.2f}, {times[-1]:.2f}]"
+        print(f"{name:28} {median(times):6.2f} s {spread}  {memory:6.0f} MiB extra")
+    pairs = Pairs(*([run[name]["seconds"] for run in runs] for name in CONTENDERS))
+    print(f"faster by {pairs.ratio}")
 
 
 if __name__ == "__main__":

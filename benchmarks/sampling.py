@@ -7,10 +7,8 @@ float32, 1 thread, in turn. The model is warm-started for a moment, so that resp
 different lengths. Both record the log-probs of what they sample.
 """
 
-from statistics import median
-from time import perf_counter
-
 import torch
+from _pairs import in_turn
 
 from nbcourse.lm import rollouts, sampling, tiny
 from nbcourse.lm.warm_start import warm_start
@@ -33,8 +31,7 @@ def main() -> None:
     prompts = [prompt for prompt, _ in examples(PROMPTS)]
     prompt_ids, prompt_mask = rollouts.encode(tokenizer, prompts)
 
-    def ours() -> float:
-        start = perf_counter()
+    def ours() -> None:
         sampling.sample(
             model,
             tokenizer,
@@ -43,10 +40,8 @@ def main() -> None:
             group_size=GROUP,
             generator=generator,
         )
-        return perf_counter() - start
 
-    def theirs() -> float:
-        start = perf_counter()
+    def theirs() -> None:
         with torch.no_grad():
             output = model.generate(
                 prompt_ids,
@@ -59,16 +54,10 @@ def main() -> None:
                 output_scores=True,
             )
             model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
-        return perf_counter() - start
 
-    ours(), theirs()
-    pairs = [(theirs(), ours()) for _ in range(PAIRS)]
-    ratios = sorted(slow / fast for slow, fast in pairs)
-    print(
-        f"generate {median(slow for slow, _ in pairs) * 1e3:.0f} ms, "
-        f"sample {median(fast for _, fast in pairs) * 1e3:.0f} ms; "
-        f"ratio {median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
-    )
+    pairs = in_turn(theirs, ours, pairs=PAIRS)
+    generate_ms, sample_ms = pairs.milliseconds()
+    print(f"generate {generate_ms:.0f} ms, sample {sample_ms:.0f} ms; ratio {pairs.ratio}")
 
 
 if __name__ == "__main__":

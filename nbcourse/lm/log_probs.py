@@ -5,7 +5,7 @@ The table is the trouble. For 4 responses of 512 tokens and a vocabulary of 151,
 number in each row is wanted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -167,16 +167,26 @@ class _Scratch:
         return score.scatter_add_(1, tokens[:, None], grad)
 
 
+def _in_pieces(
+    rows: Tensor, columns: int, tokens: Tensor, temperature: float, logits_of: Callable
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and log-sum-exps of all rows; `logits_of` gives the logits of a piece of them."""
+    log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
+    scratch = _Scratch(rows, columns, temperature)
+    for part in scratch.pieces(len(rows)):
+        log_probs[part], log_sum[part] = scratch.log_probs(logits_of(part), tokens[part])
+    return log_probs, log_sum
+
+
 class _FromLogits(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, consume: bool
     ) -> Tensor:
         rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
-        log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
-        scratch = _Scratch(rows, rows.shape[1], temperature)
-        for part in scratch.pieces(len(rows)):
-            log_probs[part], log_sum[part] = scratch.log_probs(rows[part], flat[part])
+        log_probs, log_sum = _in_pieces(
+            rows, rows.shape[1], flat, temperature, lambda part: rows[part]
+        )
         ctx.save_for_backward(rows, flat, log_sum)
         ctx.shape, ctx.temperature, ctx.consume = logits.shape, temperature, consume
         return log_probs.view(tokens.shape)
@@ -197,10 +207,9 @@ class _FromHidden(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float
     ) -> Tensor:
         rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
-        log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
-        scratch = _Scratch(rows, len(weight), temperature)
-        for part in scratch.pieces(len(rows)):
-            log_probs[part], log_sum[part] = scratch.log_probs(rows[part] @ weight.T, flat[part])
+        log_probs, log_sum = _in_pieces(
+            rows, len(weight), flat, temperature, lambda part: rows[part] @ weight.T
+        )
         ctx.save_for_backward(rows, weight, flat, log_sum)
         ctx.shape, ctx.temperature = hidden.shape, temperature
         return log_probs.view(tokens.shape)
@@ -210,13 +219,14 @@ class _FromHidden(torch.autograd.Function):
         rows, weight, flat, log_sum = ctx.saved_tensors
         grad, to_hidden = grad.reshape(-1), torch.empty_like(rows)
         # Summed over pieces in float32: the terms of a large batch are small against their sum.
-        to_weight = torch.zeros_like(weight, dtype=_accurate(weight))
+        frozen = not ctx.needs_input_grad[1]
+        to_weight = None if frozen else torch.zeros_like(weight, dtype=_accurate(weight))
         scratch = _Scratch(rows, len(weight), ctx.temperature)
         for part in scratch.pieces(len(rows)):
             logits = rows[part] @ weight.T
             score = scratch.gradient(logits, flat[part], log_sum[part], grad[part]).to(rows.dtype)
             to_hidden[part] = score @ weight
-            if ctx.needs_input_grad[1]:
+            if to_weight is not None:
                 to_weight += score.T @ rows[part]
-        weight_grad = to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None
+        weight_grad = None if to_weight is None else to_weight.to(weight.dtype)
         return to_hidden.view(ctx.shape), weight_grad, None, None
