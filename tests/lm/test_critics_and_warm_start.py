@@ -91,6 +91,19 @@ def test_padding_moves_no_value_and_no_score(model, tokenizer, rollout, kind):
         assert_close(read(rollout)[row][rollout.mask[row]], read(single)[0], atol=1e-5, rtol=1e-5)
 
 
+def test_garbage_in_the_padding_moves_nothing(model, tokenizer, rollout):
+    """Padding repeats EOS and so looks like the end; here it does not."""
+    tokens = rollout.tokens.masked_fill(~rollout.mask, tokenizer("7").input_ids[0])
+    garbage = rollouts.Rollout(**{**vars(rollout), "tokens": tokens})
+    judge, critic = RewardModel(model), Critic(model)
+    lift(judge.head)
+    lift(critic.head)
+    assert_close(judge(garbage), judge(rollout))
+    kept = rollout.mask
+    assert_close(critic(garbage)[kept], critic(rollout)[kept])
+    assert_close(rollout_log_probs(model, garbage)[kept], rollout_log_probs(model, rollout)[kept])
+
+
 def test_a_shared_backbone_learns_from_the_critic_and_a_separate_one_does_not(model, rollout):
     shared, separate = ActorCritic(model), Critic(copy.deepcopy(model))
     for critic in (shared, separate):
