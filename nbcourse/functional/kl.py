@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nbcourse.functional.aggregation import aggregate
 from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
 from nbcourse.functional.masking import set_aside
 
@@ -142,6 +143,7 @@ def gradient_surrogate(
     old_log_probs: Tensor | None = None,
     weight: str = "prefix",
     kind: str = "k3",
+    batch_mask: Tensor | None = None,
 ) -> Tensor:
     """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
 
@@ -162,6 +164,8 @@ def gradient_surrogate(
         weight: one of `WEIGHTS`.
         kind: "k1" or "k3". Both are exact; k3 has the smaller variance, because its gradient uses
             k1 for the current token and the less noisy k3 for the later ones.
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+            `aggregation.aggregate`.
 
     Returns:
         A scalar; on fresh samples its value is an estimate of the KL of a whole response, in nats.
@@ -192,7 +196,7 @@ def gradient_surrogate(
     elif weight == "sequence":
         log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
     per_token = log_ratio.exp() * estimate(log_probs, ref_log_probs, kind)
-    return per_token.masked_fill(~mask, 0.0).sum() / mask.any(dim=1).sum().clamp(min=1)
+    return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
 
 
 @dataclass

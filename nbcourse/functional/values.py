@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from nbcourse.functional.aggregation import aggregate
 from nbcourse.functional.arguments import boolean_mask, same_shape
-from nbcourse.functional.masking import masked_mean, set_aside
+from nbcourse.functional.masking import set_aside
 
 
 def value_loss(
@@ -14,6 +15,7 @@ def value_loss(
     mask: Tensor,
     *,
     clip: float | None = None,
+    batch_mask: Tensor | None = None,
 ) -> Tensor:
     """Half the mean squared error of the critic, optionally clipped around its old prediction.
 
@@ -29,6 +31,8 @@ def value_loss(
         returns: (B, T) targets.
         mask: (B, T) bool.
         clip: how far a prediction may move, > 0; None does not clip.
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+            `aggregation.aggregate`.
 
     Returns:
         A scalar, the mean over the tokens under the mask.
@@ -48,4 +52,4 @@ def value_loss(
             raise ValueError(f"clip is {clip}, expected a positive distance")
         clipped = old_values + (values - old_values).clamp(-clip, clip)
         error = torch.max(error, (clipped - returns).square())
-    return 0.5 * masked_mean(error, mask)
+    return 0.5 * aggregate(error, mask, "token-mean", batch_mask=batch_mask)

@@ -42,13 +42,15 @@ class ActorCritic(nn.Module):
         self.policy = model
         self.head = ValueHead(model.config.hidden_size)
 
-    def forward(self, rollout: Rollout, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, rollout: Rollout, *, temperature: float = 1.0, group_size: int = 1
+    ) -> tuple[Tensor, Tensor]:
         """Log-probs and values of every response token, from one pass through the backbone.
 
         Returns:
             Two (B, T) tensors in float32: log π(token t), and V of the state that chose it.
         """
-        hidden = rollout_states(self.policy, rollout)
+        hidden = rollout_states(self.policy, rollout, group_size=group_size)
         weight = self.policy.get_output_embeddings().weight
         log_probs = hidden_log_probs(hidden, weight, rollout.tokens, temperature=temperature)
         return log_probs, self.head(hidden)
@@ -70,6 +72,6 @@ class ScalarModel(nn.Module):
 class Critic(ScalarModel):
     """A critic with a backbone of its own, usually a copy of the policy's."""
 
-    def forward(self, rollout: Rollout) -> Tensor:
+    def forward(self, rollout: Rollout, *, group_size: int = 1) -> Tensor:
         """V of the state that chose each response token: (B, T) in float32."""
-        return self.head(rollout_states(self.backbone, rollout))
+        return self.head(rollout_states(self.backbone, rollout, group_size=group_size))

@@ -6,10 +6,11 @@ number in each row is wanted.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nbcourse.lm.rollouts import Rollout, model_inputs
 
@@ -78,14 +79,23 @@ def hidden_log_probs(
     return _FromHidden.apply(hidden, weight, tokens, temperature)
 
 
-def rollout_states(model: "PreTrainedModel", rollout: Rollout) -> Tensor:
+def rollout_states(model: "PreTrainedModel", rollout: Rollout, *, group_size: int = 1) -> Tensor:
     """Last hidden states of the states in which the response tokens were chosen: (B, T, H).
 
-    Token t was chosen by the state one position before it. The shift by one happens here, for
-    hidden states, and in `rollout_log_probs`, for logits, and nowhere else.
+    Token t was chosen by the state one position before it. The shift by one happens here and in
+    `rollout_log_probs`, in the one function that both call, and nowhere else.
+
+    Args:
+        model: a causal language model of transformers.
+        rollout: what was sampled, by this model or another.
+        group_size: rows that stand side by side and share a prompt. Above 1, each prompt runs
+            through the model once and its keys and values are shared out, gradient included.
+
+    Raises:
+        ValueError: if the rows are not groups of this size with one prompt each.
     """
-    hidden = model.base_model(**model_inputs(rollout), use_cache=False).last_hidden_state
-    return hidden[:, -rollout.tokens.shape[1] - 1 : -1]
+    backbone = partial(_last_hidden_state, model.base_model)
+    return _choosing(backbone, rollout, group_size)
 
 
 def rollout_log_probs(
@@ -94,6 +104,7 @@ def rollout_log_probs(
     *,
     temperature: float = 1.0,
     chunked: bool = False,
+    group_size: int = 1,
 ) -> Tensor:
     """log π(token) of every response token under `model`, in one forward pass, with gradient.
 
@@ -103,23 +114,68 @@ def rollout_log_probs(
         temperature: the sampler's.
         chunked: take the output matrix a few positions at a time, so that the logits are never
             whole. Only for models whose logits are the hidden states times that matrix.
+        group_size: rows side by side that share a prompt, which is then computed once.
 
     Returns:
         (B, T) float32; what stands on padding has no meaning and is to be masked.
+
+    Raises:
+        ValueError: if the rows are not groups of `group_size` with one prompt each.
 
     Book: equation (eq-token-log-prob).
     """
     if chunked:
         weight = model.get_output_embeddings().weight
-        return hidden_log_probs(
-            rollout_states(model, rollout), weight, rollout.tokens, temperature=temperature
+        states = rollout_states(model, rollout, group_size=group_size)
+        return hidden_log_probs(states, weight, rollout.tokens, temperature=temperature)
+    logits = _choosing(partial(_logits, model), rollout, group_size)
+    return token_log_probs(logits, rollout.tokens, temperature=temperature, consume=True)
+
+
+def _last_hidden_state(backbone: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
+    output = backbone(**inputs)
+    return output.last_hidden_state[:, -keep:], output.past_key_values
+
+
+def _logits(model: "PreTrainedModel", keep: int, **inputs: Any) -> tuple[Tensor, Any]:
+    output = model(**inputs, logits_to_keep=keep)
+    return output.logits, output.past_key_values
+
+
+def _choosing(forward: Callable[..., tuple[Tensor, Any]], rollout: Rollout, group: int) -> Tensor:
+    """What `forward` gives, hidden states or logits, where each response token was chosen.
+
+    That is one position before the token itself: the prompt's last position for the first token,
+    response token t − 1 for token t. The last response token chooses nothing and is left out.
+    """
+    inputs, width = model_inputs(rollout), rollout.tokens.shape[1]
+    if group == 1:
+        inputs = {name: x[:, :-1] for name, x in inputs.items()}
+        return forward(keep=width, use_cache=False, **inputs)[0]
+
+    same = rollout.prompt_ids.unflatten(0, (-1, group)) if len(rollout.tokens) % group == 0 else None
+    if same is None or not (same == same[:, :1]).all():
+        raise ValueError(
+            f"group_size is {group}, expected rollouts in which the prompt changes only at "
+            "multiples of it"
         )
-    # The last state chooses nothing. Its logits are kept, with any token, and dropped afterwards:
-    # a slice of the logits would have to be copied.
-    tokens = torch.cat([rollout.tokens, rollout.tokens[:, :1]], dim=1)
-    inputs = model_inputs(rollout)
-    logits = model(**inputs, use_cache=False, logits_to_keep=tokens.shape[1]).logits
-    return token_log_probs(logits, tokens, temperature=temperature, consume=True)[:, :-1]
+    prompt = rollout.prompt_ids.shape[1]
+    first, cache = forward(
+        keep=1, use_cache=True, **{name: x[::group, :prompt] for name, x in inputs.items()}
+    )
+    first = first.repeat_interleave(group, dim=0)
+    if width == 1:
+        return first
+    cache.batch_repeat_interleave(group)
+    later, _ = forward(
+        keep=width - 1,
+        use_cache=True,
+        past_key_values=cache,
+        input_ids=rollout.tokens[:, :-1],
+        attention_mask=inputs["attention_mask"][:, :-1],
+        position_ids=inputs["position_ids"][:, prompt:-1],
+    )
+    return torch.cat([first, later], dim=1)
 
 
 def _check(states: Tensor, tokens: Tensor, temperature: float, *, name: str) -> None:
