@@ -153,7 +153,9 @@ def _choosing(forward: Callable[..., tuple[Tensor, Any]], rollout: Rollout, grou
         inputs = {name: x[:, :-1] for name, x in inputs.items()}
         return forward(keep=width, use_cache=False, **inputs)[0]
 
-    same = rollout.prompt_ids.unflatten(0, (-1, group)) if len(rollout.tokens) % group == 0 else None
+    same = (
+        rollout.prompt_ids.unflatten(0, (-1, group)) if len(rollout.tokens) % group == 0 else None
+    )
     if same is None or not (same == same[:, :1]).all():
         raise ValueError(
             f"group_size is {group}, expected rollouts in which the prompt changes only at "

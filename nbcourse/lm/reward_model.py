@@ -6,7 +6,7 @@ from torch.nn.functional import logsigmoid
 
 from nbcourse.functional.arguments import dimensions, same_shape
 from nbcourse.lm.actor_critic import ScalarModel
-from nbcourse.lm.rollouts import Rollout, model_inputs
+from nbcourse.lm.rollouts import Rollout, model_inputs, select
 
 
 def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -43,3 +43,64 @@ class RewardModel(ScalarModel):
         response = output.last_hidden_state[:, -rollout.tokens.shape[1] :]
         last = rollout.mask.sum(dim=1) - 1
         return self.head(response[torch.arange(len(last), device=last.device), last])
+
+
+def fit(
+    reward_model: RewardModel,
+    preferred: Rollout,
+    others: Rollout,
+    *,
+    steps: int,
+    generator: torch.Generator,
+    batch_size: int = 128,
+    learning_rate: float = 3e-4,
+    progress: bool = True,
+) -> list[float]:
+    """Train a reward model on comparisons.
+
+    Args:
+        reward_model: trained in place, backbone and head, with AdamW.
+        preferred: the responses that were preferred.
+        others: the responses that they were compared with, row by row, to the same prompts.
+        steps: number of updates.
+        generator: source of the order; the comparisons are gone through as often as steps need.
+        batch_size: comparisons in each update.
+        learning_rate: constant.
+        progress: draw a progress bar.
+
+    Returns:
+        The loss of each step, which starts at log 2.
+
+    Raises:
+        ValueError: if there are not as many others as preferred, or a number is out of range.
+        FloatingPointError: if the loss is not finite, naming the step.
+
+    Book: section "A reward model from comparisons".
+    """
+    from rich.progress import track
+
+    count = len(preferred.mask)
+    if len(others.mask) != count:
+        raise ValueError(f"others has {len(others.mask)} rows, expected {count} as preferred has")
+    if steps < 1 or batch_size < 1 or not learning_rate > 0:
+        raise ValueError(
+            f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
+            "expected positive numbers"
+        )
+    optimiser = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
+    losses: list[float] = []
+    order = torch.empty(0, dtype=torch.long)
+    for step in track(range(steps), "reward model", disable=not progress):
+        while len(order) < batch_size:
+            order = torch.cat([order, torch.randperm(count, generator=generator)])
+        rows, order = order[:batch_size].to(preferred.mask.device), order[batch_size:]
+        scores = [reward_model(select(side, rows)) for side in (preferred, others)]
+        loss = bradley_terry_loss(*scores)
+        if not loss.isfinite():
+            raise FloatingPointError(f"reward model: the loss of step {step} is {loss.item()}")
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(reward_model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(loss.item())
+    return losses

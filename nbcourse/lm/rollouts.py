@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,6 +73,53 @@ def from_texts(
         mask=mask.to(device),
         log_probs=torch.zeros(mask.shape, device=device),
         truncated=torch.zeros(len(rows), dtype=torch.bool, device=device),
+    )
+
+
+def select(rollout: Rollout, rows: Tensor) -> Rollout:
+    """Some of the rows, without the columns that are padding in all of them.
+
+    Args:
+        rollout: B rows.
+        rows: integer indices of the rows to keep, in the order wanted; at least one.
+    """
+    prompt_mask, mask = rollout.prompt_mask[rows], rollout.mask[rows]
+    start = prompt_mask.shape[1] - int(prompt_mask.sum(dim=1).max())
+    end = int(mask.sum(dim=1).max())
+    return Rollout(
+        prompt_ids=rollout.prompt_ids[rows, start:],
+        prompt_mask=prompt_mask[:, start:],
+        tokens=rollout.tokens[rows, :end],
+        mask=mask[:, :end],
+        log_probs=rollout.log_probs[rows, :end],
+        truncated=rollout.truncated[rows],
+    )
+
+
+def group_rows(groups: Tensor, group_size: int) -> Tensor:
+    """The row numbers of some groups, whose members stand side by side."""
+    return (groups[:, None] * group_size + torch.arange(group_size, device=groups.device)).flatten()
+
+
+def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
+    """All rows below each other, padded to the longest prompt and response (with token 0)."""
+    prompts = max(rollout.prompt_ids.shape[1] for rollout in rollouts)
+    width = max(rollout.tokens.shape[1] for rollout in rollouts)
+
+    def joined(name: str, columns: int, *, left: bool = False) -> Tensor:
+        parts = [getattr(rollout, name) for rollout in rollouts]
+        missing = [columns - part.shape[1] for part in parts]
+        return torch.cat(
+            [pad(part, (n, 0) if left else (0, n)) for part, n in zip(parts, missing, strict=True)]
+        )
+
+    return Rollout(
+        prompt_ids=joined("prompt_ids", prompts, left=True),
+        prompt_mask=joined("prompt_mask", prompts, left=True),
+        tokens=joined("tokens", width),
+        mask=joined("mask", width),
+        log_probs=joined("log_probs", width),
+        truncated=torch.cat([rollout.truncated for rollout in rollouts]),
     )
 
 

@@ -88,6 +88,9 @@ def model(
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=max_positions,
+        # The usual 0.02 is made for wide models. Here the residual stream would start so small that
+        # its normalisation magnifies every step, and reinforcement learning could not hold course.
+        initializer_range=width**-0.5,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

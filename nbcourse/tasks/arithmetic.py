@@ -74,6 +74,19 @@ def _problem(left: int, right: int, operation: str) -> Problem:
     return Problem(f"{left}{operation}{right}=", str(OPERATIONS[operation](left, right)))
 
 
+def careless(problem: Problem) -> str:
+    """The answer of somebody who takes each column of digits for itself and carries nothing.
+
+    `17+25=` gives 32. Often enough it is right: 12+34 has nothing to carry.
+    """
+    (operation,) = set(problem.prompt) & set(OPERATIONS)
+    left, right = problem.prompt.rstrip("=").split(operation)
+    width = max(len(left), len(right))
+    columns = zip(left.zfill(width), right.zfill(width), strict=True)
+    digits = [str(OPERATIONS[operation](int(a), int(b)) % 10) for a, b in columns]
+    return str(int("".join(digits)))
+
+
 def rewards(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
     """1 for a completion that is the answer, character for character, 0 for every other.
 
@@ -90,3 +103,65 @@ def rewards(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
     if len(completions) != len(answers):
         raise ValueError(f"answers has {len(answers)} entries, expected {len(completions)}")
     return torch.tensor([float(c == a) for c, a in zip(completions, answers, strict=True)])
+
+
+def closeness(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
+    """Minus the distance to the right answer: the taste of somebody who compares two answers.
+
+    Args:
+        completions: what the model wrote; whatever is not a number is further off than any number.
+        answers: the right answers, in the same order.
+
+    Returns:
+        (B,) float32, 0 for the right answer and less for every other.
+    """
+    distances = [
+        abs(int(c) - int(a)) if c.removeprefix("-").isdecimal() else float("inf")
+        for c, a in zip(completions, answers, strict=True)
+    ]
+    return -torch.tensor(distances)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The task as a training run sees it: where problems come from, and what a response is worth.
+
+    Attributes:
+        digits: of the operands.
+        operations: characters out of "+-*".
+    """
+
+    digits: int = 2
+    operations: str = "+"
+
+    def demonstrate(
+        self, count: int, *, generator: torch.Generator, careless_share: float = 0.0
+    ) -> list[tuple[str, str]]:
+        """(prompt, response) pairs of a teacher who sometimes carries nothing.
+
+        Whoever learns from them learns both ways to add, and when to use which: at random.
+        """
+        drawn = self.draw(count, split="train", generator=generator)
+        slips = torch.rand(count, generator=generator) < careless_share
+        return [
+            (problem.prompt, careless(problem) if slip else problem.answer)
+            for problem, slip in zip(drawn, slips.tolist(), strict=True)
+        ]
+
+    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Problem]:
+        """Draw problems; see `problems`."""
+        return problems(
+            count,
+            split=split,
+            generator=generator,
+            digits=self.digits,
+            operations=self.operations,
+        )
+
+    def rewards(self, completions: Sequence[str], asked: Sequence[Problem]) -> Tensor:
+        """1 for the right answer, 0 for every other: (B,)."""
+        return rewards(completions, [problem.answer for problem in asked])
+
+    def preference(self, completions: Sequence[str], asked: Sequence[Problem]) -> Tensor:
+        """How much somebody who compares two responses likes each: (B,)."""
+        return closeness(completions, [problem.answer for problem in asked])

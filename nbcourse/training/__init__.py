@@ -1,0 +1,1 @@
+"""The one loop, for every algorithm and every scale."""

@@ -1,0 +1,316 @@
+"""Every algorithm is a row of one table: how credit is given, which surrogate is minimised, how
+tokens are averaged, and where the KL goes.
+
+A row holds functions, and their signatures say what they need. A keyword *without* a default, such
+as `group_size` or `values`, is something the loop has to provide; a keyword *with* a default, such
+as `clip_low` or `lam`, is a setting that a recipe may change. Nothing else in the package asks
+which algorithm it is running.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from typing import Any
+
+from torch import Tensor
+
+from nbcourse.functional import advantages, kl, returns, surrogates
+from nbcourse.functional.aggregation import MODES, aggregate
+from nbcourse.functional.arguments import one_of
+from nbcourse.functional.masking import masked_whiten
+
+KL_PLACEMENTS = ("none", "reward", "loss", "surrogate")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an advantage function gives back.
+
+    Attributes:
+        advantages: (B, T).
+        returns: (B, T) targets for the critic, where there is one.
+        average: the running mean of rewards to hand in next time, where one is kept.
+    """
+
+    advantages: Tensor
+    returns: Tensor | None = None
+    average: float | None = None
+
+
+# ---------------------------------------------------------------- how credit is given
+# rewards: (B, T), the KL penalty included where it belongs there. Without a critic the whole
+# response is one action, and every token of it gets the same advantage.
+
+
+def batch_mean(rewards: Tensor, mask: Tensor) -> Estimate:
+    """The mean of the whole batch, one baseline for all prompts. Book: (eq-mean-baseline)."""
+    return _to_tokens(advantages.mean_baseline(rewards.sum(1), group_size=len(rewards)), mask)
+
+
+def moving_average(
+    rewards: Tensor, mask: Tensor, *, average: float, decay: float = 0.9
+) -> Estimate:
+    """The running mean of earlier batches. Book: (eq-moving-average)."""
+    per_response, average = advantages.moving_average_baseline(rewards.sum(1), average, decay=decay)
+    return Estimate(_to_tokens(per_response, mask).advantages, average=average)
+
+
+def greedy_baseline(rewards: Tensor, mask: Tensor, *, greedy_scores: Tensor) -> Estimate:
+    """The score of the greedy response to the same prompt (ReMax)."""
+    return _to_tokens(rewards.sum(1) - greedy_scores, mask)
+
+
+def leave_one_out(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate:
+    """The mean of the other responses to the same prompt. Book: (eq-rloo)."""
+    return _to_tokens(advantages.leave_one_out(rewards.sum(1), group_size=group_size), mask)
+
+
+def group_relative(
+    rewards: Tensor, mask: Tensor, *, group_size: int, eps: float = 1e-4
+) -> Estimate:
+    """The standard score within the group. Book: (eq-group-relative)."""
+    return _to_tokens(
+        advantages.group_relative(rewards.sum(1), group_size=group_size, eps=eps), mask
+    )
+
+
+def group_centred(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate:
+    """The distance from the group's mean, not divided by its spread (Dr. GRPO)."""
+    return _to_tokens(
+        advantages.group_relative(rewards.sum(1), group_size=group_size, scale=False), mask
+    )
+
+
+def whitened_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Estimate:
+    """The return to go of each token, as a standard score over the batch (REINFORCE++)."""
+    return Estimate(masked_whiten(returns.discounted_returns(rewards, mask, gamma=gamma), mask))
+
+
+def gae(
+    rewards: Tensor,
+    mask: Tensor,
+    *,
+    values: Tensor,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    whiten: bool = True,
+    whiten_rewards: bool = False,
+) -> Estimate:
+    """Generalised advantage estimation with a critic. Book: (eq-gae), (eq-whiten).
+
+    The critic's targets are taken before the advantages are whitened.
+    """
+    if whiten_rewards:
+        rewards = masked_whiten(rewards, mask, shift_mean=False)
+    per_token, targets = returns.token_gae(rewards, values, mask, gamma=gamma, lam=lam)
+    return Estimate(masked_whiten(per_token, mask) if whiten else per_token, returns=targets)
+
+
+def _to_tokens(per_response: Tensor, mask: Tensor) -> Estimate:
+    return Estimate(per_response[:, None].expand(mask.shape).masked_fill(~mask, 0.0))
+
+
+# ---------------------------------------------------------------- a row, and the table
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One row.
+
+    Attributes:
+        advantage: (rewards, mask, *, what it needs, its settings) → `Estimate`.
+        surrogate: a function of `functional.surrogates`, or one like it.
+        aggregation: one of `functional.aggregation.MODES`.
+        kl: where the KL to the reference goes if a recipe asks for one (beta > 0): into the
+            "reward", into the "loss" as a published estimator, or into the loss as the
+            "surrogate" whose gradient is right; "none" for a method that was published without.
+        kl_estimator: the published one, for kl = "loss".
+        dynamic_sampling: prompts whose responses all score alike are replaced by others.
+        settings: defaults of this row where they are not the functions' own.
+        source: the paper.
+
+    Raises:
+        ValueError: if a word is not one of the choices, or a setting is none of the functions'.
+    """
+
+    advantage: Callable[..., Estimate]
+    surrogate: Callable[..., Tensor]
+    aggregation: str
+    source: str
+    kl: str = "none"
+    kl_estimator: str = "k3"
+    dynamic_sampling: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        one_of(self.aggregation, MODES, name="aggregation")
+        one_of(self.kl, KL_PLACEMENTS, name="kl")
+        one_of(self.kl_estimator, kl.ESTIMATORS, name="kl_estimator")
+        for name in self.settings:
+            one_of(name, tuple(self.all_settings), name="a name in settings")
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Every setting a recipe may change, with the value it has if none does."""
+        both = {**_defaults(self.surrogate), **_defaults(self.advantage)}
+        return {**both, **self.settings}
+
+    def needs(self, quantity: str) -> bool:
+        """Whether the advantages or the surrogate are computed from this quantity."""
+        return quantity in {*_required(self.advantage), *_required(self.surrogate)}
+
+    def estimate(self, settings: Mapping[str, Any], **quantities: Any) -> Estimate:
+        """Advantages from the quantities, of which the row takes those it needs."""
+        return _call(self.advantage, settings, quantities)
+
+    def per_token_loss(self, settings: Mapping[str, Any], **quantities: Any) -> Tensor:
+        """(B, T) surrogate losses from the quantities, of which the row takes those it needs."""
+        return _call(self.surrogate, settings, quantities)
+
+
+def _defaults(function: Callable) -> dict[str, Any]:
+    parameters = signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not Parameter.empty}
+
+
+def _required(function: Callable) -> list[str]:
+    parameters = signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is Parameter.empty]
+
+
+def _call(function: Callable, settings: Mapping[str, Any], quantities: Mapping[str, Any]) -> Any:
+    chosen = {name: settings[name] for name in _defaults(function) if name in settings}
+    return function(**{name: quantities[name] for name in _required(function)}, **chosen)
+
+
+_REINFORCE: dict[str, Any] = {
+    "surrogate": surrogates.policy_gradient,
+    "aggregation": "seq-mean-token-sum",
+    "kl": "reward",
+}
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "reinforce": Algorithm(advantage=batch_mean, source="Williams 1992", **_REINFORCE),
+    "reinforce-ema": Algorithm(advantage=moving_average, source="Williams 1992", **_REINFORCE),
+    "remax": Algorithm(advantage=greedy_baseline, source="Li et al. 2023", **_REINFORCE),
+    "rloo": Algorithm(advantage=leave_one_out, source="Ahmadian et al. 2024", **_REINFORCE),
+    "ppo": Algorithm(
+        advantage=gae,
+        surrogate=surrogates.ppo_clip,
+        aggregation="token-mean",
+        kl="reward",
+        source="Schulman et al. 2017; Ouyang et al. 2022",
+    ),
+    "grpo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.ppo_clip,
+        aggregation="seq-mean-token-mean",
+        kl="loss",
+        source="Shao et al. 2024",
+    ),
+    "dr-grpo": Algorithm(
+        advantage=group_centred,
+        surrogate=surrogates.ppo_clip,
+        aggregation="seq-mean-token-sum-norm",
+        source="Liu et al. 2025",
+    ),
+    "dapo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.ppo_clip,
+        aggregation="token-mean",
+        dynamic_sampling=True,
+        settings={"clip_high": 0.28},
+        source="Yu et al. 2025",
+    ),
+    "gspo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.gspo,
+        aggregation="seq-mean-token-mean",
+        source="Zheng et al. 2025",
+    ),
+    "cispo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.cispo,
+        aggregation="token-mean",
+        settings={"clip_low": 1.0, "clip_high": 4.0},
+        source="MiniMax 2025",
+    ),
+    "reinforce++": Algorithm(
+        advantage=whitened_returns,
+        surrogate=surrogates.ppo_clip,
+        aggregation="token-mean",
+        kl="reward",
+        source="Hu 2025",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """The KL to the reference as a recipe asks for it.
+
+    Attributes:
+        placement: one of `KL_PLACEMENTS`.
+        estimator: for "loss", one of `functional.kl.ESTIMATORS`.
+        beta: its strength now; a controller may move it.
+    """
+
+    placement: str = "none"
+    estimator: str = "k3"
+    beta: float = 0.0
+
+
+def policy_loss(
+    algorithm: Algorithm,
+    settings: Mapping[str, Any],
+    penalty: Penalty,
+    *,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    ref_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    max_length: int,
+    batch_mask: Tensor | None = None,
+) -> Tensor:
+    """The loss of a row on a batch, or on a slice of one: surrogate, KL and average.
+
+        L = aggregate( surrogate + β k )                  kl = "loss", as published
+        L = aggregate( surrogate ) + β surrogate of ∇KL   kl = "surrogate"
+        L = aggregate( surrogate )                        otherwise
+
+    Args:
+        algorithm: the row.
+        settings: its settings, `clip_low` and the like.
+        penalty: the KL.
+        log_probs: (B, T) with gradient.
+        old_log_probs: (B, T) of the policy that sampled.
+        ref_log_probs: (B, T) of the reference.
+        advantages: (B, T).
+        mask: (B, T) bool.
+        max_length: longest possible response, for `seq-mean-token-sum-norm`.
+        batch_mask: the mask of the whole batch if these rows are a slice of it.
+
+    Returns:
+        A scalar to minimise. The losses of slices add up to the loss of the batch.
+
+    Book: chapter 7, "One table".
+    """
+    per_token = algorithm.per_token_loss(
+        settings,
+        log_probs=log_probs,
+        old_log_probs=old_log_probs,
+        advantages=advantages,
+        mask=mask,
+    )
+    if penalty.placement == "loss":
+        estimate = kl.estimate(log_probs, ref_log_probs, penalty.estimator)
+        per_token = per_token + penalty.beta * estimate
+    loss = aggregate(
+        per_token, mask, algorithm.aggregation, max_length=max_length, batch_mask=batch_mask
+    )
+    if penalty.placement == "surrogate":
+        loss = loss + penalty.beta * kl.gradient_surrogate(
+            log_probs, ref_log_probs, mask, old_log_probs=old_log_probs, batch_mask=batch_mask
+        )
+    return loss

@@ -1,0 +1,162 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+A checkpoint is a folder, written under another name and renamed when it is complete, so that at
+every moment there is one whole checkpoint and a kill loses the steps since, and nothing else. It
+holds tensors as safetensors and numbers as JSON; nothing in it can run code when it is read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nbcourse.lm.reward_model import RewardModel
+from nbcourse.training.learner import Learner, assemble, frozen, load_model
+from nbcourse.training.loop import State, begin
+from nbcourse.training.recipe import Recipe
+
+FORMAT = 1
+START = "start"
+TENSORS = "tensors.safetensors"
+NUMBERS = "numbers.json"
+OPTIMISER = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps for each parameter
+
+
+def save_start(folder: Path, learner: Learner) -> None:
+    """Keep what never changes in a run: the reference and the reward model."""
+    tensors = _prefixed("reference", learner.reference)
+    if learner.reward_model is not None:
+        tensors |= _prefixed("reward_model", learner.reward_model)
+    _write(folder / START, tensors, {})
+
+
+def save(folder: Path, learner: Learner, state: State) -> None:
+    """Write a checkpoint of a step, then remove older ones."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in learner.trained():
+        tensors[f"weights.{name}"] = parameter.detach()
+        moments = learner.optimiser.state[parameter] or fresh_moments(parameter)
+        tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
+    numbers = {
+        "step": state.step,
+        "taken": state.draws.taken,
+        "beta": state.controller.beta,
+        "average": state.average,
+    }
+    path = folder / f"step-{state.step:06d}"
+    _write(path, tensors, numbers)
+    for other in _steps(folder):
+        if other != path:
+            shutil.rmtree(other)
+
+
+def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, State] | None:
+    """The learner and the state of the last checkpoint, or None if there is none yet.
+
+    Raises:
+        ValueError: if a checkpoint is damaged or belongs to another recipe.
+    """
+    found = _steps(folder)
+    if not found:
+        return None
+    start, _ = _read(folder / START)
+    tensors, numbers = _read(found[-1])
+    tokenizer, policy = load_model(recipe, device)
+    reference = frozen(policy)
+    _fill(reference, "reference", start, folder / START)
+    reward_model = None
+    if recipe.reward.source == "reward_model":
+        reward_model = frozen(RewardModel(policy)).to(device)
+        _fill(reward_model, "reward_model", start, folder / START)
+    learner = assemble(recipe, tokenizer, policy, reference, reward_model)
+    for name, parameter in learner.trained():
+        _copy(parameter, f"weights.{name}", tensors, found[-1])
+        learner.optimiser.state[parameter] = {
+            key: tensors[f"optimiser.{key}.{name}"].to(device) for key in OPTIMISER
+        }
+    state = begin(recipe)
+    try:
+        state.step = numbers["step"]
+        state.draws.taken = numbers["taken"]
+        state.controller.beta = numbers["beta"]
+        state.average = numbers["average"]
+    except KeyError as error:
+        raise ValueError(f"{found[-1]} is not a checkpoint of this program: no {error}") from error
+    return learner, state
+
+
+def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
+    """What AdamW keeps for a parameter that it has not yet moved."""
+    zero = torch.zeros_like(parameter.detach())
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": zero,
+        "exp_avg_sq": zero.clone(),
+    }
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The complete checkpoints, oldest first."""
+    return sorted(folder.glob("step-" + "[0-9]" * 6))
+
+
+def _prefixed(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": p.detach() for name, p in module.named_parameters()}
+
+
+def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], source: Path) -> None:
+    for name, parameter in module.named_parameters():
+        _copy(parameter, f"{prefix}.{name}", tensors, source)
+
+
+@torch.no_grad()
+def _copy(parameter: Tensor, name: str, tensors: dict[str, Tensor], source: Path) -> None:
+    there = tensors.get(name)
+    if there is None or there.shape != parameter.shape:
+        found = "nothing" if there is None else f"shape {tuple(there.shape)}"
+        raise ValueError(
+            f"{source} does not fit this recipe: expected {name} of shape "
+            f"{tuple(parameter.shape)}, found {found}"
+        )
+    parameter.copy_(there)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """Write a folder under another name, make sure it is on the disk, and rename it."""
+    from safetensors.torch import save_file
+
+    unfinished = path.with_name("unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
+    numbers = {"format": FORMAT, **numbers, "sha256": _digest(unfinished / TENSORS)}
+    (unfinished / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    for file in (unfinished / TENSORS, unfinished / NUMBERS):
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    if path.exists():
+        shutil.rmtree(path)
+    unfinished.rename(path)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors.torch import load_file
+
+    try:
+        numbers = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
+        whole = numbers["format"] == FORMAT and numbers["sha256"] == _digest(path / TENSORS)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
+    if not whole:
+        raise ValueError(f"{path} is damaged, or of another version of this program")
+    return load_file(path / TENSORS), numbers
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,149 @@
+"""What a run tells about itself: one flat line of numbers for each step.
+
+reward              mean score, penalties included
+accuracy            share of responses the verifier accepts
+no_spread           share of sampled groups whose responses all earned the same
+truncated           share of responses that did not end themselves
+length              mean tokens in a response
+entropy             mean −log π(token) of the sampled tokens, nats
+kl_ref              mean over responses of log π − log π_ref, nats a response
+kl_old              KL to the policy that sampled, nats a token (k3), while learning
+clip_low/clip_high  share of tokens without gradient, by the side of the interval
+gap                 largest |learner − sampler| log-prob before the first update
+grad_norm           before clipping
+policy_loss, value_loss, explained_variance
+"""
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.kl import estimate
+from nbcourse.functional.masking import masked_mean
+from nbcourse.lm.rollouts import select
+from nbcourse.training.algorithms import Algorithm
+from nbcourse.training.learner import Learner
+from nbcourse.training.rollout import Experience
+
+
+def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
+    """What can be said before learning."""
+    rollout = experience.rollout
+    return {
+        "reward": experience.scores.mean().item(),
+        "accuracy": experience.correct.mean().item(),
+        "no_spread": experience.no_spread,
+        "truncated": rollout.truncated.float().mean().item(),
+        "length": rollout.mask.sum(dim=1).float().mean().item(),
+        "entropy": -masked_mean(rollout.log_probs, rollout.mask).item(),
+        "kl_ref": kl_to_reference(learner, experience),
+    }
+
+
+def kl_to_reference(learner: Learner, experience: Experience) -> float:
+    """Mean log-ratio to the reference, in nats a response.
+
+    Where the algorithm does not ask the reference, one response of each group is looked up.
+    """
+    rollout, ref_log_probs = experience.rollout, experience.ref_log_probs
+    if ref_log_probs is None:
+        step = learner.recipe.rollouts.group_size
+        rows = torch.arange(0, len(rollout.mask), step, device=rollout.mask.device)
+        rollout = select(rollout, rows)
+        with learner.precision():
+            ref_log_probs = learner.ref_log_probs(rollout, group_size=1)
+    ratio = (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0)
+    return ratio.sum(dim=1).mean().item()
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """Share of the returns' variance that the critic foresaw: 1 − Var(R − V)/Var(R).
+
+    1 is a perfect critic, 0 one that says the mean, below 0 one that does harm. NaN if all returns
+    are equal, when there is nothing to explain.
+
+    Args:
+        values: (B, T) predictions at sampling time.
+        returns: (B, T) targets.
+        mask: (B, T) bool.
+    """
+    returns, error = returns[mask], (returns - values)[mask]
+    variance = returns.var(correction=0)
+    return (1 - error.var(correction=0) / variance).item() if variance > 0 else math.nan
+
+
+class Means:
+    """Running means over the tokens of a step, with the largest of some numbers beside them."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, float] = defaultdict(float)
+        self.largest: dict[str, float] = {}
+
+    def add(self, name: str, total: Tensor | float, count: Tensor | float = 1.0) -> None:
+        """Count a total of `count` numbers."""
+        self.sums[name] += float(total)
+        self.counts[name] += float(count)
+
+    def peak(self, name: str, value: Tensor | float) -> None:
+        """Keep the largest."""
+        self.largest[name] = max(self.largest.get(name, -math.inf), float(value))
+
+    def merge(self, other: "Means") -> None:
+        """Take over what another process counted."""
+        for name in other.sums:
+            self.add(name, other.sums[name], other.counts[name])
+        for name, value in other.largest.items():
+            self.peak(name, value)
+
+    def mean(self, name: str) -> float:
+        """One mean; 0 if nothing was counted."""
+        return self.sums[name] / max(self.counts[name], 1)
+
+    def result(self) -> dict[str, float]:
+        """The means and the peaks."""
+        return {**{name: self.mean(name) for name in self.sums}, **self.largest}
+
+
+@torch.no_grad()
+def of_tokens(
+    means: Means,
+    algorithm: Algorithm,
+    settings: dict[str, Any],
+    *,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    first: bool,
+) -> None:
+    """Count the tokens of a slice: how far the policy has moved, and where it was clipped.
+
+    A token counts as clipped if its advantage is not 0 and the surrogate gives it no gradient:
+    that can be said of whatever surrogate a row brings along.
+    """
+    count = mask.sum()
+    log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
+    means.add("kl_old", estimate(log_probs, old_log_probs, "k3")[mask].sum(), count)
+    if first:
+        means.peak("gap", log_ratio.abs().max())
+    if not algorithm.needs("old_log_probs"):
+        return
+    with torch.enable_grad():
+        leaf = log_probs.detach().requires_grad_()
+        per_token = algorithm.per_token_loss(
+            settings,
+            log_probs=leaf,
+            old_log_probs=old_log_probs,
+            advantages=advantages,
+            mask=mask,
+        )
+        (gradient,) = torch.autograd.grad(per_token[mask].sum(), leaf)
+    clipped = mask & (advantages != 0) & (gradient == 0)
+    dual_clip = settings.get("dual_clip") or math.inf
+    high = clipped & ((advantages > 0) | (log_ratio >= math.log(dual_clip)))
+    means.add("clip_high", high.sum(), count)
+    means.add("clip_low", (clipped & ~high).sum(), count)

@@ -1,0 +1,1 @@
+"""Who does the work: one process, several, or another library's trainer."""

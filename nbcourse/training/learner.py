@@ -1,0 +1,264 @@
+"""The models of a run and the optimiser that moves them."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from nbcourse.lm import sampling
+from nbcourse.lm.actor_critic import ActorCritic, Critic
+from nbcourse.lm.log_probs import rollout_log_probs
+from nbcourse.lm.reward_model import RewardModel, fit
+from nbcourse.lm.rollouts import Rollout, concatenate, select
+from nbcourse.lm.warm_start import warm_start
+from nbcourse.training.engines.processes import Processes
+from nbcourse.training.recipe import Recipe
+from nbcourse.training.seeds import generator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass
+class Learner:
+    """Policy, critic and optimiser, which change; reference and reward model, which do not.
+
+    Attributes:
+        recipe: what they were built from.
+        tokenizer: of all models.
+        policy: the language model that is trained.
+        critic: `ActorCritic` around the policy, a `Critic` of its own, or None.
+        reference: the policy as it was before reinforcement learning.
+        reward_model: where the reward comes from one.
+        optimiser: over the policy and the critic.
+    """
+
+    recipe: Recipe
+    tokenizer: "PreTrainedTokenizerBase"
+    policy: "PreTrainedModel"
+    reference: "PreTrainedModel"
+    critic: ActorCritic | Critic | None = None
+    reward_model: RewardModel | None = None
+    optimiser: torch.optim.Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.recipe.optimiser
+        self.optimiser = torch.optim.AdamW(
+            [parameter for _, parameter in self.trained()],
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        return self.policy.device
+
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters that are trained, with their names, each once."""
+        modules: list[nn.Module] = [self.policy]
+        if isinstance(self.critic, ActorCritic):
+            modules = [self.critic]
+        elif self.critic is not None:
+            modules.append(self.critic)
+        for module in modules:
+            yield from module.named_parameters()
+
+    def log_probs_and_values(
+        self, rollout: Rollout, *, group_size: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """log π(token) and, where there is a critic, V: each (B, T), with gradient."""
+        temperature = self.recipe.rollouts.temperature
+        if isinstance(self.critic, ActorCritic):
+            return self.critic(rollout, temperature=temperature, group_size=group_size)
+        log_probs = rollout_log_probs(
+            self.policy, rollout, temperature=temperature, group_size=group_size
+        )
+        return log_probs, self.critic and self.critic(rollout, group_size=group_size)
+
+    @torch.no_grad()
+    def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
+        """V of the state that chose each token: (B, T), or None without a critic."""
+        if self.critic is None:
+            return None
+        return self.log_probs_and_values(rollout, group_size=group_size)[1]
+
+    @torch.no_grad()
+    def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
+        """log π_ref(token): (B, T)."""
+        temperature = self.recipe.rollouts.temperature
+        return rollout_log_probs(
+            self.reference, rollout, temperature=temperature, group_size=group_size
+        )
+
+    def precision(self) -> AbstractContextManager:
+        """Within it, matrix products are taken in the recipe's precision."""
+        low = self.recipe.model.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
+
+
+def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Learner:
+    """Everything a run needs before its first step: the model, warmed up, and what stands by it.
+
+    Raises:
+        FileNotFoundError: if the model is to come from a folder that is not there.
+    """
+    tokenizer, policy = load_model(recipe, processes.device)
+    task, progress = recipe.task.build(), progress and processes.rank == 0
+    settings, source = recipe.warm_start, generator(recipe.seed, "warm start")
+    for steps, careless_share, rate in (
+        (settings.steps, 0.0, settings.learning_rate),
+        (settings.careless_steps, settings.careless_share, settings.learning_rate / 5),
+    ):
+        if steps:
+            warm_start(
+                policy,
+                tokenizer,
+                partial(task.demonstrate, generator=source, careless_share=careless_share),
+                steps=steps,
+                batch_size=settings.batch_size,
+                learning_rate=rate,
+                progress=progress,
+            )
+    processes.agree(parameter.data for parameter in policy.parameters())
+    reward_model = None
+    if recipe.reward.source == "reward_model":
+        reward_model = train_reward_model(recipe, tokenizer, policy, progress=progress)
+        processes.agree(parameter.data for parameter in reward_model.parameters())
+    return assemble(recipe, tokenizer, policy, frozen(policy), reward_model)
+
+
+def assemble(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    reference: "PreTrainedModel",
+    reward_model: RewardModel | None = None,
+) -> Learner:
+    """Put the critic that the recipe asks for beside the models, and everything together."""
+    critic: ActorCritic | Critic | None = None
+    if recipe.row.needs("values"):
+        critic = ActorCritic(policy) if recipe.critic.shared else Critic(copy.deepcopy(policy))
+        critic.to(policy.device)
+    return Learner(recipe, tokenizer, policy, reference, critic, reward_model)
+
+
+def train_reward_model(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    *,
+    progress: bool = False,
+) -> RewardModel:
+    """A reward model that learns from comparisons of the policy's own responses.
+
+    Two responses are sampled to each prompt, and the task says which it prefers; where it prefers
+    neither, the pair is dropped.
+    """
+    settings = recipe.reward_model
+    preferred, others = compare(recipe, tokenizer, policy, settings.comparisons)
+    reward_model = RewardModel(copy.deepcopy(policy)).to(policy.device)
+    fit(
+        reward_model,
+        preferred,
+        others,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        generator=generator(recipe.seed, "reward model"),
+        progress=progress,
+    )
+    return frozen(reward_model)
+
+
+def compare(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    count: int,
+    *,
+    split: str = "train",
+) -> tuple[Rollout, Rollout]:
+    """`count` comparisons of the policy's own responses: the preferred ones, and the others."""
+    task, found = recipe.task.build(), 0
+    source = generator(recipe.seed, "comparisons", count)
+    draws = generator(recipe.seed, "compared", count, device=policy.device)
+    preferred, others = [], []
+    while found < count:
+        problems = task.draw(count, split=split, generator=source)
+        pairs = sampling.sample(
+            policy,
+            tokenizer,
+            [problem.prompt for problem in problems],
+            max_new_tokens=recipe.rollouts.max_new_tokens,
+            temperature=recipe.rollouts.temperature,
+            group_size=2,
+            generator=draws,
+        )
+        texts = pairs.texts(tokenizer)
+        liking = [task.preference(side, problems) for side in (texts[::2], texts[1::2])]
+        first = torch.arange(0, len(texts), 2)
+        decided = liking[0] != liking[1]
+        better = (first + (liking[1] > liking[0]))[decided]
+        worse = (first + (liking[1] < liking[0]))[decided]
+        preferred.append(select(pairs, better.to(pairs.mask.device)))
+        others.append(select(pairs, worse.to(pairs.mask.device)))
+        found += len(better)
+    rows = torch.arange(count)
+    return select(concatenate(preferred), rows), select(concatenate(others), rows)
+
+
+def load_model(
+    recipe: Recipe, device: torch.device | str
+) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
+    """The tokenizer and the model of a recipe, before any training.
+
+    Raises:
+        FileNotFoundError: if the model is to come from a folder that is not there.
+    """
+    from nbcourse.lm import tiny
+
+    settings = recipe.model
+    if settings.source == "tiny":
+        tokenizer = tiny.tokenizer()
+        model = tiny.model(
+            tokenizer,
+            layers=settings.layers,
+            width=settings.width,
+            heads=settings.heads,
+            seed=recipe.seed,
+        )
+    else:
+        tokenizer, model = load_folder(settings.source)
+    return tokenizer, model.to(device)  # type: ignore[arg-type]
+
+
+def load_folder(source: str | Path) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
+    """A tokenizer and a model from a folder, or from the hub, in float32.
+
+    Raises:
+        FileNotFoundError: if the source is a path and there is no model.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    is_path = Path(source).exists() or str(source).startswith((".", "/", "~"))
+    if is_path and not (Path(source) / "config.json").is_file():
+        raise FileNotFoundError(f"no model in {source}: expected a folder with a config.json")
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+    return tokenizer, model.eval()
+
+
+def frozen(model: Model) -> Model:
+    """A copy that is never trained."""
+    return copy.deepcopy(model).requires_grad_(False).eval()

@@ -1,0 +1,285 @@
+"""The training loop: prompts → rollouts → rewards → advantages → loss → step, again and again."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.kl import AdaptiveKL, FixedKL
+from nbcourse.functional.values import value_loss
+from nbcourse.lm.rollouts import group_rows, select
+from nbcourse.training import diagnostics
+from nbcourse.training.algorithms import Estimate, Penalty, policy_loss
+from nbcourse.training.diagnostics import Means
+from nbcourse.training.engines.processes import Processes
+from nbcourse.training.evaluation import held_out_accuracy
+from nbcourse.training.learner import Learner
+from nbcourse.training.recipe import Recipe
+from nbcourse.training.rollout import Draws, Experience, collect, consult
+from nbcourse.training.seeds import generator
+
+
+@dataclass
+class State:
+    """Where a run is: all that changes from step to step, apart from the weights.
+
+    Attributes:
+        step: steps done.
+        draws: the cursor into the training problems.
+        controller: the KL coefficient and how it moves.
+        average: the running mean of rewards, for the baseline that uses it.
+    """
+
+    step: int
+    draws: Draws
+    controller: FixedKL | AdaptiveKL
+    average: float = 0.0
+
+
+def begin(recipe: Recipe) -> State:
+    """The state before the first step."""
+    settings = recipe.kl
+    if settings.controller == "adaptive":
+        controller: FixedKL | AdaptiveKL = AdaptiveKL(
+            settings.beta, settings.target, settings.horizon
+        )
+    else:
+        controller = FixedKL(settings.beta)
+    return State(step=0, draws=Draws(recipe), controller=controller)
+
+
+def steps(learner: Learner, state: State, processes: Processes) -> Iterator[dict[str, float]]:
+    """Run the remaining steps; after each, yield its numbers. `diagnostics` says what they are.
+
+    Raises:
+        FloatingPointError: naming the step and the tensor that is not finite; the weights are then
+            those before that update.
+    """
+    recipe = learner.recipe
+    while state.step < recipe.steps:
+        try:
+            metrics = one_step(learner, state, processes)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"step {state.step + 1}: {error}") from error
+        state.step += 1
+        yield {"step": state.step, **metrics}
+
+
+def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, float]:
+    """Prompts → rollouts → rewards → advantages → updates, and the numbers that describe it."""
+    recipe, clock = learner.recipe, Clock()
+    penalty = replace(recipe.penalty, beta=state.controller.beta)
+    last = state.step + 1 == recipe.steps
+
+    with clock("sample"):
+        experience = collect(learner, state.draws, processes)
+    with clock("consult"):
+        asked = penalty.placement != "none"
+        experience = consult(learner, experience, processes, reference=asked)
+        metrics = diagnostics.of_experience(learner, experience)
+    with clock("learn"):
+        estimate = recipe.row.estimate(
+            recipe.settings,
+            rewards=experience.rewards(penalty),
+            mask=experience.rollout.mask,
+            values=experience.values,
+            group_size=recipe.rollouts.group_size,
+            greedy_scores=experience.greedy_scores,
+            average=state.average,
+        )
+        metrics |= learn(learner, experience, estimate, penalty, state.step, processes)
+    if estimate.average is not None:
+        state.average = estimate.average
+    if asked:
+        metrics["beta"] = penalty.beta
+        state.controller.update(metrics["kl_ref"], len(experience.scores))
+    if (state.step + 1) % recipe.evaluation.every == 0 or last:
+        with clock("evaluate"):
+            metrics["held_out"] = held_out_accuracy(learner)
+    return metrics | clock.report(experience)
+
+
+def learn(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    step: int,
+    processes: Processes,
+) -> dict[str, float]:
+    """Epochs of minibatches over one batch of experience; returns what was seen on the way."""
+    settings = learner.recipe.optimiser
+    for group in learner.optimiser.param_groups:
+        group["lr"] = settings.learning_rate * min(1.0, (step + 1) / (settings.warm_up + 1))
+    means, updates = Means(), 0
+    for groups in minibatches(learner.recipe, experience, step):
+        first = updates == 0
+        seen = backward(learner, experience, estimate, penalty, groups, processes, first=first)
+        if settings.target_kl is not None and seen.mean("kl_old") > settings.target_kl:
+            break
+        means.merge(seen)
+        means.add("grad_norm", clip_gradients(learner))
+        learner.optimiser.step()
+        updates += 1
+    foreseen = {}
+    if experience.values is not None and estimate.returns is not None:
+        foreseen["explained_variance"] = diagnostics.explained_variance(
+            experience.values, estimate.returns, experience.rollout.mask
+        )
+    return {**means.result(), **foreseen, "updates": updates}
+
+
+def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[Tensor]:
+    """The numbers of the groups in each minibatch; a group is never split."""
+    groups = len(experience.scores) // recipe.rollouts.group_size
+    for epoch in range(recipe.optimiser.epochs):
+        source = generator(recipe.seed, "minibatches", step, epoch)
+        order = torch.randperm(groups, generator=source)
+        yield from order.tensor_split(min(recipe.optimiser.minibatches, groups))
+
+
+def backward(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    groups: Tensor,
+    processes: Processes,
+    *,
+    first: bool,
+) -> Means:
+    """Gradient of the loss of one minibatch, given by its groups, summed over slices of it.
+
+    Groups whose advantages are all 0 count in every mean but are not computed: their gradient is
+    exactly 0, unless a KL in the loss or a critic wants something of them too.
+    """
+    recipe, mask = learner.recipe, experience.rollout.mask
+    group = recipe.rollouts.group_size
+    batch_mask = mask[group_rows(groups, group)]
+    if learner.critic is None and penalty.placement in ("none", "reward"):
+        active = (estimate.advantages != 0).any(dim=1).view(-1, group).any(dim=1)
+        groups = groups[active.cpu()[groups]]
+    # Groups of similar length go together, so that little padding is computed.
+    longest = mask.sum(dim=1).view(-1, group).amax(dim=1).cpu()
+    groups = groups[longest[groups].argsort(stable=True)]
+    size = recipe.optimiser.prompts_at_once or -(-len(groups) // processes.count)
+    slices = groups.split(max(size, 1)) if len(groups) else []
+
+    for _, parameter in learner.trained():
+        parameter.grad = torch.zeros_like(parameter)
+    means = Means()
+    for part in processes.share(slices):
+        rows = group_rows(part, group).to(mask.device)
+        loss = slice_loss(learner, experience, estimate, penalty, rows, batch_mask, means, first)
+        loss.backward()
+    processes.add(parameter.grad for _, parameter in learner.trained())
+    everyone = Means()
+    for share in processes.gather([means], processes.count):
+        everyone.merge(share)
+    everyone.add("policy_loss", 0.0)
+    if learner.critic is not None:
+        everyone.add("value_loss", 0.0)
+    return everyone
+
+
+def slice_loss(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    rows: Tensor,
+    batch_mask: Tensor,
+    means: Means,
+    first: bool,
+) -> Tensor:
+    """The part that some rows have in the loss of their minibatch, whose mask is `batch_mask`.
+
+    Raises:
+        FloatingPointError: if it is not finite.
+    """
+    recipe = learner.recipe
+    minibatch = select(experience.rollout, rows)
+    mask = minibatch.mask
+
+    def part_of(tensor: Tensor | None) -> Tensor:
+        return minibatch.log_probs if tensor is None else tensor[rows, : mask.shape[1]]
+
+    with learner.precision():
+        log_probs, values = learner.log_probs_and_values(
+            minibatch, group_size=recipe.rollouts.group_size
+        )
+    tokens = {
+        "log_probs": log_probs,
+        "old_log_probs": minibatch.log_probs,
+        "advantages": part_of(estimate.advantages),
+        "mask": mask,
+    }
+    losses = {
+        "policy_loss": policy_loss(
+            recipe.row,
+            recipe.settings,
+            penalty,
+            ref_log_probs=part_of(experience.ref_log_probs),
+            max_length=recipe.rollouts.max_new_tokens,
+            batch_mask=batch_mask,
+            **tokens,
+        )
+    }
+    if values is not None:
+        losses["value_loss"] = value_loss(
+            values,
+            part_of(experience.values),
+            part_of(estimate.returns),
+            mask,
+            clip=recipe.critic.clip,
+            batch_mask=batch_mask,
+        )
+    for name, loss in losses.items():
+        if not loss.isfinite():
+            raise FloatingPointError(f"the {name} is {loss.item()}")
+        means.add(name, loss.detach(), 0)  # slices add up; `backward` counts the minibatch
+    diagnostics.of_tokens(means, recipe.row, recipe.settings, first=first, **tokens)
+    return losses["policy_loss"] + recipe.critic.coefficient * losses.get("value_loss", 0.0)
+
+
+def clip_gradients(learner: Learner) -> float:
+    """Scale the gradient down to the recipe's norm; returns the norm it had.
+
+    Raises:
+        FloatingPointError: naming a parameter whose gradient is not finite.
+    """
+    named = list(learner.trained())
+    limit = learner.recipe.optimiser.max_grad_norm
+    norm = torch.nn.utils.clip_grad_norm_([parameter for _, parameter in named], limit)
+    if not norm.isfinite():
+        broken = [name for name, p in named if p.grad is None or not p.grad.isfinite().all()]
+        raise FloatingPointError(f"the gradient of {', '.join(broken[:3])} is not finite")
+    return norm.item()
+
+
+class Clock:
+    """Seconds spent in each phase of a step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Time what happens within."""
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = time.perf_counter() - start
+
+    def report(self, experience: Experience) -> dict[str, float]:
+        """Responses and tokens of the step, and how long its phases took."""
+        tokens = int(experience.rollout.mask.sum())
+        working = sum(self.seconds[phase] for phase in ("sample", "consult", "learn"))
+        return {
+            "responses": experience.sampled,
+            "tokens": tokens,
+            "tokens_per_second": tokens / working,
+            **{f"seconds_{phase}": seconds for phase, seconds in self.seconds.items()},
+        }

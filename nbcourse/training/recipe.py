@@ -1,0 +1,390 @@
+"""A recipe: everything that a training run depends on, in one TOML file, checked before it starts.
+
+A key that the chosen algorithm would not look at is refused: whoever sets `critic.clip` for GRPO
+believes something that is not so.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nbcourse.functional.kl import ESTIMATORS
+from nbcourse.tasks.arithmetic import Arithmetic
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A table of the recipe: no unknown key, no silent conversion, no change afterwards."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class AlgorithmSection(Section):
+    """Which row of the table, and the settings of the row's functions that differ from theirs."""
+
+    name: str = Field(description="a row of the table of algorithms")
+    clip_low: Annotated[float, Field(gt=0, le=1)] | None = None
+    clip_high: Positive | None = None
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    eps: NonNegative | None = None
+    decay: Share | None = None
+    gamma: Share | None = None
+    lam: Share | None = None
+    whiten: bool | None = None
+    whiten_rewards: bool | None = None
+
+
+class TaskSection(Section):
+    """Where prompts come from, and what is right."""
+
+    name: Literal["arithmetic"] = "arithmetic"
+    digits: Annotated[int, Field(ge=1, le=9)] = 2
+    operations: Annotated[str, Field(pattern=r"^[+*-]+$")] = "+"
+
+    def build(self) -> Arithmetic:
+        """The task itself."""
+        return Arithmetic(digits=self.digits, operations=self.operations)
+
+
+class ModelSection(Section):
+    """Which model learns."""
+
+    source: str = Field("tiny", description="`tiny`, a folder, or a name on the hub")
+    layers: Count = 2
+    width: Annotated[int, Field(ge=8)] = 64
+    heads: Count = 16
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the matrix products; the weights are float32 in any case"
+    )
+
+
+class WarmStartSection(Section):
+    """Supervised steps before reinforcement learning; 0 steps for none."""
+
+    steps: Whole = 0
+    batch_size: Count = 128
+    learning_rate: Positive = 5e-3
+    careless_steps: Whole = Field(
+        0, description="further steps, at a fifth of the rate, with a teacher who forgets to carry"
+    )
+    careless_share: Share = Field(0.9, description="of the demonstrations of those steps")
+
+
+class RolloutSection(Section):
+    """What is sampled at each step."""
+
+    prompts: Count = 128
+    group_size: Count = 8
+    max_new_tokens: Count = 8
+    temperature: Positive = 1.0
+    dynamic_sampling: bool | None = Field(None, description="the algorithm's choice if not given")
+    prompts_at_once: Count | None = Field(
+        None, description="sampled together, to bound memory; all if not given"
+    )
+
+
+class RewardSection(Section):
+    """What a response earns."""
+
+    source: Literal["verifier", "reward_model"] = "verifier"
+    truncation_penalty: NonNegative = Field(
+        0.0, description="taken off the score of a response that did not end itself"
+    )
+    overlong_buffer: Whole = Field(
+        0, description="DAPO: the last tokens before the limit, over which a penalty grows to 1"
+    )
+
+
+class RewardModelSection(Section):
+    """How the reward model is trained, before the policy is."""
+
+    comparisons: Count = 4096
+    steps: Count = 200
+    batch_size: Count = 128
+    learning_rate: Positive = 3e-4
+
+
+class KLSection(Section):
+    """The KL to the model as it was before reinforcement learning."""
+
+    beta: NonNegative = 0.0
+    placement: Literal["reward", "loss", "surrogate"] | None = Field(
+        None, description="the algorithm's choice if not given"
+    )
+    estimator: Literal[ESTIMATORS] | None = None  # type: ignore[valid-type]
+    controller: Literal["fixed", "adaptive"] = "fixed"
+    target: Positive = Field(1.0, description="nats for a whole response")
+    horizon: Positive = Field(10_000.0, description="responses")
+
+
+class CriticSection(Section):
+    """The critic, for algorithms that have one."""
+
+    shared: bool = Field(True, description="one backbone for policy and critic, or two")
+    coefficient: NonNegative = 0.1
+    clip: Positive | None = None
+
+
+class OptimiserSection(Section):
+    """How the weights move."""
+
+    learning_rate: Positive = 3e-4
+    warm_up: Whole = Field(0, description="steps over which the learning rate rises")
+    weight_decay: NonNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    epochs: Count = 1
+    minibatches: Count = 1
+    target_kl: Positive | None = Field(
+        None, description="leave the batch when the KL to the policy that sampled exceeds this"
+    )
+    prompts_at_once: Count | None = Field(
+        None, description="in one backward pass, to bound memory; does not change the gradient"
+    )
+
+
+class EvaluationSection(Section):
+    """The held-out problems asked along the way, greedily."""
+
+    every: Count = 10
+    problems: Count = 512
+
+
+class CheckpointSection(Section):
+    """How much a kill may cost."""
+
+    every: Count = 10
+
+
+class Recipe(Section):
+    """Everything a run depends on."""
+
+    steps: Count
+    algorithm: AlgorithmSection
+    seed: Whole = 0
+    task: TaskSection = TaskSection()
+    model: ModelSection = ModelSection()
+    warm_start: WarmStartSection = WarmStartSection()
+    rollouts: RolloutSection = RolloutSection()
+    reward: RewardSection = RewardSection()
+    reward_model: RewardModelSection = RewardModelSection()
+    kl: KLSection = KLSection()
+    critic: CriticSection = CriticSection()
+    optimiser: OptimiserSection = OptimiserSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+
+    @property
+    def row(self) -> Algorithm:
+        """The row of the table of algorithms."""
+        return ALGORITHMS[self.algorithm.name]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the row's functions, the recipe's own first."""
+        own = self.algorithm.model_dump(exclude={"name"}, exclude_none=True)
+        return {**self.row.all_settings, **own}
+
+    @property
+    def penalty(self) -> Penalty:
+        """The KL as it is asked for: nowhere if beta is 0."""
+        placement = (self.kl.placement or self.row.kl) if self.kl.beta > 0 else "none"
+        return Penalty(placement, self.kl.estimator or self.row.kl_estimator, self.kl.beta)
+
+    @property
+    def dynamic_sampling(self) -> bool:
+        """Whether prompts without spread are replaced."""
+        own = self.rollouts.dynamic_sampling
+        return self.row.dynamic_sampling if own is None else own
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Recipe":
+        name = self.algorithm.name
+        if name not in ALGORITHMS:
+            raise ValueError(
+                f"algorithm.name is {name!r}, expected one of {', '.join(map(repr, ALGORITHMS))}"
+            )
+        problems = [*self._unused(), *self._impossible()]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _unused(self) -> list[str]:
+        """Keys that were given and that this run would not look at."""
+        name, row = self.algorithm.name, self.row
+        settings = ", ".join(row.all_settings) or "none"
+        rules = [
+            (
+                self.algorithm,
+                set(AlgorithmSection.model_fields) - {"name", *row.all_settings},
+                f"{name} does not use it; its settings: {settings}",
+            ),
+            (self, set() if row.needs("values") else {"critic"}, f"{name} has no critic"),
+            (
+                self,
+                set() if self.reward.source == "reward_model" else {"reward_model"},
+                "reward.source is 'verifier'",
+            ),
+            (
+                self.kl,
+                set() if self.kl.beta > 0 else set(KLSection.model_fields) - {"beta"},
+                "kl.beta is 0, so there is no KL penalty",
+            ),
+            (
+                self.kl,
+                {"estimator"} if self.penalty.placement in ("reward", "surrogate") else set(),
+                f"with the KL in the {self.penalty.placement} the estimator is fixed "
+                "(k1 in the reward, k3 under the weight of the surrogate)",
+            ),
+            (
+                self.kl,
+                {"target", "horizon"} if self.kl.controller == "fixed" else set(),
+                "kl.controller is 'fixed'",
+            ),
+            (
+                self.model,
+                set() if self.model.source == "tiny" else {"layers", "width", "heads"},
+                f"the model comes from {self.model.source!r} as it is",
+            ),
+            (
+                self.warm_start,
+                set() if self.warm_start.steps else set(WarmStartSection.model_fields) - {"steps"},
+                "warm_start.steps is 0",
+            ),
+        ]
+        places = {id(getattr(self, key)): f"{key}." for key in type(self).model_fields}
+        return [
+            f"{places.get(id(section), '')}{key} is not used: {reason}"
+            for section, keys, reason in rules
+            for key in sorted(keys & section.model_fields_set)
+        ]
+
+    def _impossible(self) -> list[str]:
+        """Values that are each in range and do not go together."""
+        name, row, rollouts = self.algorithm.name, self.row, self.rollouts
+        found = []
+        if (row.needs("group_size") or self.dynamic_sampling) and rollouts.group_size < 2:
+            found.append(
+                f"rollouts.group_size is {rollouts.group_size}, expected at least 2: "
+                f"{name} compares responses to the same prompt"
+            )
+        if not row.needs("old_log_probs"):
+            found += [
+                f"optimiser.{key} is {value}, expected 1: {name} has no importance ratio, so "
+                "a batch is good for one step"
+                for key in ("epochs", "minibatches")
+                if (value := getattr(self.optimiser, key)) > 1
+            ]
+        if self.optimiser.minibatches > rollouts.prompts:
+            found.append(
+                f"optimiser.minibatches is {self.optimiser.minibatches}, "
+                f"expected at most rollouts.prompts = {rollouts.prompts}"
+            )
+        if self.kl.beta > 0 and self.penalty.placement == "none":
+            found.append(
+                f"kl.beta is {self.kl.beta:g}, but {name} was published without a KL penalty: "
+                "say kl.placement = 'reward', 'loss' or 'surrogate'"
+            )
+        if self.kl.controller == "adaptive" and self.kl.horizon <= self._responses / 5:
+            found.append(
+                f"kl.horizon is {self.kl.horizon:g}, expected more than a fifth of the "
+                f"{self._responses} responses of a step"
+            )
+        if self.reward.overlong_buffer >= rollouts.max_new_tokens:
+            found.append(
+                f"reward.overlong_buffer is {self.reward.overlong_buffer}, expected less than "
+                f"rollouts.max_new_tokens = {rollouts.max_new_tokens}"
+            )
+        if self.model.source == "tiny" and self.model.width % (2 * self.model.heads):
+            found.append(
+                f"model.width is {self.model.width}, expected a multiple of "
+                f"2 * model.heads = {2 * self.model.heads}"
+            )
+        return found
+
+    @property
+    def _responses(self) -> int:
+        return self.rollouts.prompts * self.rollouts.group_size
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe from a TOML file, change some keys, and check the whole.
+
+    Args:
+        path: the file.
+        overrides: such as "rollouts.group_size=4"; the value is TOML, or else text.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: naming each key that is unknown, unused or out of range, with its value.
+    """
+    path = Path(path)
+    if not path.is_file():
+        there = sorted(p.name for p in path.parent.glob("*.toml"))
+        hint = f"; there are {', '.join(there)}" if there else ""
+        raise FileNotFoundError(f"no recipe at {path}{hint}")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    for override in overrides:
+        _apply(tables, override)
+    return check(tables, name=path.name)
+
+
+def check(tables: dict[str, Any], *, name: str = "recipe") -> Recipe:
+    """Make a recipe of nested tables.
+
+    Raises:
+        ValueError: naming each key that is unknown, unused or out of range, with its value.
+    """
+    try:
+        return Recipe.model_validate(tables)
+    except ValidationError as error:
+        raise ValueError("\n".join([f"{name}:", *map(_explain, error.errors())])) from error
+
+
+def _explain(problem: Any) -> str:
+    place, what, value = ".".join(map(str, problem["loc"])), problem["type"], problem["input"]
+    if what == "value_error":
+        return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
+    if what == "extra_forbidden":
+        section = _section(problem["loc"][:-1])
+        return f"  {place} is unknown; expected one of {', '.join(section.model_fields)}"
+    if what == "missing":
+        return f"  {place} is missing"
+    rule = problem["msg"].replace("Input should be", "expected")
+    return f"  {place} is {value!r}: {rule}"
+
+
+def _section(location: Sequence[Any]) -> type[BaseModel]:
+    section: type[BaseModel] = Recipe
+    for key in location:
+        section = section.model_fields[key].annotation  # type: ignore[assignment]
+    return section
+
+
+def _apply(tables: dict[str, Any], override: str) -> None:
+    """Write one `key=value` into the tables."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {override}: expected key=value, such as rollouts.group_size=4")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *sections, last = key.strip().split(".")
+    table = tables
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"--set {override}: {section} is a value, not a table")
+    table[last] = value

@@ -1,0 +1,146 @@
+"""A training run from beginning to end, in a folder of its own, or without one in a notebook."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from nbcourse.training import checkpoint, records
+from nbcourse.training.engines.processes import Processes, connect
+from nbcourse.training.evaluation import verdicts, wilson_interval
+from nbcourse.training.learner import Learner, build
+from nbcourse.training.loop import State, begin, steps
+from nbcourse.training.progress import Display
+from nbcourse.training.recipe import Recipe
+
+CHECKPOINTS = "checkpoint"
+
+
+def train(
+    recipe: Recipe,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> tuple[Learner, list[dict[str, float]]]:
+    """Train by a recipe.
+
+    Args:
+        recipe: what to do.
+        folder: where records and checkpoints go; None keeps nothing, for short runs in a notebook.
+        resume: go on from the last checkpoint in the folder, if there is one.
+        progress: draw a progress bar.
+        tensorboard: write event files into the folder as well; needs the package tensorboard.
+
+    Returns:
+        The learner with its trained policy, and one dictionary of numbers for each step;
+        `diagnostics` says what they are.
+
+    Raises:
+        ValueError: if the folder holds a run already and `resume` is False, or a run of another
+            recipe, or a damaged checkpoint.
+        FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
+            that of an earlier step.
+
+    Book: chapter 6, "One loop".
+    """
+    processes = connect()
+    if folder is None:
+        learner = build(recipe, processes, progress=progress)
+        with Display(recipe, progress) as display:
+            return learner, [display.show(row) for row in steps(learner, begin(recipe), processes)]
+    folder = Path(folder)
+    writing = processes.rank == 0
+    if writing:
+        _prepare(folder, recipe, resume=resume, processes=processes)
+    processes.wait()
+    learner, state = _start_or_load(folder, recipe, processes, progress=progress)
+    before = records.read_metrics(folder) if state.step else []
+    history = [row for row in before if row["step"] <= state.step]
+    metrics = records.Metrics(folder, done=state.step) if writing else None
+    board = _tensorboard(folder) if tensorboard and writing else nullcontext()
+    start = perf_counter()
+    with Display(recipe, progress and writing, done=state.step) as display, board as events:
+        for row in steps(learner, state, processes):
+            history.append(display.show(row))
+            if metrics is not None:
+                metrics.write(row)
+                if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                    checkpoint.save(folder / CHECKPOINTS, learner, state)
+            if events is not None:
+                for name, value in row.items():
+                    events.add_scalar(name, value, state.step)
+    if metrics is not None:
+        metrics.close()
+        _finish(folder, learner, seconds=perf_counter() - start)
+    processes.wait()
+    return learner, history
+
+
+def _prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes) -> None:
+    """Make the folder, or see that what is in it may be gone on with."""
+    there = (folder / records.RECIPE).is_file()
+    if there and not resume:
+        raise ValueError(
+            f"{folder} holds a run already: --resume goes on with it, --out names another"
+        )
+    if there:
+        differences = _differences(records.read_recipe(folder).model_dump(), recipe.model_dump())
+        differences = [line for line in differences if not line.startswith("steps ")]
+        if differences:
+            raise ValueError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not there:
+        records.write_json(folder / records.ENVIRONMENT, records.environment(processes.count))
+    written = recipe.model_dump(mode="json", exclude_unset=True)
+    records.write_json(folder / records.RECIPE, written)
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in new.items():
+        if isinstance(value, dict):
+            found += _differences(old[key], value, f"{prefix}{key}.")
+        elif old[key] != value:
+            found.append(f"{prefix}{key} was {old[key]!r} and is {value!r}")
+    return found
+
+
+def _start_or_load(
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool
+) -> tuple[Learner, State]:
+    found = checkpoint.load(folder / CHECKPOINTS, recipe, processes.device)
+    if found is not None:
+        return found
+    learner, state = build(recipe, processes, progress=progress), begin(recipe)
+    if processes.rank == 0:
+        checkpoint.save_start(folder / CHECKPOINTS, learner)
+        checkpoint.save(folder / CHECKPOINTS, learner, state)
+    return learner, state
+
+
+def _finish(folder: Path, learner: Learner, *, seconds: float) -> None:
+    """Keep the model, and say how the run ended."""
+    learner.policy.save_pretrained(folder / "model")
+    learner.tokenizer.save_pretrained(folder / "model")
+    right = verdicts(learner, learner.recipe.evaluation.problems)
+    low, high = wilson_interval(int(right.sum()), len(right))
+    records.write_json(
+        folder / records.SUMMARY,
+        {
+            "held_out": right.mean().item(),
+            "held_out_interval_95": [low, high],
+            "held_out_problems": len(right),
+            "steps": learner.recipe.steps,
+            "seconds_since_last_start": seconds,
+        },
+    )
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError("--tensorboard needs a package: pip install tensorboard") from error
+    return SummaryWriter(folder / "tensorboard")
