@@ -1,4 +1,4 @@
-"""The command line: run a chapter, build the site, keep the text twins, check the installation.
+"""The command line: run a chapter, train by a recipe, build the site, check the installation.
 
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
@@ -42,8 +42,8 @@ app = typer.Typer(
     help="""
     Policy gradients for language models: the book's tools.
 
-    To **read** the book, open it in JupyterLab with `make lab`. The commands below are for running
-    a chapter without a browser, for building the web pages and for writing chapters as text.
+    To **read** the book, open it in JupyterLab with `make lab`. The commands below train models by
+    the recipes in `recipes/`, run a chapter without a browser, and build the web pages.
     """,
 )
 
@@ -133,6 +133,129 @@ def twins(
     for source in sources:
         written = convert(source)
         typer.echo(f"{written.parent.name}/{written.name} written")
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        Path, typer.Argument(help="A TOML file, such as `recipes/arithmetic-grpo.toml`.")
+    ],
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as `seed=1`."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run; `runs/NAME-seedN` if not given."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+    ] = False,
+    engine: Annotated[
+        str, typer.Option(help="`nbcourse`, or `trl` to hand the recipe to TRL's trainer.")
+    ] = "nbcourse",
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write event files as well.")
+    ] = False,
+) -> None:
+    """Train a language model by a recipe.
+
+    The folder of the run receives the recipe, the surroundings, one line of numbers for each step
+    (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
+    same command with `--resume` goes on from the last checkpoint and writes the numbers that an
+    uninterrupted run would have written.
+
+    **Examples**
+
+    - `nbcourse train recipes/arithmetic-grpo.toml`
+    - `nbcourse train recipes/arithmetic-grpo.toml --set algorithm.name=rloo --set seed=1`
+    - `torchrun --standalone --nproc_per_node=2 -m nbcourse train recipes/arithmetic-grpo.toml`
+    """
+    from nbcourse.training import recipe as recipes
+
+    checked = recipes.load(recipe, change or [])
+    folder = out or Path("runs") / f"{recipe.stem}-seed{checked.seed}"
+    if engine not in ("nbcourse", "trl"):
+        raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
+    if engine == "trl":
+        if resume or tensorboard:
+            raise ValueError("--resume and --tensorboard are for --engine nbcourse")
+        from nbcourse.training.engines import trl
+
+        trl.train(checked, folder=folder)
+    else:
+        from nbcourse.training import run as runs
+
+        try:
+            runs.train(checked, folder=folder, resume=resume, tensorboard=tensorboard)
+        except KeyboardInterrupt:
+            _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
+        except FloatingPointError as error:
+            _fail(f"{error}. The last checkpoint in {folder} is from before.")
+    _tell(folder)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    problems: Annotated[int, typer.Option(min=1, help="How many held-out problems to ask.")] = 2000,
+) -> None:
+    """Ask the trained model of a run held-out problems, greedily, and count what is right."""
+    from rich.console import Console
+
+    from nbcourse.training import evaluation, learner, records
+
+    recipe = records.read_recipe(run)
+    right = evaluation.verdicts(learner.trained_learner(run, recipe), problems)
+    share, count = right.mean().item(), len(right)
+    low, high = evaluation.wilson_interval(int(right.sum()), count)
+    Console().print(
+        f"{share:.1%} of {count:,} held-out problems right (95 % interval {low:.1%} to {high:.1%})",
+        highlight=False,
+    )
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the learning curves into this file (PNG, SVG, PDF).")
+    ] = None,
+) -> None:
+    """Put runs side by side: how they ended, what they cost, and their learning curves.
+
+    Runs that differ in nothing but the seed are one line, with the mean over seeds and an interval.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.training import comparison
+
+    table = Table(*comparison.HEADER)
+    groups = comparison.groups(runs)
+    for row in comparison.rows(groups):
+        table.add_row(*row)
+    Console().print(table)
+    if figure is not None:
+        from nbcourse.display import curves
+
+        curves.learning_curves(groups).savefig(figure)
+        typer.echo(f"{figure} written")
+
+
+def _tell(folder: Path) -> None:
+    """How a run ended, on the first of its processes."""
+    import json
+    import os
+
+    if os.environ.get("RANK", "0") != "0":
+        return
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    low, high = summary["held_out_interval_95"]
+    typer.echo(
+        f"held-out accuracy {summary['held_out']:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"everything is in {folder}"
+    )
 
 
 @app.command()

@@ -84,7 +84,8 @@ class Learner:
         log_probs = rollout_log_probs(
             self.policy, rollout, temperature=temperature, group_size=group_size
         )
-        return log_probs, self.critic and self.critic(rollout, group_size=group_size)
+        values = None if self.critic is None else self.critic(rollout, group_size=group_size)
+        return log_probs, values
 
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
@@ -250,13 +251,25 @@ def load_folder(source: str | Path) -> tuple["PreTrainedTokenizerBase", "PreTrai
         FileNotFoundError: if the source is a path and there is no model.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # ours say what they are about
     is_path = Path(source).exists() or str(source).startswith((".", "/", "~"))
     if is_path and not (Path(source) / "config.json").is_file():
         raise FileNotFoundError(f"no model in {source}: expected a folder with a config.json")
     tokenizer = AutoTokenizer.from_pretrained(source)
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
     return tokenizer, model.eval()
+
+
+def trained_learner(folder: str | Path, recipe: Recipe) -> Learner:
+    """The learner of a finished run, with its trained policy, for evaluation.
+
+    Raises:
+        FileNotFoundError: if the run has left no model.
+    """
+    tokenizer, policy = load_folder(Path(folder).resolve() / "model")
+    return Learner(recipe, tokenizer, policy, policy)
 
 
 def frozen(model: Model) -> Model:

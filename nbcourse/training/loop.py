@@ -168,14 +168,16 @@ def backward(
     size = recipe.optimiser.prompts_at_once or -(-len(groups) // processes.count)
     slices = groups.split(max(size, 1)) if len(groups) else []
 
+    gradients = []
     for _, parameter in learner.trained():
-        parameter.grad = torch.zeros_like(parameter)
+        gradients.append(torch.zeros_like(parameter))
+        parameter.grad = gradients[-1]
     means = Means()
     for part in processes.share(slices):
         rows = group_rows(part, group).to(mask.device)
         loss = slice_loss(learner, experience, estimate, penalty, rows, batch_mask, means, first)
         loss.backward()
-    processes.add(parameter.grad for _, parameter in learner.trained())
+    processes.add(gradients)
     everyone = Means()
     for share in processes.gather([means], processes.count):
         everyone.merge(share)

@@ -20,7 +20,7 @@ class Display:
 
         self.progress = Progress(
             TextColumn(recipe.algorithm.name),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[numbers]}"),
@@ -44,9 +44,9 @@ class Display:
     def show(self, row: dict[str, float]) -> dict[str, float]:
         """Move the bar by a step, and hand the step's numbers on."""
         self.held_out = row.get("held_out", self.held_out)
-        numbers = [f"reward {row['reward']:.2f}", f"accuracy {row['accuracy']:.2f}"]
+        numbers = [f"reward {row['reward']:.2f}"]
         if math.isfinite(self.held_out):
             numbers.append(f"held out {self.held_out:.2f}")
-        numbers += [f"KL {row['kl_ref']:.2f}", f"{row['tokens_per_second']:,.0f} tokens/s"]
+        numbers.append(f"KL {row['kl_ref']:.2f}")
         self.progress.update(self.task, advance=1, numbers=" · ".join(numbers))
         return row

@@ -30,6 +30,7 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
+RUNS = Path(__file__).resolve().parents[2] / "runs"  # recorded runs, in the book's repository
 PACKAGES = ("torch", "transformers", "nbcourse")
 
 

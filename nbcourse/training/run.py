@@ -122,6 +122,9 @@ def _start_or_load(
 
 def _finish(folder: Path, learner: Learner, *, seconds: float) -> None:
     """Keep the model, and say how the run ended."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     learner.policy.save_pretrained(folder / "model")
     learner.tokenizer.save_pretrained(folder / "model")
     right = verdicts(learner, learner.recipe.evaluation.problems)
