@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site run chapters format lint bench clean FORCE
+.PHONY: help lab test site run runs chapters format lint bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,13 @@ site: $(READY)  ## build the web pages in _build/html
 
 run: $(READY)  ## run a chapter without a browser: make run CH=1
 	@$(PY) -m nbcourse run "$(CH)"
+
+# The recorded runs that chapter 7 draws. A run that was interrupted is taken up again.
+FAMILY := reinforce rloo ppo grpo dr-grpo dapo
+runs: $(READY)  ## train the recorded comparison of chapter 7 again: half an hour
+	@for seed in 0 1 2; do for name in $(FAMILY); do \
+	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/arithmetic-$$name.toml --set seed=$$seed \
+	    --out runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
 # ---------------------------------------------------------------- write and check
 

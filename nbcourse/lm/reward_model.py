@@ -7,6 +7,7 @@ from torch.nn.functional import logsigmoid
 from nbcourse.functional.arguments import dimensions, same_shape
 from nbcourse.lm.actor_critic import ScalarModel
 from nbcourse.lm.rollouts import Rollout, model_inputs, select
+from nbcourse.progress import track
 
 
 def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -77,8 +78,6 @@ def fit(
 
     Book: section "A reward model from comparisons".
     """
-    from rich.progress import track
-
     count = len(preferred.mask)
     if len(others.mask) != count:
         raise ValueError(f"others has {len(others.mask)} rows, expected {count} as preferred has")
@@ -90,7 +89,7 @@ def fit(
     optimiser = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
     losses: list[float] = []
     order = torch.empty(0, dtype=torch.long)
-    for step in track(range(steps), "reward model", disable=not progress):
+    for step in track(range(steps), "reward model", visible=progress):
         while len(order) < batch_size:
             order = torch.cat([order, torch.randperm(count, generator=generator)])
         rows, order = order[:batch_size].to(preferred.mask.device), order[batch_size:]

@@ -9,6 +9,7 @@ import torch
 from nbcourse.functional.aggregation import aggregate
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import from_texts
+from nbcourse.progress import track
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -51,8 +52,6 @@ def warm_start(
 
     Book: section "Supervised warm start".
     """
-    from rich.progress import track
-
     if steps < 1 or batch_size < 1 or not learning_rate > 0:
         raise ValueError(
             f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
@@ -69,7 +68,7 @@ def warm_start(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
     losses = []
     model.train()
-    for step in track(range(steps), "warm start", disable=not progress):
+    for step in track(range(steps), "warm start", visible=progress):
         prompts, responses = zip(*examples(batch_size), strict=True)
         batch = from_texts(tokenizer, prompts, responses, device=model.device)
         loss = aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")

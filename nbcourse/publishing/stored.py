@@ -3,6 +3,7 @@
 Two authors who run the same chapter write the same file, so a diff shows what somebody changed.
 """
 
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -30,11 +31,14 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code" and cell.execution_count is not None:
             prompt += 1
             cell.execution_count = prompt
-            cell.outputs = [_tidy_output(output, prompt) for output in cell.outputs]
+            outputs = [_tidy_output(output, prompt) for output in cell.outputs]
+            cell.outputs = [output for output in outputs if output.get("text") != ""]
     return tidied
 
 
 def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
+    if output.output_type == "stream":  # a progress bar overwrites its own line
+        output.text = re.sub(r"[^\n]*\r", "", output.text)
     if output.output_type == "execute_result":
         output.execution_count = prompt
     if "text/html" in output.get("data", {}):

@@ -13,7 +13,6 @@ from nbcourse.training import records
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 # Student's t, 97.5 %, for 1, 2, … degrees of freedom; beyond, the normal distribution's.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
-PHASES = ("sample", "consult", "learn", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _row(group: Group) -> list[str]:
         f"{mean(last):.3f}",
         low_high,
         f"{mean(_total(lines, 'responses') for lines in group.metrics):,.0f}",
-        f"{mean(_seconds(lines) for lines in group.metrics):,.0f}",
+        f"{mean(sum(map(records.seconds, lines)) for lines in group.metrics):,.0f}",
         f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in group.metrics):,.0f}",
     ]
 
@@ -114,7 +113,3 @@ def _curve(lines: Sequence[dict[str, float]]) -> list[tuple[float, float]]:
 
 def _total(lines: Sequence[dict[str, float]], key: str) -> float:
     return sum(line[key] for line in lines)
-
-
-def _seconds(lines: Sequence[dict[str, float]]) -> float:
-    return sum(line.get(f"seconds_{phase}", 0.0) for line in lines for phase in PHASES)

@@ -62,6 +62,11 @@ def read_metrics(folder: str | Path) -> list[dict[str, float]]:
     return rows
 
 
+def seconds(row: dict[str, float]) -> float:
+    """How long a step took, over all its phases."""
+    return sum(value for key, value in row.items() if key.startswith("seconds_"))
+
+
 def read_recipe(folder: str | Path) -> Recipe:
     """The recipe of a run.
 

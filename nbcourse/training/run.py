@@ -1,16 +1,17 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from nbcourse.progress import track
 from nbcourse.training import checkpoint, records
 from nbcourse.training.engines.processes import Processes, connect
 from nbcourse.training.evaluation import verdicts, wilson_interval
 from nbcourse.training.learner import Learner, build
 from nbcourse.training.loop import State, begin, steps
-from nbcourse.training.progress import Display
 from nbcourse.training.recipe import Recipe
 
 CHECKPOINTS = "checkpoint"
@@ -48,22 +49,22 @@ def train(
     processes = connect()
     if folder is None:
         learner = build(recipe, processes, progress=progress)
-        with Display(recipe, progress) as display:
-            return learner, [display.show(row) for row in steps(learner, begin(recipe), processes)]
+        return learner, list(_shown(learner, begin(recipe), processes, progress))
     folder = Path(folder)
     writing = processes.rank == 0
     if writing:
         _prepare(folder, recipe, resume=resume, processes=processes)
     processes.wait()
+    start = perf_counter()
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
+    built = perf_counter() - start
     before = records.read_metrics(folder) if state.step else []
     history = [row for row in before if row["step"] <= state.step]
     metrics = records.Metrics(folder, done=state.step) if writing else None
     board = _tensorboard(folder) if tensorboard and writing else nullcontext()
-    start = perf_counter()
-    with Display(recipe, progress and writing, done=state.step) as display, board as events:
-        for row in steps(learner, state, processes):
-            history.append(display.show(row))
+    with board as events:
+        for row in _shown(learner, state, processes, progress and writing):
+            history.append(row)
             if metrics is not None:
                 metrics.write(row)
                 if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
@@ -73,9 +74,29 @@ def train(
                     events.add_scalar(name, value, state.step)
     if metrics is not None:
         metrics.close()
-        _finish(folder, learner, seconds=perf_counter() - start)
+        if state.step > len(before) or not (folder / records.SUMMARY).is_file():
+            _finish(folder, learner, history, before_first_step=built)
     processes.wait()
     return learner, history
+
+
+def _shown(
+    learner: Learner, state: State, processes: Processes, visible: bool
+) -> Iterator[dict[str, float]]:
+    """The steps, behind a bar with the numbers that one watches."""
+    recipe = learner.recipe
+    bar = track(
+        steps(learner, state, processes),
+        recipe.algorithm.name,
+        visible=visible,
+        total=recipe.steps,
+        done=state.step,
+    )
+    watched = {"reward": "?", "held_out": "?", "kl_ref": "?"}
+    for row in bar:
+        watched |= {name: f"{row[name]:.2f}" for name in watched if name in row}
+        bar.set_postfix(watched, refresh=False)
+        yield row
 
 
 def _prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes) -> None:
@@ -120,7 +141,9 @@ def _start_or_load(
     return learner, state
 
 
-def _finish(folder: Path, learner: Learner, *, seconds: float) -> None:
+def _finish(
+    folder: Path, learner: Learner, history: list[dict[str, float]], *, before_first_step: float
+) -> None:
     """Keep the model, and say how the run ended."""
     from transformers.utils import logging
 
@@ -136,7 +159,8 @@ def _finish(folder: Path, learner: Learner, *, seconds: float) -> None:
             "held_out_interval_95": [low, high],
             "held_out_problems": len(right),
             "steps": learner.recipe.steps,
-            "seconds_since_last_start": seconds,
+            "seconds_before_first_step": before_first_step,
+            "seconds_of_steps": sum(map(records.seconds, history)),
         },
     )
 
