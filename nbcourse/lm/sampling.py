@@ -46,6 +46,7 @@ def sample(
     Raises:
         ValueError: if there is no prompt, a prompt is empty or holds what the tokenizer does not
             know, a number is out of range, or there is neither a generator nor `greedy`.
+        FloatingPointError: if the model gives logits that are not finite.
 
     Book: section "A language model is a policy".
     """
@@ -78,6 +79,8 @@ def sample(
     running = torch.arange(rows, device=model.device)
     for t in range(max_new_tokens):
         distribution = (logits.float() / temperature).log_softmax(dim=-1)
+        if distribution.isnan().any():
+            raise FloatingPointError(f"the policy's logits at response token {t} are not finite")
         if greedy:
             chosen = distribution.argmax(dim=-1)
         else:

@@ -34,9 +34,9 @@ PENDING = {
     "eq-kl-reward",
     "eq-kl-surrogate",
     "eq-n-step",
+    "eq-overlong",
     "eq-ppo-clip",
     "eq-process-supervision",
-    "eq-token-log-prob",
     "eq-value-loss",
     "eq-whiten",
 }
