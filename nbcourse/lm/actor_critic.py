@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from nbcourse.lm.log_probs import hidden_log_probs, rollout_states
@@ -24,8 +25,9 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., H) → (...) in float32."""
-        return self.linear(hidden.to(self.linear.weight.dtype)).squeeze(-1).float()
+        """(..., H) → (...) in float32, under autocast too: values get subtracted."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.linear(hidden.to(self.linear.weight.dtype)).squeeze(-1).float()
 
 
 class ActorCritic(nn.Module):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHUNK = 1 << 20  # numbers held in float32 at a time: 4 MiB, which stay in the cache
+ROWS = 128  # at least, where each piece means a pass over the output matrix
 
 
 def token_log_probs(
@@ -199,8 +200,8 @@ def _accurate(x: Tensor) -> torch.dtype:
 class _Scratch:
     """The one buffer in which a few rows of logits at a time are scaled, normalised and scored."""
 
-    def __init__(self, like: Tensor, columns: int, temperature: float) -> None:
-        self.rows = max(1, CHUNK // columns)
+    def __init__(self, like: Tensor, columns: int, temperature: float, at_least: int) -> None:
+        self.rows = max(at_least, CHUNK // columns)
         self.temperature = temperature
         self.buffer = like.new_empty(self.rows, columns, dtype=_accurate(like))
 
@@ -226,11 +227,10 @@ class _Scratch:
 
 
 def _in_pieces(
-    rows: Tensor, columns: int, tokens: Tensor, temperature: float, logits_of: Callable
+    rows: Tensor, tokens: Tensor, scratch: _Scratch, logits_of: Callable
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and log-sum-exps of all rows; `logits_of` gives the logits of a piece of them."""
     log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
-    scratch = _Scratch(rows, columns, temperature)
     for part in scratch.pieces(len(rows)):
         log_probs[part], log_sum[part] = scratch.log_probs(logits_of(part), tokens[part])
     return log_probs, log_sum
@@ -242,9 +242,8 @@ class _FromLogits(torch.autograd.Function):
         ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, consume: bool
     ) -> Tensor:
         rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
-        log_probs, log_sum = _in_pieces(
-            rows, rows.shape[1], flat, temperature, lambda part: rows[part]
-        )
+        scratch = _Scratch(rows, rows.shape[1], temperature, at_least=1)
+        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part])
         ctx.save_for_backward(rows, flat, log_sum)
         ctx.shape, ctx.temperature, ctx.consume = logits.shape, temperature, consume
         return log_probs.view(tokens.shape)
@@ -253,10 +252,18 @@ class _FromLogits(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         rows, flat, log_sum = ctx.saved_tensors
         grad, result = grad.reshape(-1), rows if ctx.consume else torch.empty_like(rows)
-        scratch = _Scratch(rows, rows.shape[1], ctx.temperature)
+        scratch = _Scratch(rows, rows.shape[1], ctx.temperature, at_least=1)
         for part in scratch.pieces(len(rows)):
             result[part] = scratch.gradient(rows[part], flat[part], log_sum[part], grad[part])
         return result.view(ctx.shape), None, None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, without a second tensor of that size where the dtypes allow it."""
+    if left.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
+        total.addmm_(left, right)
+    else:
+        total += left @ right
 
 
 class _FromHidden(torch.autograd.Function):
@@ -265,11 +272,18 @@ class _FromHidden(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float
     ) -> Tensor:
         rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
-        log_probs, log_sum = _in_pieces(
-            rows, len(weight), flat, temperature, lambda part: rows[part] @ weight.T
-        )
+        scratch = _Scratch(rows, len(weight), temperature, at_least=ROWS)
+        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ weight.T)
         ctx.save_for_backward(rows, weight, flat, log_sum)
         ctx.shape, ctx.temperature = hidden.shape, temperature
+        # The way back computes the logits again, and has to round them as they were rounded here.
+        device = hidden.device.type
+        ctx.precision = partial(
+            torch.autocast,
+            device,
+            dtype=torch.get_autocast_dtype(device),
+            enabled=torch.is_autocast_enabled(device),
+        )
         return log_probs.view(tokens.shape)
 
     @staticmethod
@@ -279,12 +293,14 @@ class _FromHidden(torch.autograd.Function):
         # Summed over pieces in float32: the terms of a large batch are small against their sum.
         frozen = not ctx.needs_input_grad[1]
         to_weight = None if frozen else torch.zeros_like(weight, dtype=_accurate(weight))
-        scratch = _Scratch(rows, len(weight), ctx.temperature)
-        for part in scratch.pieces(len(rows)):
-            logits = rows[part] @ weight.T
-            score = scratch.gradient(logits, flat[part], log_sum[part], grad[part]).to(rows.dtype)
-            to_hidden[part] = score @ weight
-            if to_weight is not None:
-                to_weight += score.T @ rows[part]
+        scratch = _Scratch(rows, len(weight), ctx.temperature, at_least=ROWS)
+        with ctx.precision():
+            for part in scratch.pieces(len(rows)):
+                logits = rows[part] @ weight.T
+                score = scratch.gradient(logits, flat[part], log_sum[part], grad[part])
+                score = score.to(rows.dtype)
+                to_hidden[part] = score @ weight
+                if to_weight is not None:
+                    _add_product(to_weight, score.T, rows[part])
         weight_grad = None if to_weight is None else to_weight.to(weight.dtype)
         return to_hidden.view(ctx.shape), weight_grad, None, None

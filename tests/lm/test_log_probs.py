@@ -140,3 +140,22 @@ def test_whoever_needs_consumed_logits_again_is_told():
     value = token_log_probs((hidden @ weight.T).tanh(), tokens, consume=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         value.sum().backward()
+
+
+def test_in_bfloat16_the_way_back_rounds_the_logits_as_the_way_there_did():
+    """The gradient of the same rounded logits, which autograd itself can take, is the oracle."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(3, 5, 16, generator=generator, requires_grad=True)
+    weight = torch.randn(40, 16, generator=generator, requires_grad=True)
+    tokens = torch.randint(40, (3, 5), generator=generator)
+    with torch.autocast("cpu", torch.bfloat16):
+        in_pieces = hidden_log_probs(hidden, weight, tokens)
+        whole = token_log_probs(hidden @ weight.T, tokens)
+    assert in_pieces.dtype == torch.float32
+    torch.testing.assert_close(in_pieces, whole)
+    for ours, theirs in zip(
+        torch.autograd.grad(in_pieces.sum(), (hidden, weight)),
+        torch.autograd.grad(whole.sum(), (hidden, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
