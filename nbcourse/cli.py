@@ -180,9 +180,9 @@ def train(
     if engine == "trl":
         if resume or tensorboard:
             raise ValueError("--resume and --tensorboard are for --engine nbcourse")
-        from nbcourse.training.engines import trl
+        from nbcourse.training.engines.trl import train as train_with_trl
 
-        trl.train(checked, folder=folder)
+        train_with_trl(checked, folder=folder)
     else:
         from nbcourse.training import run as runs
 

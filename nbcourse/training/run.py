@@ -53,7 +53,7 @@ def train(
     folder = Path(folder)
     writing = processes.rank == 0
     if writing:
-        _prepare(folder, recipe, resume=resume, processes=processes)
+        prepare(folder, recipe, resume=resume, processes=processes)
     processes.wait()
     start = perf_counter()
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
@@ -75,7 +75,7 @@ def train(
     if metrics is not None:
         metrics.close()
         if state.step > len(before) or not (folder / records.SUMMARY).is_file():
-            _finish(folder, learner, history, before_first_step=built)
+            finish(folder, learner, history, before_first_step=built)
     processes.wait()
     return learner, history
 
@@ -99,8 +99,12 @@ def _shown(
         yield row
 
 
-def _prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes) -> None:
-    """Make the folder, or see that what is in it may be gone on with."""
+def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes) -> None:
+    """Make the folder of a run, or see that what is in it may be gone on with.
+
+    Raises:
+        ValueError: if it holds a run and `resume` is False, or a run of another recipe.
+    """
     there = (folder / records.RECIPE).is_file()
     if there and not resume:
         raise ValueError(
@@ -141,10 +145,10 @@ def _start_or_load(
     return learner, state
 
 
-def _finish(
+def finish(
     folder: Path, learner: Learner, history: list[dict[str, float]], *, before_first_step: float
 ) -> None:
-    """Keep the model, and say how the run ended."""
+    """Keep the model, and say in `summary.json` how the run ended."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

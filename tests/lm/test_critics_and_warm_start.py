@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from nbcourse.lm import rollouts, sampling, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
-from nbcourse.lm.reward_model import RewardModel, bradley_terry_loss
+from nbcourse.lm.reward_model import RewardModel, bradley_terry_loss, fit
 from nbcourse.lm.warm_start import warm_start
 from nbcourse.tasks import arithmetic
 
@@ -148,6 +148,76 @@ def test_a_reward_model_learns_to_prefer_right_answers(model, tokenizer):
         losses.append(loss.item())
     assert losses[0] == pytest.approx(math.log(2), abs=1e-6)  # the head starts at zero
     assert losses[-1] < 0.1
+
+
+def comparisons(tokenizer, count):
+    """An answer from 5 to 9 is preferred to one from 0 to 4, whatever the prompt."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randint(5, (4, count), generator=generator).tolist()
+    prompts = [f"{a}+{b}=" for a, b in zip(*drawn[:2], strict=True)]
+    sides = ([str(5 + x) for x in drawn[2]], [str(x) for x in drawn[3]])
+    return [rollouts.from_texts(tokenizer, prompts, side) for side in sides]
+
+
+def test_fitting_separates_what_can_be_separated(model, tokenizer):
+    """From log 2 to nearly nothing, on comparisons never seen as well."""
+    preferred, others = comparisons(tokenizer, 80)
+    seen = [rollouts.select(side, torch.arange(60)) for side in (preferred, others)]
+    judge = RewardModel(model)
+    losses = fit(
+        judge,
+        *seen,
+        steps=60,
+        batch_size=20,
+        learning_rate=3e-3,
+        generator=torch.Generator().manual_seed(0),
+        progress=False,
+    )
+    assert len(losses) == 60
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-6)
+    assert sum(losses[-5:]) / 5 < 0.1
+    with torch.no_grad():
+        new = [judge(rollouts.select(side, torch.arange(60, 80))) for side in (preferred, others)]
+    assert (new[0] > new[1]).float().mean() >= 0.95
+
+
+def test_fitting_goes_through_all_comparisons_before_it_repeats_one(model, tokenizer, monkeypatch):
+    """Seven comparisons, batches of three: the first seven rows asked for are all different."""
+    from nbcourse.lm import reward_model
+
+    preferred, others = comparisons(tokenizer, 7)
+    asked, whole = [], reward_model.select
+
+    def select(side, rows):
+        asked.append((side is preferred, rows.tolist()))
+        return whole(side, rows)
+
+    monkeypatch.setattr(reward_model, "select", select)
+    options = {"steps": 7, "batch_size": 3, "progress": False}
+    fit(
+        RewardModel(model), preferred, others, generator=torch.Generator().manual_seed(0), **options
+    )
+    rows = {side: [r for which, part in asked if which == side for r in part] for side in (0, 1)}
+    assert rows[0] == rows[1]  # row by row, on both sides
+    assert all(sorted(rows[0][i : i + 7]) == list(range(7)) for i in (0, 7, 14))
+
+
+def test_what_cannot_be_fitted_is_refused(model, tokenizer):
+    preferred, others = comparisons(tokenizer, 4)
+    generator = torch.Generator()
+    judge = RewardModel(model)
+    fewer = rollouts.select(others, torch.arange(3))
+    with pytest.raises(ValueError, match="others has 3 rows, expected 4 as preferred has"):
+        fit(judge, preferred, fewer, steps=1, generator=generator, progress=False)
+    for wrong in ({"steps": 0}, {"batch_size": 0}, {"learning_rate": 0.0}):
+        options = {"steps": 1, "batch_size": 2, "learning_rate": 1e-3} | wrong
+        ((name, value),) = wrong.items()
+        with pytest.raises(ValueError, match=f"{name}={value}.*: expected positive numbers"):
+            fit(judge, preferred, others, generator=generator, progress=False, **options)
+    with torch.no_grad():
+        judge.head.linear.bias.fill_(math.nan)
+    with pytest.raises(FloatingPointError, match="reward model: the loss of step 0 is nan"):
+        fit(judge, preferred, others, steps=1, generator=generator, progress=False)
 
 
 def test_the_first_loss_of_a_warm_start_is_the_mean_over_response_tokens(model, tokenizer):

@@ -1,5 +1,8 @@
 """Arithmetic problems: right answers, and a test set that no seed can leak into training."""
 
+import math
+from itertools import product
+
 import pytest
 import torch
 
@@ -63,3 +66,105 @@ def test_mistakes_are_named(options, message):
         draw(**options)
     with pytest.raises(ValueError, match="answers has 1 entries, expected 2"):
         arithmetic.rewards(["1", "2"], ["1"])
+
+
+def without_carrying(left, right, operation):
+    """From the lowest column up, with whole numbers only; nothing is carried or borrowed."""
+    result, place = 0, 1
+    while left or right:
+        a, b = left % 10, right % 10
+        column = {"+": a + b, "-": a - b, "*": a * b}[operation]
+        result += (column - 10 * math.floor(column / 10)) * place
+        left, right, place = left // 10, right // 10, place * 10
+    return str(result)
+
+
+@pytest.mark.parametrize("operation", "+-*")
+def test_the_careless_answer_takes_each_column_for_itself(operation):
+    for left, right in product([*range(0, 120, 7), 999, 1000, 90909], repeat=2):
+        problem = arithmetic._problem(left, right, operation)
+        expected = without_carrying(left, right, operation)
+        assert arithmetic.careless(problem) == expected, problem
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [("17+25=", "32"), ("12+34=", "46"), ("5+5=", "0"), ("95+5=", "90"), ("12-5=", "17"),
+     ("3-4=", "9"), ("12*12=", "14")],
+)  # fmt: skip
+def test_careless_answers_by_hand(prompt, answer):
+    assert arithmetic.careless(arithmetic.Problem(prompt, "?")) == answer
+
+
+def test_the_careless_are_right_where_nothing_is_carried():
+    """Of all one-digit sums, the 55 below ten."""
+    right = 0
+    for left, right_hand in product(range(10), repeat=2):
+        problem = arithmetic._problem(left, right_hand, "+")
+        right += arithmetic.careless(problem) == problem.answer
+    assert right == 55
+
+
+def test_closeness_is_minus_the_distance():
+    completions = ["46", "40", "-4", "046", "", "4x", "-", "--4", "4 6", "1" * 12]
+    found = arithmetic.closeness(completions, ["46"] * len(completions)).tolist()
+    far = -math.inf
+    assert found[:9] == [0, -6, -50, 0, far, far, far, far, far]
+    assert found[9] == pytest.approx(46 - int("1" * 12), rel=1e-6)
+    assert arithmetic.closeness(["-4", "5"], ["-6", "-6"]).tolist() == [-2, -11]
+
+
+@pytest.mark.xfail(strict=True, reason="whole numbers make a tensor of int64")
+def test_closeness_is_a_float_whatever_was_said():
+    assert arithmetic.closeness(["46", "4"], ["46", "5"]).dtype == torch.float32
+
+
+@pytest.mark.xfail(strict=True, reason="a number beyond int64 overflows")
+def test_closeness_bears_a_long_answer():
+    """A policy before training says anything, up to max_new_tokens digits."""
+    found = arithmetic.closeness(["9" * 25, "4"], ["46", "4"])
+    assert found.tolist() == pytest.approx([-1e25, 0], rel=1e-6)
+
+
+def test_the_task_prefers_the_nearer_answer_and_rewards_the_right_one():
+    task = arithmetic.Arithmetic(digits=2, operations="+")
+    asked = [arithmetic.Problem("12+34=", "46"), arithmetic.Problem("1+1=", "2")]
+    assert task.preference(["45", "x"], asked).tolist() == [-1, -math.inf]
+    assert task.rewards(["46", "3"], asked).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_teacher_forgets_to_carry_as_often_as_asked(share):
+    """Of 4,000 demonstrations; five standard errors."""
+    task, count = arithmetic.Arithmetic(digits=2, operations="+-"), 4_000
+    generator = torch.Generator().manual_seed(1)
+    pairs = task.demonstrate(count, generator=generator, careless_share=share)
+    assert len(pairs) == count
+    telling = slips = 0
+    for prompt, response in pairs:
+        operation = "+" if "+" in prompt else "-"
+        left, right = map(int, prompt.removesuffix("=").split(operation))
+        right_answer = str(left + right if operation == "+" else left - right)
+        careless = without_carrying(left, right, operation)
+        assert response in (right_answer, careless)
+        assert not arithmetic.Problem(prompt, right_answer).held_out
+        if right_answer != careless:
+            telling += 1
+            slips += response == careless
+    assert telling > 1_000
+    assert abs(slips / telling - share) <= 5 * math.sqrt(share * (1 - share) / telling)
+
+
+def test_demonstrations_come_from_the_generator_alone():
+    task = arithmetic.Arithmetic()
+    one, two = (
+        task.demonstrate(20, generator=torch.Generator().manual_seed(4), careless_share=0.5)
+        for _ in range(2)
+    )
+    assert one == two
+
+
+def test_the_task_draws_what_it_was_made_for():
+    task = arithmetic.Arithmetic(digits=1, operations="*")
+    drawn = task.draw(200, split="test", generator=torch.Generator().manual_seed(0))
+    assert all(p.held_out and p.prompt[1] == "*" and len(p.prompt) == 4 for p in drawn)

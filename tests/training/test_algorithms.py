@@ -1,0 +1,567 @@
+"""Every row of the table against the paper's formula, written out with loops over plain numbers.
+
+Nothing of `nbcourse.functional` is called here: losses, slopes and advantages are sums over lists.
+Under the mask stand NaN and garbage.
+"""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from nbcourse.functional import surrogates
+from nbcourse.lm.rollouts import Rollout
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty, policy_loss
+from nbcourse.training.rollout import Experience
+
+GROUP, WIDTH, MAX_LENGTH, BETA = 3, 5, 7, 0.3
+
+# Two prompts with three responses each; column 5 is padding in every row.
+SCORES = [1.0, 0.0, 0.3, 0.2, 0.9, 0.4]
+GREEDY = [0.5, 0.5, 0.5, 0.1, 0.1, 0.1]
+OLD = [[-1.0, -2.0, -0.5], [-1.5], [-0.7, -2.2, -3.0, -0.1], [-1.1, -0.4], [-0.9, -1.3, -2.5, -0.6]]
+OLD += [[-2.0, -0.8]]
+# log ρ: within and beyond every interval; the means of rows 2 and 4 lie within GSPO's.
+LOG_RATIO = [[0.22, -0.5, 0.1], [0.6], [0.4, 0.3, -0.2, -0.5002], [-0.1, -0.4]]
+LOG_RATIO += [[0.3, -0.3, 1.8, -1.7998], [-1.2, 0.15]]
+# log π − log π_ref
+TO_REF = [[0.2, -0.3, 0.05], [1.0], [-0.8, 0.4, 0.1, -0.2], [0.6, -0.6], [0.3, 0.2, -1.1, 0.7]]
+TO_REF += [[-0.05, 0.9]]
+VALUES = [[0.4, 0.5, 0.8], [0.3], [0.1, 0.2, 0.2, 0.4], [0.6, -0.1], [0.3, 0.7, 0.5, 0.8]]
+VALUES += [[0.0, 0.2]]
+
+
+def rows_of(start, change):
+    return [[a + b for a, b in zip(x, y, strict=True)] for x, y in zip(start, change, strict=True)]
+
+
+NEW = rows_of(OLD, LOG_RATIO)
+REF = rows_of(NEW, [[-d for d in row] for row in TO_REF])
+LENGTHS = [len(row) for row in OLD]
+ROWS = range(len(OLD))
+
+
+def padded(rows, garbage=math.nan):
+    """(B, T) in float64 with garbage behind the end of each row."""
+    return torch.tensor(
+        [[*row, *[garbage] * (WIDTH - len(row))] for row in rows], dtype=torch.float64
+    )
+
+
+MASK = torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None]
+
+
+def experience(scores=SCORES, log_probs=OLD, garbage=math.nan):
+    tokens = torch.zeros(len(scores), WIDTH, dtype=torch.long)
+    rollout = Rollout(
+        prompt_ids=tokens[:, :1],
+        prompt_mask=torch.ones_like(tokens[:, :1], dtype=torch.bool),
+        tokens=tokens,
+        mask=MASK,
+        log_probs=padded(log_probs, garbage),
+        truncated=torch.zeros(len(scores), dtype=torch.bool),
+    )
+    scores = torch.tensor(scores, dtype=torch.float64)
+    return Experience(rollout, scores, scores, ref_log_probs=padded(REF, garbage))
+
+
+# ---------------------------------------------------------------- advantages, from the papers
+# Each takes a list of rewards for every token of every response.
+
+
+def totals(rewards):
+    return [sum(row) for row in rewards]
+
+
+def along(per_response):
+    return [[a] * length for a, length in zip(per_response, LENGTHS, strict=True)]
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers)
+
+
+def deviation(numbers):
+    """Unbiased."""
+    return math.sqrt(sum((x - mean(numbers)) ** 2 for x in numbers) / (len(numbers) - 1))
+
+
+def members(i):
+    first = i - i % GROUP
+    return range(first, first + GROUP)
+
+
+def whitened(rows):
+    """Standard scores over all tokens; 1e-8 is added to the variance."""
+    flat = [x for row in rows for x in row]
+    scale = math.sqrt(deviation(flat) ** 2 + 1e-8)
+    return [[(x - mean(flat)) / scale for x in row] for row in rows]
+
+
+def less_the_batch_mean(rewards):
+    r = totals(rewards)
+    return along([x - mean(r) for x in r])
+
+
+def less_the_average(rewards):
+    return along([x - 0.25 for x in totals(rewards)])
+
+
+def less_the_greedy_score(rewards):
+    return along([x - b for x, b in zip(totals(rewards), GREEDY, strict=True)])
+
+
+def less_the_others(rewards):
+    r = totals(rewards)
+    return along([r[i] - mean([r[j] for j in members(i) if j != i]) for i in ROWS])
+
+
+def less_the_group_mean(rewards):
+    r = totals(rewards)
+    return along([r[i] - mean([r[j] for j in members(i)]) for i in ROWS])
+
+
+def group_score(rewards):
+    r = totals(rewards)
+    groups = [[r[j] for j in members(i)] for i in ROWS]
+    return along([(r[i] - mean(groups[i])) / (deviation(groups[i]) + 1e-4) for i in ROWS])
+
+
+def gae(rewards, gamma=1.0, lam=0.95):
+    """Aₜ = Σₖ (γλ)ᵏ δₜ₊ₖ, as the sum it is and not as a recursion."""
+    advantages = []
+    for r, v in zip(rewards, VALUES, strict=True):
+        following = [*v[1:], 0.0]
+        delta = [a + gamma * b - c for a, b, c in zip(r, following, v, strict=True)]
+        advantages.append(
+            [
+                sum((gamma * lam) ** (k - t) * delta[k] for k in range(t, len(r)))
+                for t in range(len(r))
+            ]
+        )
+    return advantages
+
+
+def whitened_gae(rewards):
+    return whitened(gae(rewards))
+
+
+def whitened_to_go(rewards):
+    return whitened([[sum(row[t:]) for t in range(len(row))] for row in rewards])
+
+
+# ---------------------------------------------------------------- losses, from the papers
+# Each takes a response's log π, log π_old and advantages, and gives (loss, d loss / d log π) of
+# each token. For a ratio ρ = π/π_old the second is ρ · d loss / dρ.
+
+
+def vanilla(new, old, advantages):
+    return [(-a * x, -a) for x, a in zip(new, advantages, strict=True)]
+
+
+def clipped_at(low, high):
+    def ppo(new, old, advantages):
+        tokens = []
+        for x, y, a in zip(new, old, advantages, strict=True):
+            ratio = math.exp(x - y)
+            bound = min(max(ratio, 1 - low), 1 + high)
+            if ratio * a <= bound * a:  # the minimum of the two objectives
+                tokens.append((-ratio * a, -ratio * a))
+            else:
+                tokens.append((-bound * a, 0.0))
+        return tokens
+
+    return ppo
+
+
+def sequence_clipped(new, old, advantages, low=3e-4, high=4e-4):
+    ratio = math.exp(mean([x - y for x, y in zip(new, old, strict=True)]))
+    bound = min(max(ratio, 1 - low), 1 + high)
+    return [(-ratio * a, -ratio * a) if ratio * a <= bound * a else (-bound * a, 0.0)
+            for a in advantages]  # fmt: skip
+
+
+def weight_clipped(new, old, advantages):
+    """The bound of CISPO: no lower one, the upper one at 1 + 4."""
+    weights = [min(math.exp(x - y), 5.0) for x, y in zip(new, old, strict=True)]
+    return [(-w * a * x, -w * a) for w, a, x in zip(weights, advantages, new, strict=True)]
+
+
+WEIGHTS = {
+    "every token the same": lambda i: 1 / sum(LENGTHS),
+    "every response the same": lambda i: 1 / len(LENGTHS) / LENGTHS[i],
+    "sum": lambda i: 1 / len(LENGTHS),
+    "sum by a constant": lambda i: 1 / len(LENGTHS) / MAX_LENGTH,
+}
+
+PAPERS = {
+    "reinforce": (less_the_batch_mean, vanilla, "sum", "reward"),
+    "reinforce-ema": (less_the_average, vanilla, "sum", "reward"),
+    "remax": (less_the_greedy_score, vanilla, "sum", "reward"),
+    "rloo": (less_the_others, vanilla, "sum", "reward"),
+    "ppo": (whitened_gae, clipped_at(0.2, 0.2), "every token the same", "reward"),
+    "grpo": (group_score, clipped_at(0.2, 0.2), "every response the same", "loss"),
+    "dr-grpo": (less_the_group_mean, clipped_at(0.2, 0.2), "sum by a constant", "none"),
+    "dapo": (group_score, clipped_at(0.2, 0.28), "every token the same", "none"),
+    "gspo": (group_score, sequence_clipped, "every response the same", "none"),
+    "cispo": (group_score, weight_clipped, "every token the same", "none"),
+    "reinforce++": (whitened_to_go, clipped_at(0.2, 0.2), "every token the same", "reward"),
+}
+
+KL = {
+    "k1": (lambda d: d, lambda d: 1.0),
+    "k2": (lambda d: d * d / 2, lambda d: d),
+    "k3": (lambda d: math.exp(-d) - 1 + d, lambda d: 1 - math.exp(-d)),
+}
+PENALTIES = {
+    "none": Penalty(),
+    "reward": Penalty("reward", beta=BETA),
+    **{f"loss {kind}": Penalty("loss", kind, BETA) for kind in KL},
+    "surrogate": Penalty("surrogate", beta=BETA),
+}
+
+
+def expected_rewards(penalty):
+    """The score on the last token; in the reward, k1 of the policy that sampled on each token."""
+    beta = penalty.beta if penalty.placement == "reward" else 0.0
+    rewards = [
+        [-beta * (a - b) for a, b in zip(x, y, strict=True)] for x, y in zip(OLD, REF, strict=True)
+    ]
+    for row, score in zip(rewards, SCORES, strict=True):
+        row[-1] += score
+    return rewards
+
+
+def expected_loss(name, penalty, advantages):
+    """The loss, and its slope for each token."""
+    _, surrogate, average, _ = PAPERS[name]
+    value, slopes = 0.0, []
+    for i in ROWS:
+        weight = WEIGHTS[average](i)
+        tokens = surrogate(NEW[i], OLD[i], advantages[i])
+        value += weight * sum(loss for loss, _ in tokens)
+        slope = [weight * s for _, s in tokens]
+        if penalty.placement == "loss":
+            k, dk = KL[penalty.estimator]
+            value += weight * penalty.beta * sum(map(k, TO_REF[i]))
+            slope = [
+                s + weight * penalty.beta * dk(d) for s, d in zip(slope, TO_REF[i], strict=True)
+            ]
+        if penalty.placement == "surrogate":
+            # (β/N) Σₜ wₜ kₜ with wₜ = Π_{s≤t} ρₛ: token s moves kₛ, and the weights from s on.
+            k, dk = KL["k3"]
+            w = [math.exp(sum(LOG_RATIO[i][: t + 1])) for t in range(LENGTHS[i])]
+            terms = [a * k(d) for a, d in zip(w, TO_REF[i], strict=True)]
+            scale = penalty.beta / len(OLD)
+            value += scale * sum(terms)
+            for s, d in enumerate(TO_REF[i]):
+                slope[s] += scale * (sum(terms[s:]) + w[s] * dk(d))
+        slopes.append(slope)
+    return value, slopes
+
+
+QUANTITIES = {
+    "mask": MASK,
+    "group_size": GROUP,
+    "values": padded(VALUES),
+    "greedy_scores": torch.tensor(GREEDY, dtype=torch.float64),
+    "average": 0.25,
+}
+
+
+def estimate(name, penalty, **settings):
+    row = ALGORITHMS[name]
+    return row.estimate(
+        {**row.all_settings, **settings}, rewards=experience().rewards(penalty), **QUANTITIES
+    )
+
+
+def loss_and_slope(name, penalty, advantages, rows=None, **settings):
+    row, log_probs = ALGORITHMS[name], padded(NEW).requires_grad_()
+    take = (lambda x: x) if rows is None else (lambda x: x[rows])
+    loss = policy_loss(
+        row,
+        {**row.all_settings, **settings},
+        penalty,
+        log_probs=take(log_probs),
+        old_log_probs=take(padded(OLD)),
+        ref_log_probs=take(padded(REF)),
+        advantages=take(advantages),
+        mask=take(MASK),
+        max_length=MAX_LENGTH,
+        batch_mask=None if rows is None else MASK,
+    )
+    (slope,) = torch.autograd.grad(loss, log_probs)
+    return loss.detach(), slope
+
+
+def test_there_is_a_formula_for_every_row():
+    assert set(PAPERS) == set(ALGORITHMS)
+
+
+def test_the_batch_reaches_every_branch():
+    """Ratios on each side of each interval, for either sign of the advantage."""
+    seen = {
+        (math.copysign(1, a), ratio < 0.8, ratio > 1.2, ratio > 1.28, ratio > 5)
+        for row, advantages in zip(LOG_RATIO, group_score(expected_rewards(Penalty())), strict=True)
+        for ratio, a in zip(map(math.exp, row), advantages, strict=True)
+    }
+    for sign in (-1.0, 1.0):
+        assert (sign, True, False, False, False) in seen
+        assert (sign, False, True, True, False) in seen
+        assert (sign, False, False, False, False) in seen
+    assert (1.0, False, True, False, False) in seen  # between 1.2 and 1.28: DAPO goes on
+    assert (1.0, False, True, True, True) in seen
+    sequences = [math.exp(mean(row)) - 1 for row in LOG_RATIO]
+    assert [x > 4e-4 for x in sequences] == [False, True, False, False, False, False]
+    assert [x < -3e-4 for x in sequences] == [True, False, False, True, False, True]
+
+
+@pytest.mark.parametrize("placement", ["none", "reward"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_advantages_are_the_papers(name, placement):
+    penalty = PENALTIES[placement]
+    found = estimate(name, penalty)
+    expected = PAPERS[name][0](expected_rewards(penalty))
+    assert_close(found.advantages, padded(expected, 0.0), rtol=1e-10, atol=1e-12)
+    assert not found.advantages.requires_grad
+
+
+def test_the_critics_targets_are_taken_before_whitening():
+    rewards = expected_rewards(PENALTIES["reward"])
+    expected = padded(rows_of(gae(rewards), VALUES), 0.0)
+    assert_close(estimate("ppo", PENALTIES["reward"]).returns, expected, rtol=1e-10, atol=1e-12)
+    plain = estimate("ppo", PENALTIES["reward"], whiten=False, gamma=0.9, lam=0.7)
+    expected = padded(gae(rewards, 0.9, 0.7), 0.0)
+    assert_close(plain.advantages, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_rewards_can_be_scaled_without_losing_their_mean():
+    rewards = expected_rewards(PENALTIES["reward"])
+    flat = [x for row in rewards for x in row]
+    centred = whitened(rewards)
+    scaled = [[x + mean(flat) for x in row] for row in centred]
+    found = estimate("ppo", PENALTIES["reward"], whiten=False, whiten_rewards=True)
+    assert_close(found.advantages, padded(gae(scaled), 0.0), rtol=1e-10, atol=1e-12)
+
+
+def test_the_returns_to_go_are_discounted_on_request():
+    rewards = expected_rewards(PENALTIES["reward"])
+    to_go = [
+        [sum(0.9 ** (k - t) * row[k] for k in range(t, len(row))) for t in range(len(row))]
+        for row in rewards
+    ]
+    found = estimate("reinforce++", PENALTIES["reward"], gamma=0.9)
+    assert_close(found.advantages, padded(whitened(to_go), 0.0), rtol=1e-10, atol=1e-12)
+
+
+def test_the_running_mean_moves_after_the_batch():
+    """0.9 · 0.25 + 0.1 · mean of the scores; 0.7 where a recipe says so."""
+    average = mean(SCORES)
+    assert estimate("reinforce-ema", Penalty()).average == pytest.approx(0.225 + 0.1 * average)
+    moved = estimate("reinforce-ema", Penalty(), decay=0.7)
+    assert moved.average == pytest.approx(0.175 + 0.3 * average)
+    assert all(
+        estimate(name, Penalty()).average is None for name in ALGORITHMS if name != "reinforce-ema"
+    )
+    assert all(estimate(name, Penalty()).returns is None for name in ALGORITHMS if name != "ppo")
+
+
+@pytest.mark.parametrize("placement", PENALTIES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_loss_and_its_gradient_are_the_papers(name, placement):
+    """From scores to slopes, off-policy, with NaN behind the end of every response."""
+    penalty = PENALTIES[placement]
+    value, slope = loss_and_slope(name, penalty, estimate(name, penalty).advantages)
+    expected_value, expected_slope = expected_loss(
+        name, penalty, PAPERS[name][0](expected_rewards(penalty))
+    )
+    assert value.item() == pytest.approx(expected_value, rel=1e-10)
+    assert_close(slope, padded(expected_slope, 0.0), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_published_place_of_the_kl(name):
+    assert ALGORITHMS[name].kl == PAPERS[name][3]
+    assert ALGORITHMS[name].kl_estimator == "k3"
+
+
+@pytest.mark.parametrize("garbage", [math.inf, -1e300, 7.0])
+def test_no_garbage_behind_the_end_reaches_a_loss(garbage):
+    for name in ALGORITHMS:
+        row = ALGORITHMS[name]
+        penalty = Penalty("loss", "k3", BETA)
+        log_probs = padded(NEW, garbage).requires_grad_()
+        loss = policy_loss(
+            row,
+            row.all_settings,
+            penalty,
+            log_probs=log_probs,
+            old_log_probs=padded(OLD, garbage),
+            ref_log_probs=padded(REF, 3.0),
+            advantages=estimate(name, penalty).advantages,
+            mask=MASK,
+            max_length=MAX_LENGTH,
+        )
+        (slope,) = torch.autograd.grad(loss, log_probs)
+        value, expected = loss_and_slope(name, penalty, estimate(name, penalty).advantages)
+        assert_close(loss.detach(), value)
+        assert_close(slope, expected)
+
+
+@pytest.mark.parametrize("placement", PENALTIES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "split",
+    [
+        [[0, 1, 2], [3, 4, 5]],
+        [[3, 4, 5], [0, 1, 2]],
+        [[i] for i in ROWS],
+        [[5, 0], [1, 4, 3], [2]],
+    ],
+    ids=["groups", "groups reversed", "rows", "any"],
+)
+def test_slices_add_up_to_the_batch(name, placement, split):
+    """Advantages are made from the whole batch; after that every row goes its own way."""
+    penalty = PENALTIES[placement]
+    advantages = estimate(name, penalty).advantages
+    value, slope = loss_and_slope(name, penalty, advantages)
+    parts = [loss_and_slope(name, penalty, advantages, torch.tensor(rows)) for rows in split]
+    assert_close(torch.stack([part for part, _ in parts]).sum(), value, rtol=1e-12, atol=1e-14)
+    total = torch.stack([part for _, part in parts]).sum(dim=0)
+    assert_close(total, slope, rtol=1e-12, atol=1e-14)
+
+
+def test_a_recipes_settings_reach_the_surrogate():
+    """Token 0 of response 0 has ratio e^0.22 = 1.246 and a positive advantage."""
+    advantages = estimate("grpo", Penalty()).advantages
+    assert advantages[0, 0] > 0
+    clipped = loss_and_slope("grpo", Penalty(), advantages)[1][0, 0]
+    wider = loss_and_slope("grpo", Penalty(), advantages, clip_high=0.3)[1][0, 0]
+    assert clipped == 0
+    weight = WEIGHTS["every response the same"](0)
+    expected = -weight * math.exp(0.22) * advantages[0, 0].item()
+    assert wider.item() == pytest.approx(expected)
+    # Response 1: one token, ratio e^0.6 = 1.822, A < 0. A dual clip at 1.5 takes its gradient.
+    assert advantages[1, 0] < 0
+    assert loss_and_slope("grpo", Penalty(), advantages)[1][1, 0] > 0
+    assert loss_and_slope("grpo", Penalty(), advantages, dual_clip=1.5)[1][1, 0] == 0
+
+
+NEEDS = {
+    "group_size": {"rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo"},
+    "values": {"ppo"},
+    "greedy_scores": {"remax"},
+    "average": {"reinforce-ema"},
+    "old_log_probs": {"ppo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "reinforce++"},
+    "log_probs": set(ALGORITHMS),
+    "rewards": set(ALGORITHMS),
+    "mask": set(ALGORITHMS),
+    "clip_low": set(),  # a setting is no need
+    "lam": set(),
+}
+
+
+@pytest.mark.parametrize("quantity", NEEDS)
+def test_a_row_says_what_it_needs(quantity):
+    assert {name for name, row in ALGORITHMS.items() if row.needs(quantity)} == NEEDS[quantity]
+
+
+SETTINGS = {
+    "reinforce": {},
+    "reinforce-ema": {"decay": 0.9},
+    "remax": {},
+    "rloo": {},
+    "ppo": {"clip_low": 0.2, "clip_high": None, "dual_clip": None, "gamma": 1.0, "lam": 0.95,
+            "whiten": True, "whiten_rewards": False},
+    "grpo": {"clip_low": 0.2, "clip_high": None, "dual_clip": None, "eps": 1e-4},
+    "dr-grpo": {"clip_low": 0.2, "clip_high": None, "dual_clip": None},
+    "dapo": {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": None, "eps": 1e-4},
+    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4, "eps": 1e-4},
+    "cispo": {"clip_low": 1.0, "clip_high": 4.0, "eps": 1e-4},
+    "reinforce++": {"clip_low": 0.2, "clip_high": None, "dual_clip": None, "gamma": 1.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_row_says_what_can_be_set_and_to_what_it_is(name):
+    assert ALGORITHMS[name].all_settings == SETTINGS[name]
+
+
+def test_only_dapo_replaces_prompts_without_spread():
+    assert {name for name, row in ALGORITHMS.items() if row.dynamic_sampling} == {"dapo"}
+
+
+GOOD = {
+    "advantage": ALGORITHMS["grpo"].advantage,
+    "surrogate": surrogates.ppo_clip,
+    "aggregation": "token-mean",
+    "source": "nobody",
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"aggregation": "mean"}, "aggregation is 'mean', expected one of 'token-mean', 'seq-"),
+        ({"kl": "everywhere"}, "kl is 'everywhere', expected one of 'none', 'reward', 'loss', "),
+        ({"kl_estimator": "k4"}, "kl_estimator is 'k4', expected one of 'k1', 'k2', 'k3'"),
+    ],
+    ids=["aggregation", "kl", "estimator"],
+)
+def test_a_bad_row_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Algorithm(**{**GOOD, **wrong})
+
+
+@pytest.mark.xfail(strict=True, reason="all_settings holds the row's own settings already")
+@pytest.mark.parametrize("name", ["lam", "clip_hihg", "group_size"])
+def test_a_setting_that_no_function_of_the_row_has_is_refused(name):
+    """`group_size` is something the loop provides, so it is none either."""
+    message = f"a name in settings is {name!r}, expected one of 'clip_low', 'clip_high', 'dual_c"
+    with pytest.raises(ValueError, match=message):
+        Algorithm(**GOOD, settings={name: 0.9})
+
+
+def test_a_row_in_five_lines_runs(monkeypatch):
+    """The reader's own estimator: rewards above a threshold, and a surrogate with a temperature."""
+    from nbcourse.training.recipe import check
+    from nbcourse.training.run import train
+
+    def threshold(rewards, mask, *, level: float = 0.5):
+        return Estimate((rewards.sum(1, keepdim=True) - level) * mask)
+
+    def tempered(log_probs, old_log_probs, advantages, *, clip_low: float = 2.0):
+        return -(log_probs - old_log_probs).exp() * advantages / clip_low
+
+    row = Algorithm(threshold, tempered, "token-mean", "the reader", settings={"clip_low": 0.5})
+    assert row.all_settings == {"level": 0.5, "clip_low": 0.5}
+    monkeypatch.setitem(ALGORITHMS, "mine", row)
+    recipe = check(
+        {
+            "steps": 2,
+            "algorithm": {"name": "mine", "clip_low": 0.25},
+            "task": {"digits": 1},
+            "model": {"layers": 1, "width": 32, "heads": 4},
+            "rollouts": {"prompts": 2, "group_size": 1, "max_new_tokens": 2},
+            "evaluation": {"problems": 2},
+        }
+    )
+    assert recipe.settings == {"level": 0.5, "clip_low": 0.25}
+    _, history = train(recipe, progress=False)
+    assert [line["step"] for line in history] == [1, 2]
+    # Nothing is right yet, so A = r − 0.5 = −0.5 everywhere, and L = −ρ A / 0.25 = 2 at ρ = 1.
+    assert history[0]["accuracy"] == 0
+    assert history[0]["policy_loss"] == pytest.approx(2.0, rel=1e-5)
+
+
+def test_the_table_names_its_papers():
+    """Each with its year, and no two rows alike."""
+    assert all(row.source.rstrip()[-4:].isdigit() for row in ALGORITHMS.values())
+    kinds = [
+        (row.advantage, row.surrogate, row.aggregation, str(row.settings))
+        for row in ALGORITHMS.values()
+    ]
+    assert all(one != two for one, two in pairwise(sorted(kinds, key=str)))

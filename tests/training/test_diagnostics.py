@@ -1,0 +1,203 @@
+"""What a run tells about itself, against loops over tokens and the functions of the book."""
+
+import math
+
+import pytest
+import torch
+
+from nbcourse.functional.surrogates import clip_fraction
+from nbcourse.training import diagnostics
+from nbcourse.training.algorithms import ALGORITHMS
+from nbcourse.training.diagnostics import Means, explained_variance
+from nbcourse.training.rollout import Draws, collect
+
+from .small import ALONE, learner, recipe
+
+NAN = math.nan
+
+
+def doubles(rows):
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def tokens(name, log_ratio, advantages, mask, *, first=False, **settings):
+    """What `of_tokens` counts, for log-probs at this distance from those of the sampler."""
+    old = torch.full_like(log_ratio, -2.0)
+    means = Means()
+    diagnostics.of_tokens(
+        means,
+        ALGORITHMS[name],
+        {**ALGORITHMS[name].all_settings, **settings},
+        log_probs=old + log_ratio,
+        old_log_probs=old,
+        advantages=advantages,
+        mask=mask,
+        first=first,
+    )
+    return means.result()
+
+
+# ---------------------------------------------------------------- clip fractions
+
+
+@pytest.mark.parametrize("clips", [{}, {"clip_low": 0.1, "clip_high": 0.4}, {"clip_low": 1.0}])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "reinforce++"])
+def test_for_ppos_clip_it_is_the_clip_fraction(name, clips):
+    generator = torch.Generator().manual_seed(0)
+    log_ratio = 0.4 * torch.randn(8, 9, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(8, 9, generator=generator, dtype=torch.float64)
+    advantages[3] = 0.0
+    mask = torch.rand(8, 9, generator=generator) < 0.7
+    log_ratio[~mask] = NAN
+    found = tokens(name, log_ratio, advantages, mask, **clips)
+    settings = {**ALGORITHMS[name].all_settings, **clips}
+    old = torch.zeros_like(log_ratio)
+    for side in ("low", "high"):
+        expected = clip_fraction(
+            log_ratio.masked_fill(~mask, 0.0),
+            old,
+            advantages,
+            mask,
+            clip_low=settings["clip_low"],
+            clip_high=settings["clip_high"],
+            side=side,
+        )
+        assert found[f"clip_{side}"] == pytest.approx(expected.item())
+    if not clips:
+        assert found["clip_low"] > 0.05
+        assert found["clip_high"] > 0.05
+
+
+def test_a_dual_clip_is_on_the_high_side():
+    """Ratios 4 and 2 with A < 0 and a dual clip of 3: the first has no gradient; 0.5 is low."""
+    log_ratio = doubles([[4.0, 2.0, 0.5, 4.0, NAN]]).log()
+    advantages = doubles([[-1.0, -1.0, -1.0, 1.0, 1.0]])
+    mask = torch.tensor([[True, True, True, True, False]])
+    found = tokens("grpo", log_ratio, advantages, mask, dual_clip=3.0)
+    assert (found["clip_high"], found["clip_low"]) == (2 / 4, 1 / 4)
+    found = tokens("grpo", log_ratio, advantages, mask)
+    assert (found["clip_high"], found["clip_low"]) == (1 / 4, 1 / 4)
+
+
+def test_gspo_clips_whole_responses():
+    """Mean log-ratios 0.1, −0.1, 0.1, −0.1 and one inside; by length 2, 1, 2, 3 and 2 of 10."""
+    log_ratio = doubles(
+        [[0.5, -0.3, NAN], [-0.1, NAN, NAN], [0.3, -0.1, NAN], [0.4, -0.6, -0.1], [0.3, -0.3, NAN]]
+    )
+    advantages = doubles([[1.0], [1.0], [-1.0], [-1.0], [1.0]]).expand(5, 3)
+    mask = log_ratio.isfinite()
+    found = tokens("gspo", log_ratio, advantages, mask, clip_low=0.05, clip_high=0.05)
+    # Row 0 is too likely already, row 3 too unlikely; rows 1 and 2 are on the way back.
+    assert (found["clip_high"], found["clip_low"]) == (2 / 10, 3 / 10)
+
+
+def test_cispo_leaves_every_token_its_gradient():
+    log_ratio = doubles([[3.0, -3.0, 0.1, NAN]])
+    advantages = doubles([[1.0, -1.0, 1.0, 1.0]])
+    found = tokens("cispo", log_ratio, advantages, log_ratio.isfinite())
+    assert (found["clip_high"], found["clip_low"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "reinforce-ema", "remax", "rloo"])
+def test_without_a_ratio_there_is_no_clip_to_speak_of(name):
+    found = tokens(name, doubles([[1.0]]), doubles([[1.0]]), torch.tensor([[True]]))
+    assert set(found) == {"kl_old"}
+
+
+def test_the_kl_to_the_sampler_and_the_largest_gap_by_hand():
+    log_ratio = doubles([[0.5, -0.25, NAN], [0.1, NAN, NAN]])
+    found = tokens("grpo", log_ratio, torch.ones(2, 3).double(), log_ratio.isfinite(), first=True)
+    k3 = [math.exp(-d) - 1 + d for d in (0.5, -0.25, 0.1)]
+    assert found["kl_old"] == pytest.approx(sum(k3) / 3)
+    assert found["gap"] == pytest.approx(0.5)
+    assert "gap" not in tokens("grpo", log_ratio, torch.ones(2, 3), log_ratio.isfinite())
+
+
+def test_counting_leaves_no_trace():
+    """The gradient that is looked at belongs to a copy."""
+    log_probs = doubles([[-1.0, -2.0]]).requires_grad_()
+    diagnostics.of_tokens(
+        Means(),
+        ALGORITHMS["ppo"],
+        ALGORITHMS["ppo"].all_settings,
+        log_probs=log_probs,
+        old_log_probs=doubles([[-1.5, -1.5]]),
+        advantages=doubles([[1.0, 1.0]]),
+        mask=torch.tensor([[True, True]]),
+        first=True,
+    )
+    assert log_probs.grad is None
+
+
+# ---------------------------------------------------------------- the critic
+
+
+def test_the_explained_variance_by_hand():
+    """Returns 1, 2, 3: variance 2/3. Errors 0.5, 0, −0.5: variance 1/6. 1 − 1/4."""
+    returns, mask = doubles([[1.0, 2.0], [3.0, NAN]]), torch.tensor([[True, True], [True, False]])
+    assert explained_variance(doubles([[0.5, 2.0], [3.5, 9.0]]), returns, mask) == 0.75
+    assert explained_variance(returns.nan_to_num(5.0), returns, mask) == 1.0
+    mean = torch.full_like(returns, 2.0)
+    assert explained_variance(mean, returns, mask) == 0.0
+    assert explained_variance(mean + 7.0, returns, mask) == 0.0  # a constant offset is no variance
+    assert explained_variance(-returns.nan_to_num(5.0), returns, mask) == pytest.approx(-3.0)
+
+
+def test_where_nothing_varies_there_is_nothing_to_explain():
+    same = torch.ones(2, 2)
+    assert math.isnan(explained_variance(torch.randn(2, 2), same, same.bool()))
+
+
+# ---------------------------------------------------------------- means
+
+
+def test_means_are_totals_by_counts():
+    means = Means()
+    means.add("a", torch.tensor(6.0), torch.tensor(3))
+    means.add("a", 2.0)
+    means.add("loss", 0.25, 0)  # slices of one loss add up,
+    means.add("loss", 0.5, 0)
+    means.add("loss", 0.0)  # and are counted once
+    means.peak("top", 1.0)
+    means.peak("top", torch.tensor(-3.0))
+    assert means.result() == {"a": 2.0, "loss": 0.75, "top": 1.0}
+    assert means.mean("nothing") == 0.0
+
+
+def test_means_of_two_processes_are_the_means_of_all():
+    one, two, all_of_it = Means(), Means(), Means()
+    for means in (one, all_of_it):
+        means.add("a", 4.0, 2)
+        means.peak("top", -5.0)
+    for means in (two, all_of_it):
+        means.add("a", 1.0, 8)
+        means.add("b", 3.0)
+        means.peak("top", -7.0)
+    one.merge(two)
+    assert one.result() == all_of_it.result() == {"a": 0.5, "b": 3.0, "top": -5.0}
+
+
+# ---------------------------------------------------------------- before learning
+
+
+def test_what_is_said_of_experience_by_loops_over_it():
+    made = learner(
+        recipe(
+            "grpo",
+            warm_start={"steps": 15, "batch_size": 32},
+            reward={"truncation_penalty": 0.5},
+        )
+    )
+    experience = collect(made, Draws(made.recipe), ALONE)
+    rollout, rows = experience.rollout, range(24)
+    log_probs = [rollout.log_probs[i][rollout.mask[i]].tolist() for i in rows]
+    found = diagnostics.of_experience(made, experience)
+    lengths = [len(row) for row in log_probs]
+    assert found["length"] == pytest.approx(sum(lengths) / 24)
+    assert found["entropy"] == pytest.approx(-sum(map(sum, log_probs)) / sum(lengths), rel=1e-5)
+    assert found["truncated"] == sum(rollout.truncated.tolist()) / 24 > 0
+    assert found["reward"] == pytest.approx(sum(experience.scores.tolist()) / 24)
+    assert found["accuracy"] == pytest.approx(found["reward"] + 0.5 * found["truncated"], abs=1e-6)
+    groups = [experience.scores.tolist()[i : i + 4] for i in range(0, 24, 4)]
+    assert found["no_spread"] == sum(len(set(group)) == 1 for group in groups) / 6
+    assert found["kl_ref"] == pytest.approx(0.0, abs=1e-5)  # the reference is the policy still

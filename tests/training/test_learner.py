@@ -1,0 +1,126 @@
+"""What stands ready before the first step: problems, warm start, reference, reward model."""
+
+import pytest
+import torch
+
+from nbcourse.lm.actor_critic import ActorCritic, Critic
+from nbcourse.tasks.arithmetic import Problem
+from nbcourse.training import learner as module
+from nbcourse.training.learner import compare, train_reward_model
+from nbcourse.training.rollout import Draws
+
+from .small import learner, recipe
+
+WARM = {"steps": 40, "batch_size": 64}
+
+
+def test_every_step_has_problems_of_its_own_and_none_is_held_out():
+    wanted = recipe("rloo", task={"digits": 3}, rollouts={"prompts": 16})
+    draws = Draws(wanted)
+    batches = [draws.next() for _ in range(4)]
+    assert [number for number, _ in batches] == [0, 1, 2, 3]
+    assert draws.taken == 4
+    assert len({problem.prompt for _, batch in batches for problem in batch}) > 60
+    assert not any(problem.held_out for _, batch in batches for problem in batch)
+    assert Draws(wanted, taken=2).next() == batches[2]
+    other = recipe("rloo", seed=1, task={"digits": 3}, rollouts={"prompts": 16})
+    assert Draws(other).next() != batches[0]
+
+
+def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch):
+    """Right answers at the full rate; then mostly careless ones, at a fifth of it."""
+    seen = []
+
+    def watch(model, tokenizer, examples, *, steps, batch_size, learning_rate, progress):
+        pairs = examples(300)
+        right = sum(str(eval(prompt.removesuffix("="))) == answer for prompt, answer in pairs)
+        seen.append((steps, batch_size, learning_rate, right / 300))
+
+    monkeypatch.setattr(module, "warm_start", watch)
+    settings = {"steps": 7, "batch_size": 5, "learning_rate": 1e-2}
+    careless = {"careless_steps": 3, "careless_share": 1.0}
+    learner(recipe("rloo", task={"digits": 2}, warm_start={**settings, **careless}))
+    learner(recipe("rloo", warm_start=settings))
+    learner(recipe("rloo"))
+    assert len(seen) == 3
+    assert seen[0] == seen[2] == (7, 5, 1e-2, 1.0)
+    assert seen[1][:3] == (3, 5, pytest.approx(2e-3))
+    assert 0.15 < seen[1][3] < 0.5  # two digits have nothing to carry about 0.3 of the time
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_models_stand_beside_each_other(shared):
+    made = learner(recipe("ppo", warm_start=WARM, critic={"shared": shared}))
+    assert isinstance(made.critic, ActorCritic if shared else Critic)
+    assert (
+        (made.critic.policy is made.policy) if shared else made.critic.backbone is not made.policy
+    )
+    for ours, theirs in zip(made.policy.parameters(), made.reference.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.data_ptr() != theirs.data_ptr()
+        assert ours.requires_grad
+        assert not theirs.requires_grad
+    names = [name for name, _ in made.trained()]
+    parameters = {id(p) for _, p in made.trained()}
+    assert len(names) == len(set(names)) == len(parameters)
+    assert {id(p) for p in made.policy.parameters()} < parameters
+    assert {id(p) for p in made.critic.parameters()} <= parameters
+    grouped = {id(p) for group in made.optimiser.param_groups for p in group["params"]}
+    assert grouped == parameters
+    assert learner(recipe("grpo")).critic is None
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_preferred_response_is_the_nearer_one(split):
+    """To the same prompt, of the split that was asked for; ties are dropped."""
+    made = learner(recipe("grpo", warm_start={"steps": 25, "batch_size": 32}))
+    preferred, others = compare(made.recipe, made.tokenizer, made.policy, 30, split=split)
+    sides = [side.texts(made.tokenizer) for side in (preferred, others)]
+    prompts = [
+        [
+            made.tokenizer.decode(ids[mask])
+            for ids, mask in zip(side.prompt_ids, side.prompt_mask, strict=True)
+        ]
+        for side in (preferred, others)
+    ]
+    assert prompts[0] == prompts[1]
+    assert len(prompts[0]) == 30
+    for prompt, better, worse in zip(prompts[0], *sides, strict=True):
+        assert Problem(prompt, "").held_out == (split == "test")
+        right = eval(prompt.removesuffix("="))
+        far = [
+            abs(int(text) - right) if text.removeprefix("-").isdecimal() else float("inf")
+            for text in (better, worse)
+        ]
+        assert far[0] < far[1]
+
+
+def test_the_reward_model_learns_the_preference():
+    settings = {"comparisons": 256, "steps": 40, "batch_size": 32, "learning_rate": 3e-3}
+    made = learner(
+        recipe(
+            "ppo",
+            warm_start={"steps": 25, "batch_size": 32},
+            reward={"source": "reward_model"},
+            reward_model=settings,
+        )
+    )
+    judge = made.reward_model
+    assert not any(p.requires_grad for p in judge.parameters())
+    preferred, others = compare(made.recipe, made.tokenizer, made.policy, 200)
+    with torch.no_grad():
+        right = (judge(preferred) > judge(others)).float().mean().item()
+    assert right > 0.5 + 5 * 0.5 / 200**0.5  # five standard errors above a coin
+    again = train_reward_model(made.recipe, made.tokenizer, made.policy)
+    for ours, theirs in zip(judge.parameters(), again.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_low_precision_is_for_the_products_only():
+    made = learner(recipe("grpo", model={"precision": "bfloat16"}))
+    ones = torch.ones(2, 2)
+    with made.precision():
+        assert (ones @ ones).dtype == torch.bfloat16
+    assert {p.dtype for p in made.policy.parameters()} == {torch.float32}
+    with learner(recipe("grpo")).precision():
+        assert (ones @ ones).dtype == torch.float32
