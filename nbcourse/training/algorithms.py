@@ -147,13 +147,16 @@ class Algorithm:
         one_of(self.kl, KL_PLACEMENTS, name="kl")
         one_of(self.kl_estimator, kl.ESTIMATORS, name="kl_estimator")
         for name in self.settings:
-            one_of(name, tuple(self.all_settings), name="a name in settings")
+            one_of(name, tuple(self._function_settings), name="a name in settings")
 
     @property
     def all_settings(self) -> dict[str, Any]:
         """Every setting a recipe may change, with the value it has if none does."""
-        both = {**_defaults(self.surrogate), **_defaults(self.advantage)}
-        return {**both, **self.settings}
+        return {**self._function_settings, **self.settings}
+
+    @property
+    def _function_settings(self) -> dict[str, Any]:
+        return {**_defaults(self.surrogate), **_defaults(self.advantage)}
 
     def needs(self, quantity: str) -> bool:
         """Whether the advantages or the surrogate are computed from this quantity."""

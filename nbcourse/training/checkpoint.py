@@ -76,9 +76,10 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
     learner = assemble(recipe, tokenizer, policy, reference, reward_model)
     for name, parameter in learner.trained():
         _copy(parameter, f"weights.{name}", tensors, found[-1])
-        learner.optimiser.state[parameter] = {
-            key: tensors[f"optimiser.{key}.{name}"].to(device) for key in OPTIMISER
-        }
+        moments = fresh_moments(parameter)
+        for key, moment in moments.items():
+            _copy(moment, f"optimiser.{key}.{name}", tensors, found[-1])
+        learner.optimiser.state[parameter] = moments
     state = begin(recipe)
     try:
         state.step = numbers["step"]

@@ -253,12 +253,14 @@ def clip_gradients(learner: Learner) -> float:
     Raises:
         FloatingPointError: naming a parameter whose gradient is not finite.
     """
-    named = list(learner.trained())
-    limit = learner.recipe.optimiser.max_grad_norm
-    norm = torch.nn.utils.clip_grad_norm_([parameter for _, parameter in named], limit)
+    gradients = {name: p.grad for name, p in learner.trained() if p.grad is not None}
+    norm = torch.nn.utils.get_total_norm(gradients.values())
     if not norm.isfinite():
-        broken = [name for name, p in named if p.grad is None or not p.grad.isfinite().all()]
+        broken = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
         raise FloatingPointError(f"the gradient of {', '.join(broken[:3])} is not finite")
+    parameters = [parameter for _, parameter in learner.trained()]
+    limit = learner.recipe.optimiser.max_grad_norm
+    torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return norm.item()
 
 

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from nbcourse.functional.kl import ESTIMATORS
 from nbcourse.tasks.arithmetic import Arithmetic
@@ -206,13 +213,14 @@ class Recipe(Section):
         return self.row.dynamic_sampling if own is None else own
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "Recipe":
+    def _fits_together(self, info: ValidationInfo) -> "Recipe":
         name = self.algorithm.name
         if name not in ALGORITHMS:
             raise ValueError(
                 f"algorithm.name is {name!r}, expected one of {', '.join(map(repr, ALGORITHMS))}"
             )
-        problems = [*self._unused(), *self._impossible()]
+        given = not (info.context and info.context["complete"])
+        problems = [*(self._unused() if given else ()), *self._impossible()]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -258,6 +266,16 @@ class Recipe(Section):
                 self.warm_start,
                 set() if self.warm_start.steps else set(WarmStartSection.model_fields) - {"steps"},
                 "warm_start.steps is 0",
+            ),
+            (
+                self.warm_start,
+                set() if self.warm_start.careless_steps else {"careless_share"},
+                "warm_start.careless_steps is 0",
+            ),
+            (
+                self.optimiser,
+                {"target_kl"} if self.optimiser.epochs * self.optimiser.minibatches == 1 else set(),
+                "with one update for each batch the policy that learns is the one that sampled",
             ),
         ]
         places = {id(getattr(self, key)): f"{key}." for key in type(self).model_fields}
@@ -340,14 +358,20 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return check(tables, name=path.name)
 
 
-def check(tables: dict[str, Any], *, name: str = "recipe") -> Recipe:
+def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = False) -> Recipe:
     """Make a recipe of nested tables.
+
+    Args:
+        tables: such as {"steps": 10, "algorithm": {"name": "grpo"}}.
+        name: how messages call it.
+        complete: the tables hold every key, as a run records them, and not those that somebody
+            chose to set; keys that the algorithm does not use are then no mistake.
 
     Raises:
         ValueError: naming each key that is unknown, unused or out of range, with its value.
     """
     try:
-        return Recipe.model_validate(tables)
+        return Recipe.model_validate(tables, context={"complete": complete})
     except ValidationError as error:
         raise ValueError("\n".join([f"{name}:", *map(_explain, error.errors())])) from error
 

@@ -76,7 +76,13 @@ def read_recipe(folder: str | Path) -> Recipe:
     path = Path(folder) / RECIPE
     if not path.is_file():
         raise FileNotFoundError(f"no run in {folder}: expected a file {RECIPE}")
-    return check(json.loads(path.read_text(encoding="utf-8")), name=str(path))
+    return check(json.loads(path.read_text(encoding="utf-8")), name=str(path), complete=True)
+
+
+def summarised_steps(folder: Path) -> int | None:
+    """After how many steps the summary of a run was written; None if there is none."""
+    path = folder / SUMMARY
+    return json.loads(path.read_text(encoding="utf-8"))["steps"] if path.is_file() else None
 
 
 class Metrics:

@@ -93,7 +93,7 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
             break
     if not found:  # nothing to learn from: a batch whose advantages are all zero
         found = [_sample_and_score(learner, *draws.next(), processes)]
-        groups, flat = groups + wanted, flat + wanted
+        groups, flat = groups + wanted, flat + int((~_spread(found[0].scores, group)).sum())
     joined = _join(found)
     if len(joined.scores) > wanted * group:
         joined = _keep_groups(joined, torch.arange(wanted), group)

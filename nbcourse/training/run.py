@@ -74,7 +74,7 @@ def train(
                     events.add_scalar(name, value, state.step)
     if metrics is not None:
         metrics.close()
-        if state.step > len(before) or not (folder / records.SUMMARY).is_file():
+        if records.summarised_steps(folder) != recipe.steps:
             finish(folder, learner, history, before_first_step=built)
     processes.wait()
     return learner, history
@@ -110,6 +110,9 @@ def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes)
         raise ValueError(
             f"{folder} holds a run already: --resume goes on with it, --out names another"
         )
+    done = records.summarised_steps(folder) or 0
+    if recipe.steps < done:
+        raise ValueError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
         differences = _differences(records.read_recipe(folder).model_dump(), recipe.model_dump())
         differences = [line for line in differences if not line.startswith("steps ")]
@@ -118,8 +121,7 @@ def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes)
     folder.mkdir(parents=True, exist_ok=True)
     if not there:
         records.write_json(folder / records.ENVIRONMENT, records.environment(processes.count))
-    written = recipe.model_dump(mode="json", exclude_unset=True)
-    records.write_json(folder / records.RECIPE, written)
+    records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -21,24 +21,14 @@ LABEL = re.compile(r"\((eq-[a-z0-9-]+)\)")
 # Labels that the docstrings name already and that belong to chapters still to be written. A chapter
 # that brings one in must take it off this list.
 PENDING = {
-    "eq-adaptive-kl",
-    "eq-bradley-terry",
-    "eq-cispo",
     "eq-clip-fraction",
     "eq-env-gae",
     "eq-gae",
-    "eq-group-relative",
-    "eq-gspo",
     "eq-kl-estimators",
     "eq-kl-exact",
-    "eq-kl-reward",
     "eq-kl-surrogate",
     "eq-n-step",
-    "eq-overlong",
     "eq-ppo-clip",
-    "eq-process-supervision",
-    "eq-value-loss",
-    "eq-whiten",
 }
 
 

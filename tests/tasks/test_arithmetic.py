@@ -114,12 +114,10 @@ def test_closeness_is_minus_the_distance():
     assert arithmetic.closeness(["-4", "5"], ["-6", "-6"]).tolist() == [-2, -11]
 
 
-@pytest.mark.xfail(strict=True, reason="whole numbers make a tensor of int64")
 def test_closeness_is_a_float_whatever_was_said():
     assert arithmetic.closeness(["46", "4"], ["46", "5"]).dtype == torch.float32
 
 
-@pytest.mark.xfail(strict=True, reason="a number beyond int64 overflows")
 def test_closeness_bears_a_long_answer():
     """A policy before training says anything, up to max_new_tokens digits."""
     found = arithmetic.closeness(["9" * 25, "4"], ["46", "4"])
@@ -168,3 +166,7 @@ def test_the_task_draws_what_it_was_made_for():
     task = arithmetic.Arithmetic(digits=1, operations="*")
     drawn = task.draw(200, split="test", generator=torch.Generator().manual_seed(0))
     assert all(p.held_out and p.prompt[1] == "*" and len(p.prompt) == 4 for p in drawn)
+
+
+def test_closeness_bears_an_answer_longer_than_any_float():
+    assert arithmetic.closeness(["9" * 5000, "46"], ["46", "46"]).tolist() == [-math.inf, 0]

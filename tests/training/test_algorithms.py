@@ -516,7 +516,6 @@ def test_a_bad_row_is_refused(wrong, message):
         Algorithm(**{**GOOD, **wrong})
 
 
-@pytest.mark.xfail(strict=True, reason="all_settings holds the row's own settings already")
 @pytest.mark.parametrize("name", ["lam", "clip_hihg", "group_size"])
 def test_a_setting_that_no_function_of_the_row_has_is_refused(name):
     """`group_size` is something the loop provides, so it is none either."""

@@ -379,7 +379,6 @@ def test_dynamic_sampling_makes_do_with_the_groups_it_has(monkeypatch):
     assert experience.no_spread == pytest.approx(1 - 1 / 6 / rollout.ROUNDS)
 
 
-@pytest.mark.xfail(strict=True, reason="the groups of the last resort all count as flat")
 def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypatch):
     made = learner(recipe("dapo", task={"digits": 9}))
     whole = rollout._sample_and_score
@@ -521,12 +520,7 @@ def test_a_broken_gradient_moves_nothing(number):
     "number",
     [
         math.inf,
-        pytest.param(
-            math.nan,
-            marks=pytest.mark.xfail(
-                strict=True, reason="clip_grad_norm_ has spread the NaN before it is looked for"
-            ),
-        ),
+        math.nan,
     ],
 )
 def test_the_parameter_whose_gradient_is_broken_is_named_and_no_other(number):

@@ -316,7 +316,6 @@ def test_a_key_that_this_run_would_not_look_at_is_refused(case):
     assert refusal(tables(**changes)) == message
 
 
-@pytest.mark.xfail(strict=True, reason="accepted, though nothing looks at them")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -55,7 +55,6 @@ def test_the_recipe_can_be_read_back(run):
     assert records.read_recipe(run[0]) == check(CONTENT)
 
 
-@pytest.mark.xfail(strict=True, reason="only what was given is written; the docstring says all")
 def test_the_recipe_is_whole_defaults_included(run):
     """So that a recorded run means the same when a default has changed."""
     assert read(run[0], "recipe.json")["optimiser"]["learning_rate"] == 3e-4
