@@ -1,5 +1,7 @@
 """The critic's loss."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -53,3 +55,29 @@ def value_loss(
         clipped = old_values + (values - old_values).clamp(-clip, clip)
         error = torch.max(error, (clipped - returns).square())
     return 0.5 * aggregate(error, mask, "token-mean", batch_mask=batch_mask)
+
+
+@torch.no_grad()
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """Share of the returns' variance that the critic foresaw.
+
+        1 − Var(R − V) / Var(R)
+
+    1 is a perfect critic, 0 one that says the same everywhere, below 0 one that does harm.
+
+    Args:
+        values: any shape, predictions at sampling time.
+        returns: the same shape, targets.
+        mask: bool, the same shape.
+
+    Returns:
+        A number of at most 1; NaN if all returns are equal, when there is nothing to explain.
+
+    Raises:
+        ValueError: if shapes differ or mask is not boolean.
+    """
+    values, returns = same_shape(values=values, returns=returns)
+    boolean_mask(mask, like=values, name="values")
+    returns, error = returns[mask], (returns - values)[mask]
+    variance = returns.var(correction=0)
+    return (1 - error.var(correction=0) / variance).item() if variance > 0 else math.nan

@@ -59,22 +59,6 @@ def kl_to_reference(learner: Learner, experience: Experience) -> float:
     return ratio.sum(dim=1).mean().item()
 
 
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """Share of the returns' variance that the critic foresaw: 1 − Var(R − V)/Var(R).
-
-    1 is a perfect critic, 0 one that says the mean, below 0 one that does harm. NaN if all returns
-    are equal, when there is nothing to explain.
-
-    Args:
-        values: (B, T) predictions at sampling time.
-        returns: (B, T) targets.
-        mask: (B, T) bool.
-    """
-    returns, error = returns[mask], (returns - values)[mask]
-    variance = returns.var(correction=0)
-    return (1 - error.var(correction=0) / variance).item() if variance > 0 else math.nan
-
-
 class Means:
     """Running means over the tokens of a step, with the largest of some numbers beside them."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
-from nbcourse.functional.values import value_loss
+from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import Estimate, Penalty, policy_loss
@@ -126,7 +126,7 @@ def learn(
         updates += 1
     foreseen = {}
     if experience.values is not None and estimate.returns is not None:
-        foreseen["explained_variance"] = diagnostics.explained_variance(
+        foreseen["explained_variance"] = explained_variance(
             experience.values, estimate.returns, experience.rollout.mask
         )
     return {**means.result(), **foreseen, "updates": updates}

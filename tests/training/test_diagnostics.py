@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from nbcourse.functional.surrogates import clip_fraction
+from nbcourse.functional.values import explained_variance
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import ALGORITHMS
-from nbcourse.training.diagnostics import Means, explained_variance
+from nbcourse.training.diagnostics import Means
 from nbcourse.training.rollout import Draws, collect
 
 from .small import ALONE, learner, recipe

@@ -1,0 +1,310 @@
+"""A small Markov chain whose values, and what every estimator of them gets wrong, are exact.
+
+Actions are already averaged out: the chain is what a fixed policy makes of its environment. A
+state s is followed by s' with probability P(s, s'), which pays a reward of mean r(s, s') and
+variance σ²(s, s'), independent of all else, until a terminal state ends the episode. Chapter 3
+measures its estimators here.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.arguments import boolean, dimensions, same_shape, within
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A finite Markov reward process, in float64.
+
+    Args:
+        transitions: (S, S), P(s, s') in row s. The rows of terminal states are not read but
+            kept as zeros, since nothing follows.
+        rewards: (S, S), mean reward of each transition; not read where its probability is 0.
+        terminal: (S,) bool, the states in which the episode is over: worth 0, never left.
+        gamma: discount γ in [0, 1].
+        reward_variances: (S, S), variance of each reward; None for rewards without noise.
+
+    Attributes:
+        noise: (S, S), the variances, zeros if none were given.
+
+    Raises:
+        ValueError: if shapes differ, terminal is not boolean, a row is no distribution, a variance
+            is negative, gamma is outside [0, 1], or gamma is 1 and some state never ends.
+    """
+
+    transitions: Tensor
+    rewards: Tensor
+    terminal: Tensor
+    gamma: float = 1.0
+    reward_variances: Tensor | None = None
+    noise: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        variances = self.reward_variances
+        given = same_shape(
+            transitions=self.transitions,
+            rewards=self.rewards,
+            reward_variances=torch.zeros_like(self.rewards) if variances is None else variances,
+        )
+        dimensions(self.transitions, "SS", name="transitions")
+        if len(set(self.transitions.shape)) != 1:
+            shape = tuple(self.transitions.shape)
+            raise ValueError(f"transitions has shape {shape}, expected a square (S, S)")
+        boolean(self.terminal, name="terminal")
+        if self.terminal.shape != self.transitions.shape[:1]:
+            raise ValueError(
+                f"terminal has shape {tuple(self.terminal.shape)}, "
+                f"expected {tuple(self.transitions.shape[:1])}, one entry for each state"
+            )
+        within(self.gamma, 0.0, 1.0, name="gamma")
+        transitions = torch.where(self.terminal[:, None], 0.0, given[0].double())
+        sums = transitions.sum(dim=1)
+        for state in range(len(transitions)):
+            row_is_fine = (transitions[state] >= 0).all() and abs(sums[state] - 1) < 1e-6
+            if not (self.terminal[state] or row_is_fine):
+                raise ValueError(
+                    f"transitions has the row {transitions[state].tolist()} for state {state}, "
+                    "expected probabilities that sum to 1"
+                )
+        rewards, noise = (torch.where(transitions > 0, x.double(), 0.0) for x in given[1:])
+        if not (noise >= 0).all():
+            raise ValueError(f"reward_variances goes down to {noise.min()}, expected at least 0")
+        transitions = transitions / torch.where(self.terminal, 1.0, sums)[:, None]
+        for name, tensor in (
+            ("transitions", transitions),
+            ("rewards", rewards),
+            ("noise", noise),
+        ):
+            object.__setattr__(self, name, tensor)
+        if self.gamma == 1:
+            _require_an_end(self)
+
+
+def _require_an_end(chain: Chain) -> None:
+    ends = chain.terminal
+    for _ in range(len(ends)):
+        ends = ends | ((chain.transitions > 0) & ends).any(dim=1)
+    if not ends.all():
+        raise ValueError(
+            f"gamma is 1 but state {int((~ends).nonzero()[0])} never reaches a terminal state: "
+            "its value has no bound"
+        )
+
+
+def random_walk(size: int, *, gamma: float = 1.0) -> Chain:
+    """A walk over `size` states in a row, left or right by a coin, that pays 1 for leaving right.
+
+    State 0 and state size + 1 are the terminal ends. Without discount the value of state i is
+    i / (size + 1), the chance to leave on the right.
+
+    Args:
+        size: number of states that are not terminal, at least 1.
+        gamma: discount γ in [0, 1].
+
+    Raises:
+        ValueError: if size is below 1 or gamma is outside [0, 1].
+
+    Book: chapter 3. Source: Sutton & Barto 2018, example 6.2.
+    """
+    if size < 1:
+        raise ValueError(f"size is {size}, expected at least 1")
+    transitions = torch.zeros(size + 2, size + 2, dtype=torch.float64)
+    inner = torch.arange(1, size + 1)
+    transitions[inner, inner - 1] = transitions[inner, inner + 1] = 0.5
+    rewards = torch.zeros_like(transitions)
+    rewards[size, size + 1] = 1.0
+    terminal = torch.ones(size + 2, dtype=torch.bool)
+    terminal[inner] = False
+    return Chain(transitions, rewards, terminal, gamma)
+
+
+def values(chain: Chain) -> Tensor:
+    """What each state is worth, from the linear system that the values obey.
+
+        V(s) = Σ_{s'} P(s, s') [r(s, s') + γ V(s')],      V(terminal) = 0
+
+    Args:
+        chain: S states.
+
+    Returns:
+        (S,) float64.
+
+    Book: chapter 3. Source: Sutton & Barto 2018, equation 4.4 without the choice of action.
+    """
+    return _solve(chain, chain.gamma, (chain.transitions * chain.rewards).sum(dim=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """How far an estimator is off, from each state.
+
+    Attributes:
+        bias: (S,), mean of the estimated value minus the true value.
+        variance: (S,).
+    """
+
+    bias: Tensor
+    variance: Tensor
+
+    @property
+    def mean_squared_error(self) -> Tensor:
+        """(S,): bias² + variance."""
+        return self.bias.square() + self.variance
+
+
+def k_step_estimator(chain: Chain, critic: Tensor, *, k: int) -> Moments:
+    """Exact bias and variance of k rewards followed by the critic's word.
+
+        Ĝₜ⁽ᵏ⁾ = rₜ + γ rₜ₊₁ + … + γᵏ⁻¹ rₜ₊ₖ₋₁ + γᵏ V̂(sₜ₊ₖ),      Âₜ⁽ᵏ⁾ = Ĝₜ⁽ᵏ⁾ − V̂(sₜ)
+
+    It is the λ-estimator with λ = 1 in an episode cut off after k steps, so it obeys the same
+    recursion. With the critic's error e = V̂ − V the bias is γᵏ Pᵏ e: it shrinks as the
+    rewards reach further and the critic has less to say.
+
+    Args:
+        chain: S states.
+        critic: (S,), V̂; its entries at terminal states are not read.
+        k: number of rewards, at least 1.
+
+    Returns:
+        The moments of Ĝ⁽ᵏ⁾. Those of Â⁽ᵏ⁾ differ by the number V̂(s), a baseline: the same variance,
+        and a bias that no policy gradient feels.
+
+    Raises:
+        ValueError: if critic is not (S,) or k is below 1.
+
+    Book: equation (eq-n-step). Source: Schulman et al. 2016, equations 11–15.
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}, expected at least 1")
+    return lambda_estimator(chain, critic, lam=1.0, steps=k)
+
+
+def lambda_estimator(
+    chain: Chain,
+    critic: Tensor,
+    *,
+    lam: float,
+    steps: int | None = None,
+    bootstrap: bool = True,
+) -> Moments:
+    """Exact bias and variance of generalised advantage estimation.
+
+    The estimate is Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ with δₜ = rₜ + γ V̂(sₜ₊₁) − V̂(sₜ), hence Âₜ = δₜ + γλ Âₜ₊₁.
+    Given the next state s', Â(s') has nothing to do with the reward that led there. So with
+    d(s, s') = r(s, s') + γ V̂(s') − V̂(s), V̂ and Â being 0 in terminal states, the means m obey
+
+        m(s) = Σ_{s'} P(s, s') [d(s, s') + γλ m(s')]
+
+    and the variances w, by the law of total variance (noise once s' is known, plus the spread over
+    s' of what is then expected),
+
+        w(s) = Σ_{s'} P(s, s') [σ²(s, s') + (γλ)² w(s') + (d(s, s') + γλ m(s') − m(s))²].
+
+    Both are linear, with matrices 1 − γλ P and 1 − (γλ)² P. In an episode cut off by a clock they
+    are the recursion itself, run `steps` times from m = w = 0.
+
+    Writing d in terms of the critic's error e = V̂ − V gives the bias without a cut in closed form,
+    γ(1 − λ) (1 − γλ P)⁻¹ P e: zero for λ = 1 or a perfect critic, γ P e for λ = 0.
+
+    Args:
+        chain: S states.
+        critic: (S,), V̂; its entries at terminal states are not read.
+        lam: λ in [0, 1].
+        steps: after how many steps a clock truncates the episode, at least 1; None: never.
+        bootstrap: whether the state in which the clock stopped counts for V̂, as it should. False
+            mistakes the truncation for a termination and counts 0, which adds the bias
+            −γ(γλ)ⁿ⁻¹ Pⁿ V̂ with n = steps; for λ = 1 the total is −γⁿ Pⁿ V, whatever the critic.
+
+    Returns:
+        The moments of Â + V̂(s) as an estimate of V(s). Those of Â alone differ by the number V̂(s),
+        a baseline: the same variance, and a bias that no policy gradient feels.
+
+    Raises:
+        ValueError: if critic is not (S,), lam is outside [0, 1], steps is below 1, or bootstrap is
+            False though nothing is cut off.
+
+    Book: equation (eq-gae). Source: Schulman et al. 2016, equation 16; the variance of a return is
+    Sobel 1982, "The variance of discounted Markov decision processes".
+    """
+    critic = _on_states(chain, critic)
+    within(lam, 0.0, 1.0, name="lam")
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps is {steps}, expected at least 1, or None")
+    if steps is None and not bootstrap:
+        raise ValueError("bootstrap is False but steps is None: without a cut nothing can go wrong")
+    decay = chain.gamma * lam
+    residuals = chain.rewards + chain.gamma * critic - critic[:, None]  # d: row s, column s'
+    mean = variance = torch.zeros_like(critic)
+    if steps is None:
+        mean = _solve(chain, decay, (chain.transitions * residuals).sum(dim=1))
+        _, first_step = _one_step_earlier(chain, residuals, decay, mean, variance)
+        variance = _solve(chain, decay**2, first_step)
+    else:
+        at_the_cut = residuals if bootstrap else chain.rewards - critic[:, None]
+        for d in [at_the_cut, *[residuals] * (steps - 1)]:
+            mean, variance = _one_step_earlier(chain, d, decay, mean, variance)
+    return Moments(bias=mean + critic - values(chain), variance=variance)
+
+
+def sample(
+    chain: Chain, starts: Tensor, *, steps: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Walk along the chain; noisy rewards are normal.
+
+    Args:
+        chain: S states.
+        starts: (B,) the state in which each episode begins, not a terminal one.
+        steps: T, after which the episodes that still go on are cut off.
+        generator: of the randomness.
+
+    Returns:
+        states (B, T+1), the last one being where the clock stopped; rewards (B, T) float64, 0 once
+        the episode is over; mask (B, T) bool, True on the steps that were made.
+
+    Raises:
+        ValueError: if steps is below 1 or an episode would start where it is over.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, expected at least 1")
+    if chain.terminal[starts].any():
+        raise ValueError(f"starts has the terminal state {starts[chain.terminal[starts]][0]}")
+    staying = torch.diag(chain.terminal.double())
+    states, rewards = [starts], []
+    for _ in range(steps):
+        now = states[-1]
+        to = torch.multinomial((chain.transitions + staying)[now], 1, generator=generator)[:, 0]
+        luck = torch.randn(len(now), generator=generator, dtype=torch.float64)
+        rewards.append(chain.rewards[now, to] + luck * chain.noise[now, to].sqrt())
+        states.append(to)
+    walked = torch.stack(states, dim=1)
+    return walked, torch.stack(rewards, dim=1), ~chain.terminal[walked[:, :-1]]
+
+
+def _one_step_earlier(
+    chain: Chain, residuals: Tensor, decay: float, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of δ + decay · Â(s') from those of Â(s')."""
+    expected = residuals + decay * mean  # once the next state is known
+    earlier = (chain.transitions * expected).sum(dim=1)
+    spread = (expected - earlier[:, None]).square()
+    within_each = chain.noise + decay**2 * variance
+    return earlier, (chain.transitions * (within_each + spread)).sum(dim=1)
+
+
+def _solve(chain: Chain, decay: float, first_step: Tensor) -> Tensor:
+    """x = first_step + decay · P x."""
+    identity = torch.eye(len(first_step), dtype=torch.float64)
+    return torch.linalg.solve(identity - decay * chain.transitions, first_step)
+
+
+def _on_states(chain: Chain, critic: Tensor) -> Tensor:
+    (critic,) = same_shape(critic=critic)
+    if critic.shape != chain.terminal.shape:
+        raise ValueError(
+            f"critic has shape {tuple(critic.shape)}, expected {tuple(chain.terminal.shape)}, "
+            "one entry for each state"
+        )
+    return torch.where(chain.terminal, 0.0, critic.double())
