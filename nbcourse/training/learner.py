@@ -190,13 +190,17 @@ def compare(
     *,
     split: str = "train",
 ) -> tuple[Rollout, Rollout]:
-    """`count` comparisons of the policy's own responses: the preferred ones, and the others."""
+    """`count` comparisons of the policy's own responses: the preferred ones, and the others.
+
+    Raises:
+        ValueError: if the policy's responses to whole batches of prompts are all liked alike.
+    """
     task, found = recipe.task.build(), 0
     source = generator(recipe.seed, "comparisons", count)
     draws = generator(recipe.seed, "compared", count, device=policy.device)
     preferred, others = [], []
     while found < count:
-        problems = task.draw(count, split=split, generator=source)
+        problems = task.draw(max(count, 256), split=split, generator=source)
         pairs = sampling.sample(
             policy,
             tokenizer,
@@ -212,6 +216,11 @@ def compare(
         decided = liking[0] != liking[1]
         better = (first + (liking[1] > liking[0]))[decided]
         worse = (first + (liking[1] < liking[0]))[decided]
+        if len(better) == 0:
+            raise ValueError(
+                f"none of {len(problems)} pairs of responses was decided: the policy has to give "
+                "different answers, some better than others, before it can be compared"
+            )
         preferred.append(select(pairs, better.to(pairs.mask.device)))
         others.append(select(pairs, worse.to(pairs.mask.device)))
         found += len(better)

@@ -124,3 +124,14 @@ def test_low_precision_is_for_the_products_only():
     assert {p.dtype for p in made.policy.parameters()} == {torch.float32}
     with learner(recipe("grpo")).precision():
         assert (ones @ ones).dtype == torch.float32
+
+
+def test_a_policy_that_says_nothing_worth_comparing_is_refused(monkeypatch):
+    """Without this the search for comparisons would never end."""
+    made = learner(recipe("rloo"))
+    monkeypatch.setattr(
+        "nbcourse.tasks.arithmetic.Arithmetic.preference",
+        lambda self, texts, problems: torch.zeros(len(texts)),
+    )
+    with pytest.raises(ValueError, match="none of 256 pairs of responses was decided"):
+        compare(made.recipe, made.tokenizer, made.policy, 4)
