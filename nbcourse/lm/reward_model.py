@@ -6,8 +6,8 @@ from torch.nn.functional import logsigmoid
 
 from nbcourse.functional.arguments import dimensions, same_shape
 from nbcourse.lm.actor_critic import ScalarModel
+from nbcourse.lm.descent import descend
 from nbcourse.lm.rollouts import Rollout, model_inputs, select
-from nbcourse.progress import track
 
 
 def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
@@ -81,25 +81,21 @@ def fit(
     count = len(preferred.mask)
     if len(others.mask) != count:
         raise ValueError(f"others has {len(others.mask)} rows, expected {count} as preferred has")
-    if steps < 1 or batch_size < 1 or not learning_rate > 0:
-        raise ValueError(
-            f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
-            "expected positive numbers"
-        )
-    optimiser = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
-    losses: list[float] = []
     order = torch.empty(0, dtype=torch.long)
-    for step in track(range(steps), "reward model", visible=progress):
+
+    def loss_of_batch() -> Tensor:
+        nonlocal order
         while len(order) < batch_size:
             order = torch.cat([order, torch.randperm(count, generator=generator)])
         rows, order = order[:batch_size].to(preferred.mask.device), order[batch_size:]
-        scores = [reward_model(select(side, rows)) for side in (preferred, others)]
-        loss = bradley_terry_loss(*scores)
-        if not loss.isfinite():
-            raise FloatingPointError(f"reward model: the loss of step {step} is {loss.item()}")
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(reward_model.parameters(), 1.0)
-        optimiser.step()
-        losses.append(loss.item())
-    return losses
+        return bradley_terry_loss(*(reward_model(select(x, rows)) for x in (preferred, others)))
+
+    return descend(
+        reward_model,
+        loss_of_batch,
+        label="reward model",
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        progress=progress,
+    )

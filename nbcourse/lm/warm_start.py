@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import torch
+from torch import Tensor
 
 from nbcourse.functional.aggregation import aggregate
+from nbcourse.lm.descent import descend
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import from_texts
-from nbcourse.progress import track
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -52,12 +52,6 @@ def warm_start(
 
     Book: section "Supervised warm start".
     """
-    if steps < 1 or batch_size < 1 or not learning_rate > 0:
-        raise ValueError(
-            f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
-            "expected positive numbers"
-        )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     warm_up = max(1, steps // 10)
 
     def share(step: int) -> float:
@@ -65,20 +59,21 @@ def warm_start(
         rising = (step + 1) / warm_up
         return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
 
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
-    losses = []
-    model.train()
-    for step in track(range(steps), "warm start", visible=progress):
+    def loss_of_batch() -> Tensor:
         prompts, responses = zip(*examples(batch_size), strict=True)
         batch = from_texts(tokenizer, prompts, responses, device=model.device)
-        loss = aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")
-        if not loss.isfinite():
-            raise FloatingPointError(f"warm start: the loss of step {step} is {loss.item()}")
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        losses.append(loss.item())
+        return aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")
+
+    model.train()
+    losses = descend(
+        model,
+        loss_of_batch,
+        label="warm start",
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        share=share,
+        progress=progress,
+    )
     model.eval()
     return losses
