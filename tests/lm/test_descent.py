@@ -1,5 +1,7 @@
 """The loop that all supervised training shares."""
 
+from itertools import pairwise
+
 import pytest
 from torch import nn
 
@@ -27,6 +29,6 @@ def test_the_learning_rate_follows_its_share():
         progress=False,
     )
     seen.append(module.weight.item())
-    moved = [before - after for before, after in zip(seen, seen[1:], strict=False)]
+    moved = [before - after for before, after in pairwise(seen)]
     assert moved == pytest.approx([0.1, 0.05, 0.0, 0.025], abs=1e-5)
     assert losses == pytest.approx(seen[:-1])
