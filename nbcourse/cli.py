@@ -158,7 +158,7 @@ def train(
         bool, typer.Option("--tensorboard", help="Write event files as well.")
     ] = False,
 ) -> None:
-    """Train a language model by a recipe.
+    """Train a language model by a recipe, or make a base model by one.
 
     The folder of the run receives the recipe, the surroundings, one line of numbers for each step
     (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
@@ -173,25 +173,33 @@ def train(
     """
     from nbcourse.training import recipe as recipes
 
-    checked = recipes.load(recipe, change or [])
+    checked = recipes.load_any(recipe, change or [])
     folder = out or Path("runs") / f"{recipe.stem}-seed{checked.seed}"
     if engine not in ("nbcourse", "trl"):
         raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
-    if engine == "trl":
-        if resume or tensorboard:
-            raise ValueError("--resume and --tensorboard are for --engine nbcourse")
-        from nbcourse.training.engines.trl import train as train_with_trl
+    is_base = isinstance(checked, recipes.Pretraining)
+    if (engine == "trl" and (resume or is_base)) or (tensorboard and (engine == "trl" or is_base)):
+        raise ValueError(
+            "--engine trl takes no --resume and makes no base model, and --tensorboard is for "
+            "reinforcement learning with --engine nbcourse"
+        )
+    try:
+        if isinstance(checked, recipes.Pretraining):
+            from nbcourse.training.pretraining import pretrain
 
-        train_with_trl(checked, folder=folder)
-    else:
-        from nbcourse.training import run as runs
+            pretrain(checked, folder=folder, resume=resume)
+        elif engine == "trl":
+            from nbcourse.training.engines.trl import train as train_with_trl
 
-        try:
+            train_with_trl(checked, folder=folder)
+        else:
+            from nbcourse.training import run as runs
+
             runs.train(checked, folder=folder, resume=resume, tensorboard=tensorboard)
-        except KeyboardInterrupt:
-            _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
-        except FloatingPointError as error:
-            _fail(f"{error}. The last checkpoint in {folder} is from before.")
+    except KeyboardInterrupt:
+        _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
+    except FloatingPointError as error:
+        _fail(f"{error}. The last checkpoint in {folder} is from before.")
     _tell(folder)
 
 
@@ -203,12 +211,13 @@ def evaluate(
     """Ask the trained model of a run held-out problems, greedily, and count what is right."""
     from rich.console import Console
 
+    from nbcourse.functional.accuracy import wilson_interval
     from nbcourse.training import evaluation, learner, records
 
     recipe = records.read_recipe(run)
     right = evaluation.verdicts(learner.trained_learner(run, recipe), problems)
     share, count = right.mean().item(), len(right)
-    low, high = evaluation.wilson_interval(int(right.sum()), count)
+    low, high = wilson_interval(int(right.sum()), count)
     Console().print(
         f"{share:.1%} of {count:,} held-out problems right (95 % interval {low:.1%} to {high:.1%})",
         highlight=False,

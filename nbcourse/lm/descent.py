@@ -1,6 +1,7 @@
-"""Supervised training of a module: the loop that the warm start and the reward model share."""
+"""Supervised training: the loop that warm start, pre-training and reward model share."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -43,17 +44,56 @@ def descend(
             f"steps={steps}, batch_size={batch_size}, learning_rate={learning_rate}: "
             "expected positive numbers"
         )
-    optimiser = torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
-    losses: list[float] = []
-    for step in track(range(steps), label, visible=progress):
-        loss = loss_of_batch()
+    losses = updates(
+        optimiser_of(module),
+        lambda step: loss_of_batch(),
+        label=label,
+        steps=range(steps),
+        learning_rate=lambda step: learning_rate * share(step),
+    )
+    return list(track(losses, label, visible=progress, total=steps))
+
+
+def optimiser_of(module: nn.Module) -> torch.optim.AdamW:
+    """AdamW over all parameters, without weight decay; `updates` sets the learning rate."""
+    return torch.optim.AdamW(module.parameters(), weight_decay=0.0)
+
+
+def updates(
+    optimiser: torch.optim.Optimizer,
+    loss_of_batch: Callable[[int], Tensor],
+    *,
+    label: str,
+    steps: range,
+    learning_rate: Callable[[int], float],
+) -> Iterator[float]:
+    """Make the steps one by one; after each, yield its loss.
+
+    Args:
+        optimiser: over the parameters to train, whose gradients are clipped to norm 1.
+        loss_of_batch: the loss on the batch of a step.
+        label: what error messages call it.
+        steps: which steps; one that goes on from a checkpoint does not begin with 0.
+        learning_rate: of each step.
+
+    Raises:
+        FloatingPointError: if the loss is not finite, naming the step.
+    """
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for step in steps:
+        loss = loss_of_batch(step)
         if not loss.isfinite():
             raise FloatingPointError(f"{label}: the loss of step {step} is {loss.item()}")
         optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(step)
         optimiser.step()
-        schedule.step()
-        losses.append(loss.item())
-    return losses
+        yield loss.item()
+
+
+def up_and_down(step: int, steps: int) -> float:
+    """A share of the learning rate: up along a line for a tenth, and down along a cosine to 0."""
+    rising = (step + 1) / max(1, steps // 10)
+    return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)

@@ -1,13 +1,13 @@
 """Supervised warm start: reinforcement learning can only strengthen what is sometimes said."""
 
-import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from nbcourse.functional.aggregation import aggregate
-from nbcourse.lm.descent import descend
+from nbcourse.lm.descent import descend, up_and_down
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import from_texts
 
@@ -52,28 +52,27 @@ def warm_start(
 
     Book: section "Supervised warm start".
     """
-    warm_up = max(1, steps // 10)
-
-    def share(step: int) -> float:
-        """Of the learning rate: up along a line, down along a cosine."""
-        rising = (step + 1) / warm_up
-        return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
-
-    def loss_of_batch() -> Tensor:
-        prompts, responses = zip(*examples(batch_size), strict=True)
-        batch = from_texts(tokenizer, prompts, responses, device=model.device)
-        return aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")
-
     model.train()
     losses = descend(
         model,
-        loss_of_batch,
+        lambda: imitation_loss(model, tokenizer, examples(batch_size)),
         label="warm start",
         steps=steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
-        share=share,
+        share=partial(up_and_down, steps=steps),
         progress=progress,
     )
     model.eval()
     return losses
+
+
+def imitation_loss(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    examples: Sequence[tuple[str, str]],
+) -> Tensor:
+    """Minus the mean log-probability of the response tokens of (prompt, response) pairs."""
+    prompts, responses = zip(*examples, strict=True)
+    batch = from_texts(tokenizer, prompts, responses, device=model.device)
+    return aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")

@@ -8,10 +8,13 @@ belongs to training or to testing is a property of the sum, not of the seed.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from zlib import crc32
 
 import torch
 from torch import Tensor
+
+from nbcourse.tasks.answers import extract
 
 NUMBER = re.compile(r"-?[0-9]{1,30}")  # whoever writes more digits is infinitely far off
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -135,18 +138,26 @@ class Arithmetic:
 
     digits: int = 2
     operations: str = "+"
+    held_out: ClassVar[str] = "test"  # there is no other: problems without end need no choosing
+
+    def read(self, response: str, *, strict: bool = True) -> str | None:
+        """The number that a response gives: all of it, or the one that `answers.extract` finds."""
+        if strict:
+            return response if NUMBER.fullmatch(response) else None
+        number = extract(response, strict=False)
+        return None if number is None else f"{number:f}"
 
     def demonstrate(
         self, count: int, *, generator: torch.Generator, careless_share: float = 0.0
-    ) -> list[tuple[str, str]]:
-        """(prompt, response) pairs of a teacher who sometimes carries nothing.
+    ) -> tuple[list[Problem], list[str]]:
+        """Problems, and the responses of a teacher who sometimes carries nothing.
 
         Whoever learns from them learns both ways to add, and when to use which: at random.
         """
         drawn = self.draw(count, split="train", generator=generator)
         slips = torch.rand(count, generator=generator) < careless_share
-        return [
-            (problem.prompt, careless(problem) if slip else problem.answer)
+        return drawn, [
+            careless(problem) if slip else problem.answer
             for problem, slip in zip(drawn, slips.tolist(), strict=True)
         ]
 

@@ -7,6 +7,7 @@ will judge the model's responses.
 """
 
 import json
+import os
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -26,18 +27,25 @@ class Problem:
     solution: str
     answer: Decimal
 
+    @property
+    def prompt(self) -> str:
+        """What the model is given: the question, on a line that is complete."""
+        return f"{self.question}\n"
+
 
 def load(split: str, *, path: str | Path | None = None) -> list[Problem]:
     """Return the problems of `split`, "train" (7,473) or "test" (1,319), in the file's order.
 
-    `path` is a folder that holds train.jsonl and test.jsonl; without it the data come from the
-    Hugging Face hub, which needs a network the first time.
+    `path` is a folder that holds train.jsonl and test.jsonl; without it, the folder that the
+    environment variable NBCOURSE_GSM8K names; without that, the data come from the Hugging Face
+    hub, which needs a network the first time.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
-    problems = _from_hub(split) if path is None else _from_file(Path(path), split)
+    folder = path or os.environ.get("NBCOURSE_GSM8K")
+    problems = _from_file(Path(folder), split) if folder else _from_hub(split)
     if not problems:
-        raise ValueError(f"no problems in GSM8K's {split} split: {path or _HUB_NAME} is empty")
+        raise ValueError(f"no problems in GSM8K's {split} split: {folder or _HUB_NAME} is empty")
     return problems
 
 
@@ -47,7 +55,7 @@ def _from_file(folder: Path, split: str) -> list[Problem]:
         missing = f"no file {file.name} in {folder}" if folder.is_dir() else f"no folder {folder}"
         raise FileNotFoundError(
             f"{missing}: path must be a folder with train.jsonl and test.jsonl from {_SOURCE}; "
-            "leave path out to fetch the data from the Hugging Face hub"
+            "without path and NBCOURSE_GSM8K the data come from the Hugging Face hub"
         )
     # Bytes, because text mode would also break lines where a question holds a bare carriage return.
     with file.open("rb") as lines:
@@ -74,7 +82,8 @@ def _from_hub(split: str) -> list[Problem]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConnectionError(
             f"cannot fetch {_HUB_NAME} from the Hugging Face hub ({reason}); without a network, "
-            f"pass path=FOLDER with train.jsonl and test.jsonl from {_SOURCE}"
+            "pass path=FOLDER, or set NBCOURSE_GSM8K, to a folder with train.jsonl and test.jsonl "
+            f"from {_SOURCE}"
         ) from error
     return [_problem(row, f"{_HUB_NAME} {split}, row {i}") for i, row in enumerate(rows, start=1)]
 

@@ -91,11 +91,6 @@ class WordProblem(gsm8k.Problem):
     steps: int
     template: str
 
-    @property
-    def prompt(self) -> str:
-        """What the model is given: the question."""
-        return self.question
-
 
 # --- what a story is made of ----------------------------------------------------------------------
 

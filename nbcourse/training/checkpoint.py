@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,13 @@ def save_start(folder: Path, learner: Learner) -> None:
 
 
 def save(folder: Path, learner: Learner, state: State) -> None:
-    """Write a checkpoint of a step, then remove older ones."""
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in learner.trained():
-        tensors[f"weights.{name}"] = parameter.detach()
-        moments = learner.optimiser.state[parameter] or fresh_moments(parameter)
-        tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
+    """Write a checkpoint of a step of reinforcement learning, then remove older ones."""
     numbers = {
-        "step": state.step,
         "taken": state.draws.taken,
         "beta": state.controller.beta,
         "average": state.average,
     }
-    path = folder / f"step-{state.step:06d}"
-    _write(path, tensors, numbers)
-    for other in _steps(folder):
-        if other != path:
-            shutil.rmtree(other)
+    save_step(folder, state.step, learner.trained(), learner.optimiser, numbers)
 
 
 def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, State] | None:
@@ -61,25 +52,17 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
     Raises:
         ValueError: if a checkpoint is damaged or belongs to another recipe.
     """
-    found = _steps(folder)
-    if not found:
+    if not _steps(folder):
         return None
-    start, _ = _read(folder / START)
-    tensors, numbers = _read(found[-1])
     tokenizer, policy = load_model(recipe, device)
     reference = frozen(policy)
-    _fill(reference, "reference", start, folder / START)
+    start = load_start(folder, reference)
     reward_model = None
     if recipe.reward.source == "reward_model":
         reward_model = frozen(RewardModel(policy)).to(device)
         _fill(reward_model, "reward_model", start, folder / START)
     learner = assemble(recipe, tokenizer, policy, reference, reward_model)
-    for name, parameter in learner.trained():
-        _copy(parameter, f"weights.{name}", tensors, found[-1])
-        moments = fresh_moments(parameter)
-        for key, moment in moments.items():
-            _copy(moment, f"optimiser.{key}.{name}", tensors, found[-1])
-        learner.optimiser.state[parameter] = moments
+    numbers = load_step(folder, learner.trained(), learner.optimiser)
     state = begin(recipe)
     try:
         state.step = numbers["step"]
@@ -87,8 +70,63 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
         state.controller.beta = numbers["beta"]
         state.average = numbers["average"]
     except KeyError as error:
-        raise ValueError(f"{found[-1]} is not a checkpoint of this program: no {error}") from error
+        raise ValueError(f"{folder} is no checkpoint of this program: no {error}") from error
     return learner, state
+
+
+def load_start(folder: Path, reference: nn.Module) -> dict[str, Tensor]:
+    """Fill in the model as it was before reinforcement learning; returns all that was kept of then.
+
+    Raises:
+        FileNotFoundError: if nothing was kept.
+        ValueError: if it is damaged or does not fit.
+    """
+    if not (folder / START).is_dir():
+        raise FileNotFoundError(f"no checkpoint in {folder}: expected a folder {START}")
+    start, _ = _read(folder / START)
+    _fill(reference, "reference", start, folder / START)
+    return start
+
+
+def save_step(
+    folder: Path,
+    step: int,
+    trained: Iterable[tuple[str, nn.Parameter]],
+    optimiser: torch.optim.Optimizer,
+    numbers: dict[str, Any],
+) -> None:
+    """Write weights, AdamW's moments and some numbers after a step, then remove older ones."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in trained:
+        tensors[f"weights.{name}"] = parameter.detach()
+        moments = optimiser.state[parameter] or fresh_moments(parameter)
+        tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
+    path = folder / f"step-{step:06d}"
+    _write(path, tensors, {"step": step, **numbers})
+    for other in _steps(folder):
+        if other != path:
+            shutil.rmtree(other)
+
+
+def load_step(
+    folder: Path, trained: Iterable[tuple[str, nn.Parameter]], optimiser: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Fill in weights and moments from the last checkpoint; returns its numbers, {} without one.
+
+    Raises:
+        ValueError: if it is damaged or does not fit.
+    """
+    found = _steps(folder)
+    if not found:
+        return {}
+    tensors, numbers = _read(found[-1])
+    for name, parameter in trained:
+        _copy(parameter, f"weights.{name}", tensors, found[-1])
+        moments = fresh_moments(parameter)
+        for key, moment in moments.items():
+            _copy(moment, f"optimiser.{key}.{name}", tensors, found[-1])
+        optimiser.state[parameter] = moments
+    return numbers
 
 
 def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:

@@ -1,12 +1,37 @@
-"""How often the policy is right, on problems it was never trained on."""
+"""What a model answers to problems it was never trained on, and how often that is right."""
 
-import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from nbcourse.lm import sampling
+from nbcourse.progress import track
 from nbcourse.training.learner import Learner
 from nbcourse.training.seeds import generator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+AT_ONCE = 256  # responses that are sampled together
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Responses to problems, those to one problem side by side.
+
+    Attributes:
+        texts: B responses.
+        truncated: (B,) bool, True where the limit came before the end.
+        lengths: (B,) tokens, the end-of-sequence token included.
+    """
+
+    texts: list[str]
+    truncated: Tensor
+    lengths: Tensor
 
 
 def held_out_accuracy(learner: Learner) -> float:
@@ -14,46 +39,72 @@ def held_out_accuracy(learner: Learner) -> float:
     return verdicts(learner, learner.recipe.evaluation.problems).mean().item()
 
 
-@torch.no_grad()
-def verdicts(learner: Learner, count: int, *, split: str = "test") -> torch.Tensor:
-    """The verifier's word on the greedy responses to `count` problems: (count,) of 0 and 1."""
+def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tensor:
+    """The verifier's word on the greedy responses to `count` problems: (count,) of 0 and 1.
+
+    The problems are the task's held-out ones, if no split is named.
+    """
     recipe, task = learner.recipe, learner.recipe.task.build()
-    problems = task.draw(count, split=split, generator=generator(recipe.seed, "evaluation"))
-    size = recipe.rollouts.prompts * recipe.rollouts.group_size
-    right = []
-    for i in range(0, count, size):
-        part = problems[i : i + size]
-        with learner.precision():
-            rollout = sampling.sample(
-                learner.policy,
-                learner.tokenizer,
-                [problem.prompt for problem in part],
-                max_new_tokens=recipe.rollouts.max_new_tokens,
-                greedy=True,
-            )
-        right.append(task.rewards(rollout.texts(learner.tokenizer), part))
-    return torch.cat(right)
+    source = generator(recipe.seed, "evaluation")
+    problems = task.draw(count, split=split or task.held_out, generator=source)
+    answers = ask(
+        learner.policy,
+        learner.tokenizer,
+        learner.prompts(problems),
+        max_new_tokens=recipe.rollouts.max_new_tokens,
+        precision=learner.precision(),
+        at_once=recipe.rollouts.prompts * recipe.rollouts.group_size,
+    )
+    return task.rewards(answers.texts, problems)
 
 
-def wilson_interval(successes: int, trials: int, *, z: float = 1.96) -> tuple[float, float]:
-    """A confidence interval for a share that stays within [0, 1], also near its ends.
-
-        (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+@torch.no_grad()
+def ask(
+    policy: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int,
+    precision: AbstractContextManager,
+    samples: int | None = None,
+    temperature: float = 1.0,
+    source: torch.Generator | None = None,
+    at_once: int = AT_ONCE,
+    progress: bool = False,
+) -> Answers:
+    """The model's responses to prompts.
 
     Args:
-        successes: how many.
-        trials: out of how many, n.
-        z: standard errors; 1.96 for 95 %.
+        policy: the model.
+        tokenizer: its tokenizer.
+        prompts: P of them.
+        max_new_tokens: longest response.
+        precision: a context in which the model is run.
+        samples: sampled responses to each prompt; None for the one greedy response.
+        temperature: of sampling.
+        source: of the draws; needed where there are samples.
+        at_once: responses that are sampled together, to bound memory.
+        progress: draw a progress bar.
 
-    Raises:
-        ValueError: if there is no trial, or more successes than trials.
-
-    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
+    Returns:
+        P · samples responses, or P greedy ones.
     """
-    if not 0 <= successes <= trials or trials == 0:
-        raise ValueError(f"successes={successes} of trials={trials}: expected 0 <= successes <= n")
-    p, n = successes / trials, trials
-    centre = p + z * z / (2 * n)
-    radius = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (centre - radius) / scale), min(1.0, (centre + radius) / scale)
+    size = max(1, at_once // (samples or 1))
+    texts: list[str] = []
+    truncated, lengths = [], []
+    for i in track(range(0, len(prompts), size), "asking", visible=progress):
+        with precision:
+            rollout = sampling.sample(
+                policy,
+                tokenizer,
+                prompts[i : i + size],
+                max_new_tokens=max_new_tokens,
+                greedy=samples is None,
+                group_size=samples or 1,
+                temperature=temperature,
+                generator=source,
+            )
+        texts += rollout.texts(tokenizer)
+        truncated.append(rollout.truncated.cpu())
+        lengths.append(rollout.mask.sum(dim=1).cpu())
+    return Answers(texts, torch.cat(truncated), torch.cat(lengths))

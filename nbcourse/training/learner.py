@@ -1,24 +1,24 @@
 """The models of a run and the optimiser that moves them."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from nbcourse.lm import sampling
+from nbcourse.lm import bpe, prompts, sampling, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.reward_model import RewardModel, fit
 from nbcourse.lm.rollouts import Rollout, concatenate, select
 from nbcourse.lm.warm_start import warm_start
 from nbcourse.training.engines.processes import Processes
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import ModelSection, Pretraining, PromptSection, Recipe
 from nbcourse.training.seeds import generator
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 Model = TypeVar("Model", bound=nn.Module)
+LARGE_VOCABULARY = (
+    10_000  # from here on the logits of a batch outweigh all else, and are never whole
+)
+TEXTS = 4_000  # from which a tokenizer is learned
 
 
 @dataclass
@@ -79,13 +83,34 @@ class Learner:
     ) -> tuple[Tensor, Tensor | None]:
         """log π(token) and, where there is a critic, V: each (B, T), with gradient."""
         temperature = self.recipe.rollouts.temperature
-        if isinstance(self.critic, ActorCritic):
-            return self.critic(rollout, temperature=temperature, group_size=group_size)
-        log_probs = rollout_log_probs(
-            self.policy, rollout, temperature=temperature, group_size=group_size
+        with self._computing_twice() as twice:
+            if twice:  # then transformers' layers take no cache, so nothing to share within a group
+                group_size = 1
+            if isinstance(self.critic, ActorCritic):
+                return self.critic(rollout, temperature=temperature, group_size=group_size)
+            log_probs = self._log_probs(self.policy, rollout, group_size)
+            values = None if self.critic is None else self.critic(rollout, group_size=group_size)
+            return log_probs, values
+
+    @contextmanager
+    def _computing_twice(self) -> Iterator[bool]:
+        """Within it, layers keep no activations, if the recipe says so and a gradient follows."""
+        twice = self.recipe.model.gradient_checkpointing and torch.is_grad_enabled()
+        modules = [module for module in (self.policy, self.critic) if module is not None]
+        for module in modules:
+            module.train(twice)
+        yield twice
+        for module in modules:
+            module.eval()
+
+    def _log_probs(self, model: "PreTrainedModel", rollout: Rollout, group_size: int) -> Tensor:
+        return rollout_log_probs(
+            model,
+            rollout,
+            temperature=self.recipe.rollouts.temperature,
+            chunked=model.config.vocab_size >= LARGE_VOCABULARY,
+            group_size=group_size,
         )
-        values = None if self.critic is None else self.critic(rollout, group_size=group_size)
-        return log_probs, values
 
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
@@ -97,15 +122,15 @@ class Learner:
     @torch.no_grad()
     def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
         """log π_ref(token): (B, T)."""
-        temperature = self.recipe.rollouts.temperature
-        return rollout_log_probs(
-            self.reference, rollout, temperature=temperature, group_size=group_size
-        )
+        return self._log_probs(self.reference, rollout, group_size)
+
+    def prompts(self, problems: Sequence[Any]) -> list[str]:
+        """What the model is given for each problem."""
+        return rendered(self.recipe.prompt, self.tokenizer, problems)
 
     def precision(self) -> AbstractContextManager:
         """Within it, matrix products are taken in the recipe's precision."""
-        low = self.recipe.model.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
+        return precision(self.recipe.model, self.device)
 
 
 def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Learner:
@@ -115,7 +140,7 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
         FileNotFoundError: if the model is to come from a folder that is not there.
     """
     tokenizer, policy = load_model(recipe, processes.device)
-    task, progress = recipe.task.build(), progress and processes.rank == 0
+    progress = progress and processes.rank == 0
     settings, source = recipe.warm_start, generator(recipe.seed, "warm start")
     for steps, careless_share, rate in (
         (settings.steps, 0.0, settings.learning_rate),
@@ -125,7 +150,7 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
             warm_start(
                 policy,
                 tokenizer,
-                partial(task.demonstrate, generator=source, careless_share=careless_share),
+                partial(_demonstrations, recipe, tokenizer, source, careless_share),
                 steps=steps,
                 batch_size=settings.batch_size,
                 learning_rate=rate,
@@ -137,6 +162,19 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
         reward_model = train_reward_model(recipe, tokenizer, policy, progress=progress)
         processes.agree(parameter.data for parameter in reward_model.parameters())
     return assemble(recipe, tokenizer, policy, frozen(policy), reward_model)
+
+
+def _demonstrations(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    source: torch.Generator,
+    careless_share: float,
+    count: int,
+) -> list[tuple[str, str]]:
+    """(prompt, response) pairs of the task's teacher."""
+    teacher = partial(recipe.task.build().demonstrate, count, generator=source)
+    drawn, responses = teacher(careless_share=careless_share) if careless_share else teacher()
+    return list(zip(rendered(recipe.prompt, tokenizer, drawn), responses, strict=True))
 
 
 def assemble(
@@ -204,7 +242,7 @@ def compare(
         pairs = sampling.sample(
             policy,
             tokenizer,
-            [problem.prompt for problem in problems],
+            rendered(recipe.prompt, tokenizer, problems),
             max_new_tokens=recipe.rollouts.max_new_tokens,
             temperature=recipe.rollouts.temperature,
             group_size=2,
@@ -228,29 +266,55 @@ def compare(
     return select(concatenate(preferred), rows), select(concatenate(others), rows)
 
 
+def rendered(
+    settings: PromptSection, tokenizer: "PreTrainedTokenizerBase", problems: Sequence[Any]
+) -> list[str]:
+    """What a model is given for each problem."""
+    return [
+        prompts.render(
+            tokenizer, problem.prompt, style=settings.style, instruction=settings.instruction
+        )
+        for problem in problems
+    ]
+
+
+def precision(settings: ModelSection, device: torch.device) -> AbstractContextManager:
+    """Within it, matrix products are taken in the precision of these settings."""
+    low = settings.precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=low)
+
+
 def load_model(
-    recipe: Recipe, device: torch.device | str
+    recipe: Recipe | Pretraining, device: torch.device | str
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
     """The tokenizer and the model of a recipe, before any training.
 
     Raises:
         FileNotFoundError: if the model is to come from a folder that is not there.
     """
-    from nbcourse.lm import tiny
-
     settings = recipe.model
     if settings.source == "tiny":
-        tokenizer = tiny.tokenizer()
+        vocabulary = settings.vocabulary
+        tokenizer = _learned_tokenizer(recipe, vocabulary) if vocabulary else tiny.tokenizer()
         model = tiny.model(
             tokenizer,
             layers=settings.layers,
             width=settings.width,
             heads=settings.heads,
+            max_positions=1024 if settings.vocabulary else 128,
             seed=recipe.seed,
         )
     else:
         tokenizer, model = load_folder(settings.source)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     return tokenizer, model.to(device)  # type: ignore[arg-type]
+
+
+def _learned_tokenizer(recipe: Recipe | Pretraining, vocabulary: int) -> "PreTrainedTokenizerBase":
+    drawn = recipe.examples(TEXTS, generator(recipe.seed, "tokenizer"))
+    texts = (problem.prompt + problem.solution for problem in drawn)
+    return bpe.train(texts, vocabulary=vocabulary)
 
 
 def load_folder(source: str | Path) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:

@@ -7,19 +7,26 @@ believes something that is not so.
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+import torch
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 
 from nbcourse.functional.kl import ESTIMATORS
+from nbcourse.lm.bpe import BYTES
 from nbcourse.tasks.arithmetic import Arithmetic
+from nbcourse.tasks.questions import GSM8K, WordProblems
+from nbcourse.tasks.task import Task
+from nbcourse.tasks.word_problems import MAX_STEPS
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -27,6 +34,10 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+
+
+Kind = TypeVar("Kind", bound="Section")
 
 
 class Section(BaseModel):
@@ -50,16 +61,69 @@ class AlgorithmSection(Section):
     whiten_rewards: bool | None = None
 
 
-class TaskSection(Section):
-    """Where prompts come from, and what is right."""
+class ArithmeticSection(Section):
+    """Sums such as `12+34=`."""
 
     name: Literal["arithmetic"] = "arithmetic"
     digits: Annotated[int, Field(ge=1, le=9)] = 2
     operations: Annotated[str, Field(pattern=r"^[+*-]+$")] = "+"
 
-    def build(self) -> Arithmetic:
+    def build(self) -> Task:
         """The task itself."""
         return Arithmetic(digits=self.digits, operations=self.operations)
+
+
+class WordProblemsSection(Section):
+    """Word problems of our own."""
+
+    name: Literal["word-problems"]
+    min_steps: Steps = 1
+    max_steps: Steps = MAX_STEPS
+    distractors: Share = 0.2
+
+    def build(self) -> Task:
+        """The task itself."""
+        return WordProblems(self.min_steps, self.max_steps, self.distractors)
+
+
+class GSM8KSection(Section):
+    """The data set."""
+
+    name: Literal["gsm8k"]
+    path: str | None = Field(None, description="a folder; NBCOURSE_GSM8K or the hub if not given")
+
+    def build(self) -> Task:
+        """The task itself."""
+        return GSM8K(self.path)
+
+
+def _name_of_task(section: Any) -> Any:
+    if isinstance(section, dict):
+        return section.get("name", "arithmetic")
+    return getattr(section, "name", None)
+
+
+TASKS: dict[str, type[BaseModel]] = {
+    "arithmetic": ArithmeticSection,
+    "word-problems": WordProblemsSection,
+    "gsm8k": GSM8KSection,
+}
+TaskSection = Annotated[
+    Annotated[ArithmeticSection, Tag("arithmetic")]
+    | Annotated[WordProblemsSection, Tag("word-problems")]
+    | Annotated[GSM8KSection, Tag("gsm8k")],
+    Discriminator(_name_of_task),
+]
+"""Where prompts come from, and what is right."""
+
+
+class PromptSection(Section):
+    """How a question is put to the model."""
+
+    style: Literal["plain", "chat"] = Field(
+        "plain", description="the question alone, or a message in the tokenizer's chat template"
+    )
+    instruction: str = Field("", description="before the question if plain, behind it in a message")
 
 
 class ModelSection(Section):
@@ -69,9 +133,18 @@ class ModelSection(Section):
     layers: Count = 2
     width: Annotated[int, Field(ge=8)] = 64
     heads: Count = 16
+    vocabulary: Annotated[int, Field(gt=BYTES)] | None = Field(
+        None, description="tokens learned from the task's texts; its characters if not given"
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the matrix products; the weights are float32 in any case"
     )
+    gradient_checkpointing: bool = Field(
+        False, description="compute activations twice, to bound memory; same gradient"
+    )
+
+
+SHAPE = {"layers", "width", "heads", "vocabulary"}
 
 
 class WarmStartSection(Section):
@@ -171,13 +244,91 @@ class CheckpointSection(Section):
     every: Count = 10
 
 
+class StageSection(Section):
+    """Supervised steps of one kind; 0 steps for none."""
+
+    steps: Whole = 0
+    batch_size: Count = 64
+    learning_rate: Positive = 1e-3
+
+
+class AnswersSection(EvaluationSection):
+    """The held-out problems asked along the way, and how long an answer may be."""
+
+    max_new_tokens: Count = 256
+
+
+class Pretraining(Section):
+    """Everything that the making of a model from scratch depends on, before any reinforcement.
+
+    Two stages: on whole texts, as language models are pre-trained, and on solutions to questions.
+    """
+
+    pretraining: StageSection
+    supervised: StageSection
+    seed: Whole = 0
+    task: TaskSection
+    gsm8k_share: Share = Field(
+        0.0, description="of the examples, from GSM8K's training problems instead of the task's"
+    )
+    prompt: PromptSection = PromptSection()
+    model: ModelSection = ModelSection()
+    evaluation: AnswersSection = AnswersSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+
+    @property
+    def steps(self) -> int:
+        """Updates in both stages."""
+        return self.pretraining.steps + self.supervised.steps
+
+    def examples(self, count: int, generator: torch.Generator) -> list[Any]:
+        """Training problems of the task, some of them replaced by GSM8K's, in random proportion."""
+        task = self.task.build()
+        others = int((torch.rand(count, generator=generator) < self.gsm8k_share).sum())
+        drawn = task.draw(count - others, split="train", generator=generator)
+        return drawn + (GSM8K().draw(others, split="train", generator=generator) if others else [])
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Pretraining":
+        problems = impossible_model(self.model, self.task)
+        if self.task.name == "arithmetic":
+            problems.append("task.name is 'arithmetic': expected 'word-problems' or 'gsm8k'")
+        if self.steps == 0:
+            problems.append("pretraining.steps and supervised.steps are both 0")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def impossible_model(model: ModelSection, task: Any) -> list[str]:
+    """Values of these two sections that do not go together."""
+    found = []
+    if model.source == "tiny" and model.width % (2 * model.heads):
+        found.append(
+            f"model.width is {model.width}, expected a multiple of "
+            f"2 * model.heads = {2 * model.heads}"
+        )
+    if model.source == "tiny" and (model.vocabulary is None) != (task.name == "arithmetic"):
+        found.append(
+            f"model.vocabulary is {model.vocabulary}: arithmetic is read character by character, "
+            f"every other task needs a vocabulary, and the task is {task.name}"
+        )
+    if task.name == "word-problems" and task.min_steps > task.max_steps:
+        found.append(
+            f"task.min_steps is {task.min_steps}, "
+            f"expected at most task.max_steps = {task.max_steps}"
+        )
+    return found
+
+
 class Recipe(Section):
     """Everything a run depends on."""
 
     steps: Count
     algorithm: AlgorithmSection
     seed: Whole = 0
-    task: TaskSection = TaskSection()
+    task: TaskSection = ArithmeticSection()
+    prompt: PromptSection = PromptSection()
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
     rollouts: RolloutSection = RolloutSection()
@@ -188,6 +339,10 @@ class Recipe(Section):
     optimiser: OptimiserSection = OptimiserSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
+
+    def examples(self, count: int, generator: torch.Generator) -> list[Any]:
+        """Training problems."""
+        return self.task.build().draw(count, split="train", generator=generator)
 
     @property
     def row(self) -> Algorithm:
@@ -259,7 +414,7 @@ class Recipe(Section):
             ),
             (
                 self.model,
-                set() if self.model.source == "tiny" else {"layers", "width", "heads"},
+                set() if self.model.source == "tiny" else SHAPE,
                 f"the model comes from {self.model.source!r} as it is",
             ),
             (
@@ -271,6 +426,11 @@ class Recipe(Section):
                 self.warm_start,
                 set() if self.warm_start.careless_steps else {"careless_share"},
                 "warm_start.careless_steps is 0",
+            ),
+            (
+                self.warm_start,
+                {"careless_steps"} if self.task.name != "arithmetic" else set(),
+                f"the task is {self.task.name}, and only arithmetic has a teacher who forgets",
             ),
             (
                 self.optimiser,
@@ -321,12 +481,7 @@ class Recipe(Section):
                 f"reward.overlong_buffer is {self.reward.overlong_buffer}, expected less than "
                 f"rollouts.max_new_tokens = {rollouts.max_new_tokens}"
             )
-        if self.model.source == "tiny" and self.model.width % (2 * self.model.heads):
-            found.append(
-                f"model.width is {self.model.width}, expected a multiple of "
-                f"2 * model.heads = {2 * self.model.heads}"
-            )
-        return found
+        return [*found, *impossible_model(self.model, self.task)]
 
     @property
     def _responses(self) -> int:
@@ -337,25 +492,66 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe from a TOML file, change some keys, and check the whole.
 
     Args:
-        path: the file.
+        path: the file. It may say `extends = "other.toml"`, and then holds what differs from the
+            file of that name beside it.
         overrides: such as "rollouts.group_size=4"; the value is TOML, or else text.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: naming each key that is unknown, unused or out of range, with its value.
     """
-    path = Path(path)
+    return check(read(path, overrides), name=Path(path).name)
+
+
+def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The tables of a recipe file over those that it extends, with some keys changed, unchecked.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if a file is not TOML, or extends itself.
+    """
+    tables = _read(Path(path), below=())
+    for override in overrides:
+        _apply(tables, override)
+    return tables
+
+
+def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
     if not path.is_file():
         there = sorted(p.name for p in path.parent.glob("*.toml"))
         hint = f"; there are {', '.join(there)}" if there else ""
         raise FileNotFoundError(f"no recipe at {path}{hint}")
+    if path.resolve() in below:
+        raise ValueError(f"{path} extends itself")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    for override in overrides:
-        _apply(tables, override)
-    return check(tables, name=path.name)
+    parent = tables.pop("extends", None)
+    if parent is None:
+        return tables
+    return _over(tables, _read(path.parent / str(parent), below=(*below, path.resolve())))
+
+
+def _over(upper: dict[str, Any], lower: dict[str, Any]) -> dict[str, Any]:
+    """Two nested tables as one; where both hold a value, the upper one's."""
+    return lower | {
+        key: _over(value, lower[key])
+        if isinstance(value, dict) and isinstance(lower.get(key), dict)
+        else value
+        for key, value in upper.items()
+    }
+
+
+def load_any(path: str | Path, overrides: Sequence[str] = ()) -> Recipe | Pretraining:
+    """As `load`, for a recipe of either kind: one with a table `pretraining` makes a base model."""
+    tables = read(path, overrides)
+    return validate(kind_of(tables), tables, name=Path(path).name)
+
+
+def kind_of(tables: dict[str, Any]) -> type[Recipe] | type[Pretraining]:
+    """Which kind of recipe these tables are."""
+    return Pretraining if "pretraining" in tables else Recipe
 
 
 def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = False) -> Recipe:
@@ -370,18 +566,30 @@ def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = Fals
     Raises:
         ValueError: naming each key that is unknown, unused or out of range, with its value.
     """
+    return validate(Recipe, tables, name=name, complete=complete)
+
+
+def validate(
+    kind: type[Kind], tables: dict[str, Any], *, name: str, complete: bool = False
+) -> Kind:
+    """Make a recipe of this kind of nested tables; see `check`."""
     try:
-        return Recipe.model_validate(tables, context={"complete": complete})
+        return kind.model_validate(tables, context={"complete": complete})
     except ValidationError as error:
-        raise ValueError("\n".join([f"{name}:", *map(_explain, error.errors())])) from error
+        lines = [_explain(kind, problem) for problem in error.errors()]
+        raise ValueError("\n".join([f"{name}:", *lines])) from error
 
 
-def _explain(problem: Any) -> str:
-    place, what, value = ".".join(map(str, problem["loc"])), problem["type"], problem["input"]
+def _explain(kind: type[BaseModel], problem: Any) -> str:
+    location, what, value = problem["loc"], problem["type"], problem["input"]
+    place = ".".join(str(key) for key in location if key not in TASKS)  # the union's own tags
     if what == "value_error":
         return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
+    if what == "union_tag_invalid":
+        wrong = problem["ctx"]["tag"]
+        return f"  {place}.name is {wrong!r}: expected one of {', '.join(map(repr, TASKS))}"
     if what == "extra_forbidden":
-        section = _section(problem["loc"][:-1])
+        section = _section(kind, location[:-1])
         return f"  {place} is unknown; expected one of {', '.join(section.model_fields)}"
     if what == "missing":
         return f"  {place} is missing"
@@ -389,10 +597,12 @@ def _explain(problem: Any) -> str:
     return f"  {place} is {value!r}: {rule}"
 
 
-def _section(location: Sequence[Any]) -> type[BaseModel]:
-    section: type[BaseModel] = Recipe
+def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
     for key in location:
-        section = section.model_fields[key].annotation  # type: ignore[assignment]
+        if key in TASKS:
+            section = TASKS[key]
+        elif key != "task":
+            section = section.model_fields[key].annotation  # type: ignore[assignment]
     return section
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from nbcourse.training.recipe import Recipe, check
+from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
 
 RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "recipe.json",
@@ -68,7 +68,20 @@ def seconds(row: dict[str, float]) -> float:
 
 
 def read_recipe(folder: str | Path) -> Recipe:
-    """The recipe of a run.
+    """The recipe of a run of reinforcement learning.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder.
+        ValueError: if it is a run of another kind.
+    """
+    recipe = read_any_recipe(folder)
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"{folder} holds a base model, expected a run of reinforcement learning")
+    return recipe
+
+
+def read_any_recipe(folder: str | Path) -> Recipe | Pretraining:
+    """The recipe of a run of either kind.
 
     Raises:
         FileNotFoundError: if there is no run in the folder.
@@ -76,7 +89,8 @@ def read_recipe(folder: str | Path) -> Recipe:
     path = Path(folder) / RECIPE
     if not path.is_file():
         raise FileNotFoundError(f"no run in {folder}: expected a file {RECIPE}")
-    return check(json.loads(path.read_text(encoding="utf-8")), name=str(path), complete=True)
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    return validate(kind_of(tables), tables, name=str(path), complete=True)
 
 
 def summarised_steps(folder: Path) -> int | None:
@@ -130,6 +144,18 @@ def environment(processes: int) -> dict[str, Any]:
         "processes": processes,
         "threads": torch.get_num_threads(),
     }
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most: on the GPU if there is one, or else in memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _git(*arguments: str) -> str | None:

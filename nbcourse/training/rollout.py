@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +10,6 @@ from torch import Tensor
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.lm import sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
-from nbcourse.tasks.arithmetic import Problem
 from nbcourse.training.algorithms import Penalty
 from nbcourse.training.engines.processes import Processes
 from nbcourse.training.learner import Learner
@@ -64,7 +64,7 @@ class Draws:
     recipe: Recipe
     taken: int = 0
 
-    def next(self) -> tuple[int, list[Problem]]:
+    def next(self) -> tuple[int, list[Any]]:
         """The number of the next batch of problems, and the batch."""
         number, self.taken = self.taken, self.taken + 1
         source = generator(self.recipe.seed, "problems", number)
@@ -131,7 +131,7 @@ def consult(
 
 
 def _sample_and_score(
-    learner: Learner, number: int, problems: list[Problem], processes: Processes
+    learner: Learner, number: int, problems: list[Any], processes: Processes
 ) -> Experience:
     settings = learner.recipe.rollouts
     size = settings.prompts_at_once or len(problems)
@@ -147,10 +147,10 @@ def _sample_and_score(
     )
 
 
-def _answer(learner: Learner, problems: list[Problem], counters: tuple[int, int]) -> Experience:
+def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) -> Experience:
     """Sample the group of each problem and score it."""
     recipe, settings = learner.recipe, learner.recipe.rollouts
-    prompts = [problem.prompt for problem in problems]
+    prompts = learner.prompts(problems)
     with learner.precision():
         rollout = sampling.sample(
             learner.policy,
@@ -177,7 +177,7 @@ def _answer(learner: Learner, problems: list[Problem], counters: tuple[int, int]
     return Experience(rollout, scores, correct, greedy_scores)
 
 
-def score(learner: Learner, rollout: Rollout, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[Tensor, Tensor]:
     """What each response earns by the recipe, and whether it is right: two (B,) tensors.
 
     Raises:

@@ -4,15 +4,21 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
+from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.training import checkpoint, records
 from nbcourse.training.engines.processes import Processes, connect
-from nbcourse.training.evaluation import verdicts, wilson_interval
+from nbcourse.training.evaluation import verdicts
 from nbcourse.training.learner import Learner, build
 from nbcourse.training.loop import State, begin, steps
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CHECKPOINTS = "checkpoint"
 
@@ -99,7 +105,9 @@ def _shown(
         yield row
 
 
-def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes) -> None:
+def prepare(
+    folder: Path, recipe: Recipe | Pretraining, *, resume: bool, processes: Processes
+) -> None:
     """Make the folder of a run, or see that what is in it may be gone on with.
 
     Raises:
@@ -114,7 +122,8 @@ def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes)
     if recipe.steps < done:
         raise ValueError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
-        differences = _differences(records.read_recipe(folder).model_dump(), recipe.model_dump())
+        before = records.read_any_recipe(folder).model_dump()
+        differences = _differences(before, recipe.model_dump())
         differences = [line for line in differences if not line.startswith("steps ")]
         if differences:
             raise ValueError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
@@ -127,10 +136,11 @@ def prepare(folder: Path, recipe: Recipe, *, resume: bool, processes: Processes)
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     found = []
     for key, value in new.items():
-        if isinstance(value, dict):
-            found += _differences(old[key], value, f"{prefix}{key}.")
-        elif old[key] != value:
-            found.append(f"{prefix}{key} was {old[key]!r} and is {value!r}")
+        there = old.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            found += _differences(there, value, f"{prefix}{key}.")
+        elif there != value:
+            found.append(f"{prefix}{key} was {there!r} and is {value!r}")
     return found
 
 
@@ -151,12 +161,31 @@ def finish(
     folder: Path, learner: Learner, history: list[dict[str, float]], *, before_first_step: float
 ) -> None:
     """Keep the model, and say in `summary.json` how the run ended."""
+    keep_model(folder, learner.tokenizer, learner.policy)
+    right = verdicts(learner, learner.recipe.evaluation.problems)
+    summarise(folder, learner.recipe, right, history, before_first_step=before_first_step)
+
+
+def keep_model(
+    folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
+) -> None:
+    """Write a model as the hub keeps them, into the folder `model` of a run."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    learner.policy.save_pretrained(folder / "model")
-    learner.tokenizer.save_pretrained(folder / "model")
-    right = verdicts(learner, learner.recipe.evaluation.problems)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+
+
+def summarise(
+    folder: Path,
+    recipe: Recipe | Pretraining,
+    right: Tensor,
+    history: list[dict[str, float]],
+    *,
+    before_first_step: float,
+) -> None:
+    """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems."""
     low, high = wilson_interval(int(right.sum()), len(right))
     records.write_json(
         folder / records.SUMMARY,
@@ -164,9 +193,10 @@ def finish(
             "held_out": right.mean().item(),
             "held_out_interval_95": [low, high],
             "held_out_problems": len(right),
-            "steps": learner.recipe.steps,
+            "steps": recipe.steps,
             "seconds_before_first_step": before_first_step,
             "seconds_of_steps": sum(map(records.seconds, history)),
+            "peak_memory_bytes": records.peak_memory(),
         },
     )
 
