@@ -206,20 +206,49 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    problems: Annotated[int, typer.Option(min=1, help="How many held-out problems to ask.")] = 2000,
+    final: Annotated[
+        bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
+    ] = False,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many; all there are, or 2,000, if not given.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
+    ] = 0,
+    temperature: Annotated[float, typer.Option(help="Of the samples.")] = 1.0,
 ) -> None:
-    """Ask the trained model of a run held-out problems, greedily, and count what is right."""
+    """Ask the model of a run problems it was not trained on, and the model it was made from.
+
+    Counts what is right strictly (the form asked for) and leniently (the right number in any form),
+    splits the gain into form and content, and writes everything with its intervals, the recipe and
+    the surroundings into `evaluation-SPLIT.json` in the folder of the run.
+
+    Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
+    problems), which is what runs may be chosen by. The test split is for the one run that was
+    chosen: the file says how often it was asked.
+
+    **Examples**
+
+    - `nbcourse evaluate runs/word-problems-tiny-grpo-seed0 --samples 8`
+    - `nbcourse evaluate runs/gsm8k-tiny-grpo-seed0 --final`
+    """
     from rich.console import Console
+    from rich.table import Table
 
-    from nbcourse.functional.accuracy import wilson_interval
-    from nbcourse.training import evaluation, learner, records
+    from nbcourse.training import report
 
-    recipe = records.read_recipe(run)
-    right = evaluation.verdicts(learner.trained_learner(run, recipe), problems)
-    share, count = right.mean().item(), len(right)
-    low, high = wilson_interval(int(right.sum()), count)
-    Console().print(
-        f"{share:.1%} of {count:,} held-out problems right (95 % interval {low:.1%} to {high:.1%})",
+    result = report.evaluate(
+        run, final=final, problems=problems, samples=samples, temperature=temperature
+    )
+    console = Console()
+    table = Table("", *[name for name in ("before", "after") if name in result])
+    for row in report.rows(result):
+        table.add_row(*row)
+    console.print(table)
+    console.print(
+        f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
+        f"{result['times_asked']}. time; all numbers are in "
+        f"{run / report.evaluation_file(result['split'])}",
         highlight=False,
     )
 

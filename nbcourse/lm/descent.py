@@ -1,7 +1,7 @@
 """Supervised training: the loop that warm start, pre-training and reward model share."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ def descend(
         )
     losses = updates(
         optimiser_of(module),
-        lambda step: loss_of_batch(),
+        lambda step: [loss_of_batch()],
         label=label,
         steps=range(steps),
         learning_rate=lambda step: learning_rate * share(step),
@@ -61,7 +61,7 @@ def optimiser_of(module: nn.Module) -> torch.optim.AdamW:
 
 def updates(
     optimiser: torch.optim.Optimizer,
-    loss_of_batch: Callable[[int], Tensor],
+    losses_of_batch: Callable[[int], Iterable[Tensor]],
     *,
     label: str,
     steps: range,
@@ -71,7 +71,7 @@ def updates(
 
     Args:
         optimiser: over the parameters to train, whose gradients are clipped to norm 1.
-        loss_of_batch: the loss on the batch of a step.
+        losses_of_batch: the loss on the batch of a step, in parts that add up.
         label: what error messages call it.
         steps: which steps; one that goes on from a checkpoint does not begin with 0.
         learning_rate: of each step.
@@ -81,16 +81,18 @@ def updates(
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for step in steps:
-        loss = loss_of_batch(step)
-        if not loss.isfinite():
-            raise FloatingPointError(f"{label}: the loss of step {step} is {loss.item()}")
         optimiser.zero_grad()
-        loss.backward()
+        total = 0.0
+        for loss in losses_of_batch(step):
+            loss.backward()
+            total += loss.item()
+        if not math.isfinite(total):
+            raise FloatingPointError(f"{label}: the loss of step {step} is {total}")
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step)
         optimiser.step()
-        yield loss.item()
+        yield total
 
 
 def up_and_down(step: int, steps: int) -> float:

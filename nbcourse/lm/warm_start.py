@@ -9,7 +9,7 @@ from torch import Tensor
 from nbcourse.functional.aggregation import aggregate
 from nbcourse.lm.descent import descend, up_and_down
 from nbcourse.lm.log_probs import rollout_log_probs
-from nbcourse.lm.rollouts import from_texts
+from nbcourse.lm.rollouts import Rollout, from_texts, select
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -52,10 +52,15 @@ def warm_start(
 
     Book: section "Supervised warm start".
     """
+
+    def loss_of_batch() -> Tensor:
+        prompts, responses = zip(*examples(batch_size), strict=True)
+        return imitation_loss(model, from_texts(tokenizer, prompts, responses, device=model.device))
+
     model.train()
     losses = descend(
         model,
-        lambda: imitation_loss(model, tokenizer, examples(batch_size)),
+        loss_of_batch,
         label="warm start",
         steps=steps,
         batch_size=batch_size,
@@ -67,12 +72,14 @@ def warm_start(
     return losses
 
 
-def imitation_loss(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    examples: Sequence[tuple[str, str]],
-) -> Tensor:
-    """Minus the mean log-probability of the response tokens of (prompt, response) pairs."""
-    prompts, responses = zip(*examples, strict=True)
-    batch = from_texts(tokenizer, prompts, responses, device=model.device)
-    return aggregate(-rollout_log_probs(model, batch), batch.mask, "token-mean")
+def imitation_loss(model: "PreTrainedModel", batch: Rollout, rows: Tensor | None = None) -> Tensor:
+    """Minus the mean log-probability of a batch's response tokens, or some rows' part in it.
+
+    Args:
+        model: a causal language model of transformers.
+        batch: responses to learn.
+        rows: indices; the parts of rows that together are the batch add up to its loss.
+    """
+    part = batch if rows is None else select(batch, rows)
+    losses = -rollout_log_probs(model, part)
+    return aggregate(losses, part.mask, "token-mean", batch_mask=batch.mask)

@@ -6,10 +6,10 @@ one backward pass. Time is a roofline, a lower bound: no machine with these peak
 work faster, and most are slower.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,8 +111,8 @@ PUBLISHED = {
 def shape_of(recipe: Recipe) -> Shape:
     """The shape of the model that a recipe trains; no weight is allocated or read.
 
-    A folder is asked for its config.json, a published name is looked up in `PUBLISHED`, and any
-    other name is asked of the hub, or of what was downloaded from it.
+    A published name is looked up in `PUBLISHED`; a folder is asked for its config.json, and so is
+    the hub, or what was downloaded from it, for any other name.
 
     Raises:
         ValueError: if the model is not of the Qwen2 architecture.
@@ -122,7 +122,7 @@ def shape_of(recipe: Recipe) -> Shape:
     if source == "tiny":
         with torch.device("meta"):
             return Shape.of(load_model(recipe, "meta")[1].config)
-    if source in PUBLISHED and not Path(source).exists():
+    if source in PUBLISHED:
         return PUBLISHED[source]
     from transformers import AutoConfig
 
@@ -187,11 +187,11 @@ def measure(device: torch.device | str = "cpu") -> Machine:
 
     source = torch.ones(numbers, device=device)
     target = torch.empty_like(source)
-    copying = _shortest(lambda: target.copy_(source), device)
+    copying = _shortest(partial(target.copy_, source), device)
     speed = {}
     for precision in BYTES:
         square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
-        speed[precision] = 2 * size**3 / _shortest(lambda square=square: square @ square, device)
+        speed[precision] = 2 * size**3 / _shortest(partial(torch.matmul, square, square), device)
     if cuda:
         name = torch.cuda.get_device_name(device)
         memory = torch.cuda.get_device_properties(device).total_memory
@@ -202,7 +202,7 @@ def measure(device: torch.device | str = "cpu") -> Machine:
     return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
 
 
-def _shortest(work, device: torch.device, times: int = 4) -> float:
+def _shortest(work: Callable[[], object], device: torch.device, times: int = 4) -> float:
     """Seconds of the fastest of a few runs; the first ones pay for what is done only once."""
     seconds = []
     for _ in range(times):
@@ -259,7 +259,13 @@ class Pass(NamedTuple):
 
 
 def scoring(
-    prompts: int, group_size: int, prompt_tokens: int, response_tokens: int, *, shared: bool = True
+    prompts: int,
+    group_size: int,
+    prompt_tokens: int,
+    response_tokens: int,
+    *,
+    shared: bool = True,
+    chunked: bool = False,
 ) -> list[Pass]:
     """The passes in which the log-probs of responses that are there already are computed.
 
@@ -268,13 +274,14 @@ def scoring(
         group_size: responses to each.
         prompt_tokens: P.
         response_tokens: T.
-        shared: each prompt runs through the model once, not once for each response to it.
+        shared: each prompt runs through the layers once, not once for each response to it.
+        chunked: logits are never whole; that of a first token is then computed for each response.
     """
     rows, width = prompts * group_size, prompt_tokens + response_tokens - 1
     if group_size == 1 or not shared:
         return [Pass(rows, width, width, response_tokens)]
     return [
-        Pass(prompts, prompt_tokens, prompt_tokens, 1),
+        Pass(prompts, prompt_tokens, prompt_tokens, group_size if chunked else 1),
         Pass(rows, response_tokens - 1, width, response_tokens - 1),
     ]
 
@@ -318,60 +325,47 @@ def decoding_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int
     return BYTES[precision] * (shape.matrices + logits) + cache_bytes(shape, rows, columns)
 
 
+def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
+    """Bytes that one layer keeps for the way back.
+
+    For each token, the input and the normalised input of both norms in float32; in the precision
+    of the products, what enters each of them, the queries, and four vectors of the feed-forward
+    network; for each token attended to, key and value, repeated for all heads that share them; and
+    a copy of the mask. Under autocast each product makes its own copy of its input, so the outputs
+    of the two norms are kept five times and not twice.
+    """
+    size, width = BYTES[precision], shape.width
+    copies = 2 if precision == "float32" else 5
+    per_token = (
+        4 * width * FLOAT32
+        + ((copies + 2) * width + 4 * shape.feed_forward + forward.columns) * size
+        + (shape.heads + 2) * FLOAT32  # one number for each softmax and each norm
+    )
+    return forward.tokens * per_token + 2 * forward.rows * forward.columns * width * size
+
+
 def activation_bytes(
     shape: Shape, forward: Pass, precision: str, *, checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass through the layers keeps for the way back, logits not included.
-
-    For each token, a layer keeps the input and the normalised input of both norms in float32; in
-    the precision of the products what enters each product, and four times F in the feed-forward
-    network; for each token attended to, key and value, repeated for all heads that share them; and
-    its own copy of the mask. Under autocast each product makes a copy of its input, so the norms'
-    outputs are kept five times and not twice.
+    """Bytes that a forward pass keeps for the way back, the logits left out.
 
     Args:
         shape: of the model.
         forward: which pass.
         precision: of the matrix products.
-        checkpointing: layers keep their inputs only, and compute the rest again, one at a time.
+        checkpointing: layers keep nothing but their inputs, and compute the rest again, one at a
+            time, which needs `layer_activation_bytes` on top.
     """
-    size, width = BYTES[precision], shape.width
-    copies = 2 if precision == "float32" else 5
-    per_token = 4 * width * FLOAT32 + (copies + 2) * width * size + 4 * shape.feed_forward * size
-    per_token += (shape.heads + 2) * FLOAT32  # of the softmax and the two norms
-    per_token += forward.columns * size  # the mask
-    keys_and_values = 2 * forward.rows * forward.columns * width * size
-    layer = forward.tokens * per_token + keys_and_values
-    # Token ids, the angles of the rotation, and the last norm with its output.
-    ends = 8 + 2 * (width // shape.heads) * FLOAT32 + 2 * width * FLOAT32 + FLOAT32
-    around = forward.tokens * (ends + width * size)
-    if checkpointing:
-        return around + forward.tokens * shape.layers * width * FLOAT32 + layer
-    return around + shape.layers * layer
+    width = shape.width
+    # Token numbers, the angles of the rotation, and the last norm with its output.
+    angles = 2 * width // shape.heads
+    ends = 8 + (angles + 2 * width + 1) * FLOAT32 + width * BYTES[precision]
+    inputs = forward.tokens * width * FLOAT32
+    layer = inputs if checkpointing else layer_activation_bytes(shape, forward, precision)
+    return forward.tokens * ends + shape.layers * layer
 
 
 # ---------------------------------------------------------------- a whole run
-
-
-class Work(NamedTuple):
-    """What a part of a step computes and moves.
-
-    Attributes:
-        flops: floating-point operations in matrix products.
-        moved: bytes read from memory and written to it, at least.
-    """
-
-    flops: float
-    moved: float
-
-
-class Row(NamedTuple):
-    """A line of a table: `part` and `label` say what the number is, in plain units."""
-
-    part: str
-    label: str
-    number: float
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -419,6 +413,16 @@ class Plan:
         return self.recipe.model.gradient_checkpointing
 
     @property
+    def asks_reference(self) -> bool:
+        """Whether the reference's log-probs are wanted."""
+        return self.recipe.penalty.placement != "none"
+
+    @property
+    def feed_forward_bytes(self) -> int:
+        """Of a token's vector inside the feed-forward network and one outside."""
+        return self.shape.feed_forward * BYTES[self.precision] + self.shape.width * FLOAT32
+
+    @property
     def together(self) -> int:
         """Prompts sampled at once."""
         settings = self.recipe.rollouts
@@ -442,7 +446,14 @@ class Plan:
         """
         shared = not (learning and self.checkpointing)
         group = self.recipe.rollouts.group_size
-        return scoring(prompts, group, self.prompt_tokens, response_tokens, shared=shared)
+        return scoring(
+            prompts,
+            group,
+            self.prompt_tokens,
+            response_tokens,
+            shared=shared,
+            chunked=self.chunked,
+        )
 
 
 def standing_bytes(plan: Plan) -> dict[str, int]:
@@ -468,82 +479,415 @@ def standing_bytes(plan: Plan) -> dict[str, int]:
     return found
 
 
-def sampling_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes at the last token of the longest responses, beside the standing ones."""
-    shape, size = plan.shape, BYTES[plan.precision]
-    rows = plan.together * plan.recipe.rollouts.group_size
-    columns = plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1
-    cache = cache_bytes(shape, rows, columns)
-    growing = cache // (2 * shape.layers)  # the keys of a layer, old and new, stand side by side
-    prefill = _working_bytes(plan, plan.together * plan.prompt_tokens)
-    return {
-        **_casts(plan, shape.matrices),
+def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
+    """Bytes where sampling needs most of them, beside the standing ones.
+
+    That is while the last token of the longest responses is drawn or, for long prompts and small
+    groups, while the prompts are read.
+
+    Args:
+        plan: of the run.
+        prompts: sampled together.
+        group_size: responses to each.
+    """
+    shape, rows = plan.shape, prompts * group_size
+    cache = cache_bytes(shape, rows, plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
+    logits = rows * shape.vocabulary * (BYTES[plan.precision] + 3 * FLOAT32)
+    drawing = {
         "keys and values": cache,
-        # As they come, as log-probabilities, as probabilities, and the draws' random numbers.
-        "logits": rows * shape.vocabulary * (size + 3 * FLOAT32),
-        "working set": max(growing, prefill),
+        "logits": logits,
+        "working set": _growing(plan, cache),
     }
+    prompt = Pass(prompts, plan.prompt_tokens, plan.prompt_tokens, 1)
+    reading = {
+        "keys and values": cache_bytes(shape, prompts, plan.prompt_tokens),
+        "working set": _layer_bytes(plan, prompt),
+    }
+    return _copies(plan, shape.matrices) | _largest(drawing, reading)
 
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes while reference or critic look at the responses, beside the standing ones."""
-    asked = plan.recipe.penalty.placement != "none"
-    if not (asked or plan.has_critic):
-        return {}
+    """Bytes while reference and critic look at the responses, beside the standing ones."""
     passes = plan.scoring(plan.together, plan.recipe.rollouts.max_new_tokens)
     last = passes[-1]
     cache = cache_bytes(plan.shape, last.rows, last.columns) if len(passes) > 1 else 0
-    growing = cache // (2 * plan.shape.layers)
-    casts = _casts(plan, plan.shape.matrices) if plan.has_critic else {}
-    return {
-        **casts,
+    layers = {
         "keys and values": cache,
-        "logits": _logits_bytes(plan, passes),
-        "working set": growing + _working_bytes(plan, last.tokens),
+        "working set": _growing(plan, cache) + _layer_bytes(plan, last),
     }
+    joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes)}
+    choosing = {"logits": _choosing_bytes(plan, passes)}
+    copies = _copies(plan, plan.shape.matrices) if plan.has_critic else {}
+    return copies | _largest(layers, joining, choosing)
 
 
 def learning_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes when the way back through one slice begins, beside the standing ones."""
-    shape, precision = plan.shape, plan.precision
+    """Bytes on the way back through the largest slice, beside the standing ones."""
+    shape, precision, checkpointing = plan.shape, plan.precision, plan.checkpointing
     passes = plan.scoring(plan.slice, plan.recipe.rollouts.max_new_tokens, learning=True)
-    activations = sum(
-        activation_bytes(shape, forward, precision, checkpointing=plan.checkpointing)
+    models = 2 if plan.has_own_critic else 1
+    kept = sum(
+        activation_bytes(shape, forward, precision, checkpointing=checkpointing)
         for forward in passes
     )
-    models = 2 if plan.has_own_critic else 1
-    # The gradient of the output matrix is whole before it is added to the others.
-    output = _logits_bytes(plan, passes) + shape.output_matrix * FLOAT32
-    tokens = passes[-1].tokens
-    layer = tokens * 2 * (shape.feed_forward * BYTES[precision] + shape.width * FLOAT32)
+    layer = 2 * passes[-1].tokens * plan.feed_forward_bytes
+    if checkpointing:
+        layer += layer_activation_bytes(shape, passes[-1], precision)
+    logits = max(_joining_bytes(plan, passes), _choosing_bytes(plan, passes, back=True))
+    # The gradient of the output matrix is whole before it is added to what is there.
+    output = {"logits": logits + FLOAT32 * shape.output_matrix}
     return {
-        **_casts(plan, models * shape.matrices),
-        "activations": models * activations,
-        "logits": output,
-        "working set": max(0, layer - output),
+        **_copies(plan, models * shape.matrices),
+        "activations": models * kept,
+        **_largest(output, {"working set": layer}),
     }
 
 
-def _casts(plan: Plan, weights: int) -> dict[str, int]:
-    """Autocast keeps a copy of the trained matrices while it is on."""
-    if plan.precision == "float32":
-        return {}
-    return {"copies in bfloat16": BYTES["bfloat16"] * weights}
+def _largest(*moments: dict[str, int]) -> dict[str, int]:
+    """Of moments that follow each other, the one that needs most."""
+    return max(moments, key=lambda moment: sum(moment.values()))
 
 
-def _working_bytes(plan: Plan, tokens: int) -> int:
-    """Bytes of what is alive within one layer on a way there without gradient."""
-    shape = plan.shape
-    return tokens * 3 * (shape.feed_forward * BYTES[plan.precision] + shape.width * FLOAT32)
+def _copies(plan: Plan, weights: int) -> dict[str, int]:
+    """Autocast keeps copies of the trained matrices while it is on."""
+    return {} if plan.precision == "float32" else {"copies": BYTES[plan.precision] * weights}
 
 
-def _logits_bytes(plan: Plan, passes: list[Pass]) -> int:
-    """Bytes of the learner's logits, and of what stands in for them where they are never whole."""
+def _growing(plan: Plan, cache: int) -> int:
+    """Bytes of one layer's keys, which are there twice while they grow by a token."""
+    return cache // (2 * plan.shape.layers)
+
+
+def _layer_bytes(plan: Plan, forward: Pass) -> int:
+    """Bytes alive within a layer on the way there, when nothing is kept for the way back."""
+    size, width = BYTES[plan.precision], plan.shape.width
+    attention = 4 * width * FLOAT32 + forward.columns * size
+    repeated = 2 * forward.rows * forward.columns * width * size  # keys and values, for all heads
+    return forward.tokens * forward.columns + max(  # the mask, and either half of the layer
+        forward.tokens * attention + repeated, 3 * forward.tokens * plan.feed_forward_bytes
+    )
+
+
+def _joining_bytes(plan: Plan, passes: list[Pass]) -> int:
+    """Bytes of whole logits while the first token's and the later ones' are put side by side."""
+    if plan.chunked or len(passes) == 1:
+        return 0
+    return 2 * _positions(passes) * plan.shape.vocabulary * BYTES[plan.precision]
+
+
+def _choosing_bytes(plan: Plan, passes: list[Pass], *, back: bool = False) -> int:
+    """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time."""
     shape, size = plan.shape, BYTES[plan.precision]
-    positions = sum(forward.rows * forward.kept for forward in passes)
-    piece = shape.vocabulary * max(ROWS if plan.chunked else 1, CHUNK // shape.vocabulary)
-    if plan.chunked:
-        cast = 0 if plan.precision == "float32" else size * shape.output_matrix
-        return positions * shape.width * FLOAT32 + piece * (FLOAT32 + size) + cast
-    joined = 1 if len(passes) == 1 else 2  # first token and later ones, before and after joining
-    return joined * positions * shape.vocabulary * size + piece * FLOAT32
+    logits = _positions(passes) * shape.vocabulary
+    at_once = max(ROWS if plan.chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
+    scratch = FLOAT32 * at_once
+    if not plan.chunked:
+        return size * logits + scratch
+    pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
+    cast = 0 if plan.precision == "float32" else size * shape.output_matrix
+    return _positions(passes) * shape.width * FLOAT32 + scratch + size * pieces + cast
+
+
+def _positions(passes: list[Pass]) -> int:
+    """Responses · tokens in each: the first one is kept by a pass of its own, if there are two."""
+    return passes[-1].rows * (passes[-1].kept + len(passes) - 1)
+
+
+# ---------------------------------------------------------------- the work of one step
+
+
+class Work(NamedTuple):
+    """What a part of a step computes and moves.
+
+    Attributes:
+        flops: floating-point operations in matrix products.
+        moved: bytes read from memory and written to it, at least.
+    """
+
+    flops: float
+    moved: float
+
+
+def sampling_work(
+    plan: Plan, prompts: int, group_size: int, response_tokens: int, *, batches: int = 1
+) -> dict[str, Work]:
+    """Reading the prompts, and drawing one token after the other.
+
+    Args:
+        plan: of the run.
+        prompts: in all.
+        group_size: responses to each.
+        response_tokens: in each response.
+        batches: parts in which the prompts are taken; each reads the weights anew.
+    """
+    shape, length, rows = plan.shape, plan.prompt_tokens, prompts * group_size
+    weights = BYTES[plan.precision] * shape.matrices
+    prompt = Pass(prompts, length, length, 1)
+    reading = _flops(shape, prompt), batches * weights + cache_bytes(shape, prompts, length)
+    columns = range(length + 1, length + response_tokens)
+    tokens = [Pass(rows, 1, column, 1) for column in columns]
+    moved = sum(decoding_bytes(shape, rows, column, plan.precision) for column in columns)
+    return {
+        "read prompts": Work(*reading),
+        "draw tokens": Work(
+            sum(_flops(shape, token) for token in tokens),
+            moved + (batches - 1) * len(columns) * weights,
+        ),
+    }
+
+
+def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    """Asking the reference for log-probs and the critic for values, as far as there is need."""
+    shape, settings = plan.shape, plan.recipe.rollouts
+    passes = plan.scoring(settings.prompts, response_tokens)
+    batches = ceil(settings.prompts / plan.together)
+    layers = sum(layer_flops(shape, forward) for forward in passes)
+    output = sum(output_flops(shape, forward) for forward in passes)
+    size = BYTES[plan.precision] * batches * len(passes)
+    found = {}
+    if plan.asks_reference:
+        found["ask reference"] = Work(layers + output, size * shape.matrices)
+    if plan.has_critic:
+        backbone = shape.matrices - shape.output_matrix
+        found["ask critic"] = Work(layers, size * backbone)
+    return found
+
+
+def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    """The way there and back through all epochs, and the steps of AdamW.
+
+    The way back computes twice what the way there does: the gradients of inputs and of weights.
+    Layers that forget their activations go the way there twice, and so does the output matrix
+    where the logits are never whole. A slice reads the weights on each way and adds its gradient to
+    what is there; activations are written and read. AdamW reads weight, gradient and two moments
+    of each parameter, and writes all but the gradient.
+    """
+    shape, settings = plan.shape, plan.recipe.optimiser
+    size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
+    passes = plan.scoring(prompts, response_tokens, learning=True)
+    layer_ways, output_ways = 3 + plan.checkpointing, 3 + plan.chunked
+    models = 2 if plan.has_own_critic else 1
+    flops = sum(
+        models * layer_ways * layer_flops(shape, forward)
+        + output_ways * output_flops(shape, forward)
+        for forward in passes
+    )
+    kept = sum(
+        activation_bytes(shape, forward, plan.precision, checkpointing=plan.checkpointing)
+        for forward in passes
+    )
+    slices = settings.minibatches * ceil(plan.minibatch / plan.slice)
+    each = layer_ways * size * shape.matrices + 2 * FLOAT32 * shape.parameters
+    moved = models * (2 * kept + slices * each)
+    updates = settings.epochs * settings.minibatches
+    return {
+        "learn": Work(settings.epochs * flops, settings.epochs * moved),
+        "update weights": Work(0, updates * 7 * FLOAT32 * models * shape.parameters),
+    }
+
+
+def _flops(shape: Shape, forward: Pass) -> int:
+    return layer_flops(shape, forward) + output_flops(shape, forward)
+
+
+# ---------------------------------------------------------------- the answer
+
+
+class Row(NamedTuple):
+    """A line of a table: what the number is, in which part of a step, and its unit."""
+
+    part: str
+    label: str
+    number: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a recipe needs of a machine.
+
+    Attributes:
+        plan: the recipe, its model's shape and the length of its prompts.
+        machine: on which it is to run.
+        memory: bytes by phase ("sample", "consult", "learn", "evaluate", as the loop's clock calls
+            them) and owner, if all responses reach `rollouts.max_new_tokens`; what a phase holds
+            includes the standing bytes.
+        work: FLOPs and bytes moved of an average step, by part.
+    """
+
+    plan: Plan
+    machine: Machine
+    memory: Mapping[str, Mapping[str, int]]
+    work: Mapping[str, Work]
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """Bytes needed by each phase."""
+        return {phase: sum(owners.values()) for phase, owners in self.memory.items()}
+
+    @property
+    def fits(self) -> bool:
+        """Whether no phase needs more than the machine has."""
+        return max(self.peaks.values()) <= self.machine.memory
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Roofline of each part of a step: no step is faster. Book: equation (eq-roofline)."""
+        return {
+            part: roofline(*work, self.machine, self.plan.precision)
+            for part, work in self.work.items()
+        }
+
+    @property
+    def hours(self) -> float:
+        """Roofline of all steps, without what comes before the first one."""
+        return self.plan.recipe.steps * sum(self.seconds.values()) / 3600
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits; if not, what is largest and which setting would make it fit."""
+        peaks, has = self.peaks, self.machine.memory
+        phase = max(peaks, key=lambda name: peaks[name])
+        share = f"{_gigabytes(peaks[phase])} of {_gigabytes(has)} in phase {phase!r}"
+        if self.fits:
+            return f"fits: {share}, {peaks[phase] / has:.0%}"
+        owners = self.memory[phase]
+        largest = max(owners, key=lambda name: owners[name])
+        return "; ".join(
+            [
+                f"does not fit: {share}; the largest item is {largest}, "
+                f"{_gigabytes(owners[largest])}",
+                *self._advice(),
+            ]
+        )
+
+    def _advice(self) -> list[str]:
+        """For each phase that needs too much, the largest setting with which it does not."""
+        sections = {"sample": "rollouts", "consult": "rollouts", "learn": "optimiser"}
+        settings = dict.fromkeys(
+            section
+            for phase, section in sections.items()
+            if self.peaks.get(phase, 0) > self.machine.memory
+        )
+        return [self._largest(section, sections) for section in settings]
+
+    def _largest(self, section: str, sections: Mapping[str, str]) -> str:
+        def fits(prompts: int) -> bool:
+            changed = replace(self.plan, recipe=_with_prompts(self.plan.recipe, section, prompts))
+            memory = _memory(changed)
+            return all(
+                sum(owners.values()) <= self.machine.memory
+                for phase, owners in memory.items()
+                if sections.get(phase) == section
+            )
+
+        key = f"{section}.prompts_at_once"
+        low, high = 0, self.plan.recipe.rollouts.prompts  # fits (nothing does), and does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return f"lower {key} to {low}" if low else f"{key} = 1 is still too much"
+
+    @property
+    def rows(self) -> list[Row]:
+        """Everything as lines of a table: memory by phase and owner, then time by part."""
+        memory = [
+            Row(phase, owner, number, "bytes")
+            for phase, owners in self.memory.items()
+            for owner, number in (*owners.items(), ("all", self.peaks[phase]))
+        ]
+        time = [
+            row
+            for part, work in self.work.items()
+            for row in (
+                Row(part, "computed", work.flops, "FLOP"),
+                Row(part, "moved", work.moved, "bytes"),
+                Row(part, "at least", self.seconds[part], "s"),
+            )
+        ]
+        return [
+            *memory,
+            *time,
+            Row("step", "at least", sum(self.seconds.values()), "s"),
+            Row("run", "at least", self.hours, "hours"),
+        ]
+
+
+def predict(
+    recipe: Recipe,
+    shape: Shape,
+    machine: Machine,
+    *,
+    prompt_tokens: int,
+    response_tokens: int | None = None,
+) -> Prediction:
+    """Memory and time of a run on one machine, before it.
+
+    Memory is that of the worst step: all responses reach the limit. Time is a lower bound for
+    responses of the given length, if every prompt is learned from: a step in which groups earn the
+    same throughout may skip them.
+
+    Args:
+        recipe: what is to be run.
+        shape: of its model; see `shape_of`.
+        machine: on which; see `measure` and `DATASHEETS`.
+        prompt_tokens: P, tokens of the longest prompt.
+        response_tokens: T, mean length of the responses for the time; the limit if not given.
+
+    Raises:
+        ValueError: if a length is out of range.
+
+    Book: chapter 10, "Before the run".
+    """
+    limit = recipe.rollouts.max_new_tokens
+    length = limit if response_tokens is None else response_tokens
+    if not 1 <= length <= limit:
+        raise ValueError(
+            f"response_tokens is {length}, expected 1 to rollouts.max_new_tokens = {limit}"
+        )
+    plan = Plan(recipe, shape, prompt_tokens)
+    return Prediction(plan, machine, _memory(plan), _work(plan, length))
+
+
+def _memory(plan: Plan) -> dict[str, dict[str, int]]:
+    settings = plan.recipe.rollouts
+    phases = {"sample": sampling_bytes(plan, plan.together, settings.group_size)}
+    if plan.asks_reference or plan.has_critic:
+        phases["consult"] = consulting_bytes(plan)
+    phases["learn"] = learning_bytes(plan)
+    asked = min(settings.prompts * settings.group_size, plan.recipe.evaluation.problems)
+    phases["evaluate"] = sampling_bytes(plan, asked, 1)
+    return {phase: {**standing_bytes(plan), **owners} for phase, owners in phases.items()}
+
+
+def _work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    settings, evaluation = plan.recipe.rollouts, plan.recipe.evaluation
+    batches = ceil(settings.prompts / plan.together)
+    parts = [
+        sampling_work(
+            plan, settings.prompts, settings.group_size, response_tokens, batches=batches
+        ),
+        scoring_work(plan, response_tokens),
+        learning_work(plan, response_tokens),
+    ]
+    if plan.recipe.row.needs("greedy_scores"):
+        greedy = sampling_work(plan, settings.prompts, 1, response_tokens, batches=batches)
+        parts.append({"draw greedily": _sum(greedy)})
+    asked = _sum(sampling_work(plan, evaluation.problems, 1, response_tokens))
+    share = 1 / min(evaluation.every, plan.recipe.steps)
+    parts.append({"evaluate": Work(share * asked.flops, share * asked.moved)})
+    return {name: work for part in parts for name, work in part.items()}
+
+
+def _sum(works: Mapping[str, Work]) -> Work:
+    return Work(*map(sum, zip(*works.values(), strict=True)))
+
+
+def _with_prompts(recipe: Recipe, section: str, prompts: int) -> Recipe:
+    changed = getattr(recipe, section).model_copy(update={"prompts_at_once": prompts})
+    return recipe.model_copy(update={section: changed})
+
+
+def _gigabytes(number: float) -> str:
+    return f"{number / 1e9:.3g} GB"

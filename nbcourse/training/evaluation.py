@@ -70,7 +70,7 @@ def ask(
     temperature: float = 1.0,
     source: torch.Generator | None = None,
     at_once: int = AT_ONCE,
-    progress: bool = False,
+    label: str | None = None,
 ) -> Answers:
     """The model's responses to prompts.
 
@@ -84,7 +84,7 @@ def ask(
         temperature: of sampling.
         source: of the draws; needed where there are samples.
         at_once: responses that are sampled together, to bound memory.
-        progress: draw a progress bar.
+        label: of a progress bar; None for no bar.
 
     Returns:
         P · samples responses, or P greedy ones.
@@ -92,7 +92,7 @@ def ask(
     size = max(1, at_once // (samples or 1))
     texts: list[str] = []
     truncated, lengths = [], []
-    for i in track(range(0, len(prompts), size), "asking", visible=progress):
+    for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
         with precision:
             rollout = sampling.sample(
                 policy,

@@ -303,12 +303,12 @@ def load_model(
             heads=settings.heads,
             max_positions=1024 if settings.vocabulary else 128,
             seed=recipe.seed,
-        )
+        ).to(device)  # type: ignore[arg-type]
     else:
-        tokenizer, model = load_folder(settings.source)
+        tokenizer, model = load_folder(settings.source, device)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return tokenizer, model.to(device)  # type: ignore[arg-type]
+    return tokenizer, model
 
 
 def _learned_tokenizer(recipe: Recipe | Pretraining, vocabulary: int) -> "PreTrainedTokenizerBase":
@@ -317,7 +317,9 @@ def _learned_tokenizer(recipe: Recipe | Pretraining, vocabulary: int) -> "PreTra
     return bpe.train(texts, vocabulary=vocabulary)
 
 
-def load_folder(source: str | Path) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
+def load_folder(
+    source: str | Path, device: torch.device | str
+) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
     """A tokenizer and a model from a folder, or from the hub, in float32.
 
     Raises:
@@ -332,17 +334,7 @@ def load_folder(source: str | Path) -> tuple["PreTrainedTokenizerBase", "PreTrai
         raise FileNotFoundError(f"no model in {source}: expected a folder with a config.json")
     tokenizer = AutoTokenizer.from_pretrained(source)
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    return tokenizer, model.eval()
-
-
-def trained_learner(folder: str | Path, recipe: Recipe) -> Learner:
-    """The learner of a finished run, with its trained policy, for evaluation.
-
-    Raises:
-        FileNotFoundError: if the run has left no model.
-    """
-    tokenizer, policy = load_folder(Path(folder).resolve() / "model")
-    return Learner(recipe, tokenizer, policy, policy)
+    return tokenizer, model.to(device).eval()  # type: ignore[arg-type]
 
 
 def frozen(model: Model) -> Model:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.lm.descent import optimiser_of, up_and_down, updates
+from nbcourse.lm.rollouts import from_texts
 from nbcourse.lm.warm_start import imitation_loss
 from nbcourse.progress import track
 from nbcourse.training import checkpoint, evaluation, records, run
@@ -101,7 +102,7 @@ def _steps(
         stage: StageSection = getattr(recipe, name)
         losses = updates(
             optimiser,
-            partial(_loss, recipe, tokenizer, model, name),
+            partial(_losses, recipe, tokenizer, model, name),
             label=name,
             steps=range(max(0, done - before), stage.steps),
             learning_rate=partial(_rate, stage),
@@ -118,26 +119,30 @@ def _rate(stage: StageSection, step: int) -> float:
     return stage.learning_rate * up_and_down(step, stage.steps)
 
 
-def _loss(
+def _losses(
     recipe: Pretraining,
     tokenizer: "PreTrainedTokenizerBase",
     model: "PreTrainedModel",
     name: str,
     step: int,
-) -> Tensor:
-    """The loss of one batch, which depends on seed, stage and step alone."""
-    count = getattr(recipe, name).batch_size
-    problems = recipe.examples(count, generator(recipe.seed, name, step))
+) -> Iterator[Tensor]:
+    """The loss of one batch, in parts; it depends on seed, stage and step alone."""
+    stage: StageSection = getattr(recipe, name)
+    problems = recipe.examples(stage.batch_size, generator(recipe.seed, name, step))
     if name == "pretraining":  # the end of one text is all that a next one can be begun from
-        pairs = [(str(tokenizer.eos_token), p.prompt + p.solution) for p in problems]
+        prompts = [str(tokenizer.eos_token)] * len(problems)
+        responses = [problem.prompt + problem.solution for problem in problems]
     else:
         prompts = rendered(recipe.prompt, tokenizer, problems)
-        pairs = [(prompt, p.solution) for prompt, p in zip(prompts, problems, strict=True)]
-    model.train()  # where activations are computed twice, this is when
-    with precision(recipe.model, model.device):
-        loss = imitation_loss(model, tokenizer, pairs)
-    model.eval()
-    return loss
+        responses = [problem.solution for problem in problems]
+    batch = from_texts(tokenizer, prompts, responses, device=model.device)
+    # Texts of similar length go together, so that little padding is computed.
+    for rows in batch.mask.sum(dim=1).argsort(stable=True).split(stage.at_once):
+        model.train()  # only so do transformers' layers compute their activations twice, if told to
+        with precision(recipe.model, model.device):
+            loss = imitation_loss(model, batch, rows)
+        model.eval()
+        yield loss
 
 
 def _held_out(

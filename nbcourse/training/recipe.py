@@ -249,6 +249,9 @@ class StageSection(Section):
 
     steps: Whole = 0
     batch_size: Count = 64
+    at_once: Count = Field(
+        16, description="texts in one backward pass, to bound memory; does not change the gradient"
+    )
     learning_rate: Positive = 1e-3
 
 

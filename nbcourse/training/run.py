@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CHECKPOINTS = "checkpoint"
+MODEL = "model"
 
 
 def train(
@@ -173,8 +174,8 @@ def keep_model(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    model.save_pretrained(folder / MODEL)
+    tokenizer.save_pretrained(folder / MODEL)
 
 
 def summarise(

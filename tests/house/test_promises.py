@@ -24,14 +24,11 @@ PENDING = {
     "eq-clip-fraction",
     "eq-env-gae",
     "eq-gae",
-    "eq-gain-split",
     "eq-kl-estimators",
     "eq-kl-exact",
     "eq-kl-surrogate",
     "eq-n-step",
-    "eq-pass-at-k",
     "eq-ppo-clip",
-    "eq-wilson",
 }
 
 

@@ -22,7 +22,6 @@ import torch
 
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.progress import track
-from nbcourse.tasks.arithmetic import Problem
 from nbcourse.training import records, run
 from nbcourse.training.engines.processes import Processes, connect
 from nbcourse.training.evaluation import held_out_accuracy
@@ -91,6 +90,7 @@ CHOSEN: Options = {
     "max_completion_length": lambda r: r.rollouts.max_new_tokens,
     "temperature": lambda r: r.rollouts.temperature,
     "beta": lambda r: r.penalty.beta,
+    "gradient_checkpointing": lambda r: r.model.gradient_checkpointing,
     "bf16": lambda r: r.model.precision == "bfloat16",
     "learning_rate": lambda r: r.optimiser.learning_rate,
     "weight_decay": lambda r: r.optimiser.weight_decay,
@@ -280,12 +280,12 @@ def make_trainer(
             learner.reference.save_pretrained(reference)
         processes.wait()
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
-    name = ROWS[recipe.algorithm.name].trainer
+    name, problems = ROWS[recipe.algorithm.name].trainer, _problems(learner)
     trainer = _with_our_schedule(getattr(trl, f"{name}Trainer"))(
         model=policy,
         args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
-        reward_funcs=_reward_function(learner),
-        train_dataset=_problems(learner),
+        reward_funcs=_reward_function(learner, problems),
+        train_dataset=_prompts(learner, problems),
         processing_class=learner.tokenizer,
         callbacks=list(callbacks),
     )
@@ -318,34 +318,38 @@ def _with_our_schedule(trainer: Any) -> Any:
     return Trainer
 
 
-def _problems(learner: Learner) -> Any:
+def _problems(learner: Learner) -> list[Any]:
     """The training problems of the whole run, in the order in which `run.train` draws them."""
+    draws = Draws(learner.recipe)
+    return [problem for _ in range(learner.recipe.steps) for problem in draws.next()[1]]
+
+
+def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
+    """What TRL samples responses to, each with the number of its problem."""
     from datasets import Dataset
 
-    recipe = learner.recipe
-    draws = Draws(recipe)
-    drawn = [problem for _ in range(recipe.steps) for problem in draws.next()[1]]
-    ids = learner.tokenizer(drawn[0].prompt)["input_ids"]
-    if ids != learner.tokenizer(drawn[0].prompt, add_special_tokens=False)["input_ids"]:
+    prompts = learner.prompts(problems)
+    ids = learner.tokenizer(prompts[0])["input_ids"]
+    if ids != learner.tokenizer(prompts[0], add_special_tokens=False)["input_ids"]:
         raise ValueError(
             "the tokenizer puts special tokens around a prompt: TRL would send them, we do not"
         )
-    return Dataset.from_list([vars(problem) for problem in drawn])
+    return Dataset.from_list([{"prompt": p, "number": i} for i, p in enumerate(prompts)])
 
 
-def _reward_function(learner: Learner) -> Callable[..., list[float]]:
+def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[..., list[float]]:
     """What `rollout.score` says, as TRL asks for it."""
 
     def reward(
         prompts: list[str],
         completion_ids: list[list[int]],
-        answer: list[str],
+        number: list[int],
         log_metric: Callable[[str, float], None],
         **_: Any,
     ) -> list[float]:
         rollout = _as_rollout(learner, prompts, completion_ids)
         with learner.precision():
-            scores, correct = score(learner, rollout, list(map(Problem, prompts, answer)))
+            scores, correct = score(learner, rollout, [problems[i] for i in number])
         log_metric("accuracy", correct.mean().item())
         return scores.tolist()
 
