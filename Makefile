@@ -7,10 +7,10 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site run runs chapters format lint bench clean FORCE
+.PHONY: help lab test site run runs pipeline gpu-runs chapters format lint bench clean FORCE
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 # ---------------------------------------------------------------- the environment
 # A stamp is written last, so an interrupted install is taken up again. It holds the folder's path:
@@ -73,6 +73,35 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: half an hou
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/arithmetic-$$name.toml --set seed=$$seed \
 	    --out runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+
+# A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
+# tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
+# up again. For a try in seconds, BASE, RL and ASK change the recipes and the evaluation.
+SIZE  := tiny
+SEEDS := 0 1 2
+BASE  :=
+RL    :=
+ASK   := --samples 8
+RUNS  := runs
+PIPELINE = word-problems-$(SIZE)
+pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluation: make pipeline SIZE=tiny
+	$(PY) -m nbcourse train recipes/$(PIPELINE)-base.toml $(BASE) --resume \
+	  --out $(RUNS)/$(PIPELINE)-base-seed0
+	@for seed in $(SEEDS); do for name in reinforce rloo ppo grpo; do \
+	  run=$(RUNS)/$(PIPELINE)-$$name-seed$$seed; \
+	  $(PY) -m nbcourse train recipes/$(PIPELINE)-$$name.toml $(RL) --set seed=$$seed \
+	    --set model.source=$(RUNS)/$(PIPELINE)-base-seed0/model --out $$run --resume || exit 1; \
+	  test -f $$run/evaluation-word-problems-validation.json \
+	    || $(PY) -m nbcourse evaluate $$run $(ASK) || exit 1; done; done
+
+# Qwen2.5-0.5B-Instruct is fetched from the hub, and so is GSM8K where NBCOURSE_GSM8K names no folder.
+QWEN := gsm8k-qwen2.5-0.5b
+gpu-runs:  ## chapter 10: the large pipeline and GSM8K from a checkpoint, on one GPU
+	@$(MAKE) pipeline SIZE=large
+	@for name in reinforce rloo ppo grpo; do run=$(RUNS)/$(QWEN)-$$name-seed0; \
+	  $(PY) -m nbcourse train recipes/$(QWEN)-$$name.toml $(RL) --out $$run --resume || exit 1; \
+	  test -f $$run/evaluation-gsm8k-test.json \
+	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
 # ---------------------------------------------------------------- write and check
 

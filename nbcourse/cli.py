@@ -206,6 +206,10 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    task: Annotated[
+        str | None,
+        typer.Option(help="Another task than the run's: `arithmetic`, `word-problems`, `gsm8k`."),
+    ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
     ] = False,
@@ -221,7 +225,7 @@ def evaluate(
 
     Counts what is right strictly (the form asked for) and leniently (the right number in any form),
     splits the gain into form and content, and writes everything with its intervals, the recipe and
-    the surroundings into `evaluation-SPLIT.json` in the folder of the run.
+    the surroundings into `evaluation-TASK-SPLIT.json` in the folder of the run.
 
     Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
     problems), which is what runs may be chosen by. The test split is for the one run that was
@@ -238,7 +242,7 @@ def evaluate(
     from nbcourse.training import report
 
     result = report.evaluate(
-        run, final=final, problems=problems, samples=samples, temperature=temperature
+        run, task=task, final=final, problems=problems, samples=samples, temperature=temperature
     )
     console = Console()
     table = Table("", *[name for name in ("before", "after") if name in result])
@@ -248,7 +252,7 @@ def evaluate(
     console.print(
         f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
         f"{result['times_asked']}. time; all numbers are in "
-        f"{run / report.evaluation_file(result['split'])}",
+        f"{run / report.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,
     )
 

@@ -55,10 +55,14 @@ class Learner:
     optimiser: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = self.recipe.optimiser
+        settings, critic = self.recipe.optimiser, self.recipe.critic
+        own = set(self.policy.parameters())
+        rates: dict[float, list[nn.Parameter]] = {}
+        for _, parameter in self.trained():
+            rate = settings.learning_rate if parameter in own else critic.learning_rate
+            rates.setdefault(rate or settings.learning_rate, []).append(parameter)
         self.optimiser = torch.optim.AdamW(
-            [parameter for _, parameter in self.trained()],
-            lr=settings.learning_rate,
+            [{"params": group, "lr": rate, "initial_lr": rate} for rate, group in rates.items()],
             weight_decay=settings.weight_decay,
             fused=True,
         )
@@ -329,9 +333,12 @@ def load_folder(
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # ours say what they are about
-    is_path = Path(source).exists() or str(source).startswith((".", "/", "~"))
-    if is_path and not (Path(source) / "config.json").is_file():
-        raise FileNotFoundError(f"no model in {source}: expected a folder with a config.json")
+    names_a_path = str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
+    if (names_a_path or Path(source).exists()) and not (Path(source) / "config.json").is_file():
+        raise FileNotFoundError(
+            f"no model in {source}: expected a folder with a config.json. If another run is to "
+            "make it, train that one first"
+        )
     tokenizer = AutoTokenizer.from_pretrained(source)
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
     return tokenizer, model.to(device).eval()  # type: ignore[arg-type]

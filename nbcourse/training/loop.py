@@ -113,7 +113,7 @@ def learn(
     """Epochs of minibatches over one batch of experience; returns what was seen on the way."""
     settings = learner.recipe.optimiser
     for group in learner.optimiser.param_groups:
-        group["lr"] = settings.learning_rate * min(1.0, (step + 1) / (settings.warm_up + 1))
+        group["lr"] = group["initial_lr"] * min(1.0, (step + 1) / (settings.warm_up + 1))
     means, updates = Means(), 0
     for groups in minibatches(learner.recipe, experience, step):
         first = updates == 0

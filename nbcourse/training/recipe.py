@@ -61,7 +61,17 @@ class AlgorithmSection(Section):
     whiten_rewards: bool | None = None
 
 
-class ArithmeticSection(Section):
+class AnyTaskSection(Section):
+    """What the sections of all tasks have in common."""
+
+    name: str
+
+    def build(self) -> Task:
+        """The task itself."""
+        raise NotImplementedError
+
+
+class ArithmeticSection(AnyTaskSection):
     """Sums such as `12+34=`."""
 
     name: Literal["arithmetic"] = "arithmetic"
@@ -69,11 +79,10 @@ class ArithmeticSection(Section):
     operations: Annotated[str, Field(pattern=r"^[+*-]+$")] = "+"
 
     def build(self) -> Task:
-        """The task itself."""
         return Arithmetic(digits=self.digits, operations=self.operations)
 
 
-class WordProblemsSection(Section):
+class WordProblemsSection(AnyTaskSection):
     """Word problems of our own."""
 
     name: Literal["word-problems"]
@@ -82,18 +91,16 @@ class WordProblemsSection(Section):
     distractors: Share = 0.2
 
     def build(self) -> Task:
-        """The task itself."""
         return WordProblems(self.min_steps, self.max_steps, self.distractors)
 
 
-class GSM8KSection(Section):
+class GSM8KSection(AnyTaskSection):
     """The data set."""
 
     name: Literal["gsm8k"]
     path: str | None = Field(None, description="a folder; NBCOURSE_GSM8K or the hub if not given")
 
     def build(self) -> Task:
-        """The task itself."""
         return GSM8K(self.path)
 
 
@@ -103,7 +110,7 @@ def _name_of_task(section: Any) -> Any:
     return getattr(section, "name", None)
 
 
-TASKS: dict[str, type[BaseModel]] = {
+TASKS: dict[str, type[AnyTaskSection]] = {
     "arithmetic": ArithmeticSection,
     "word-problems": WordProblemsSection,
     "gsm8k": GSM8KSection,
@@ -212,6 +219,9 @@ class CriticSection(Section):
     shared: bool = Field(True, description="one backbone for policy and critic, or two")
     coefficient: NonNegative = 0.1
     clip: Positive | None = None
+    learning_rate: Positive | None = Field(
+        None, description="of the critic's own parameters; the policy's if not given"
+    )
 
 
 class OptimiserSection(Section):
@@ -303,7 +313,7 @@ class Pretraining(Section):
         return self
 
 
-def impossible_model(model: ModelSection, task: Any) -> list[str]:
+def impossible_model(model: ModelSection, task: AnyTaskSection) -> list[str]:
     """Values of these two sections that do not go together."""
     found = []
     if model.source == "tiny" and model.width % (2 * model.heads):
@@ -316,7 +326,7 @@ def impossible_model(model: ModelSection, task: Any) -> list[str]:
             f"model.vocabulary is {model.vocabulary}: arithmetic is read character by character, "
             f"every other task needs a vocabulary, and the task is {task.name}"
         )
-    if task.name == "word-problems" and task.min_steps > task.max_steps:
+    if isinstance(task, WordProblemsSection) and task.min_steps > task.max_steps:
         found.append(
             f"task.min_steps is {task.min_steps}, "
             f"expected at most task.max_steps = {task.max_steps}"

@@ -23,7 +23,7 @@ from nbcourse.tasks.task import Task
 from nbcourse.training import checkpoint, records
 from nbcourse.training.evaluation import ask
 from nbcourse.training.learner import load_folder, load_model, precision, rendered
-from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe import TASKS, Pretraining, Recipe
 from nbcourse.training.run import CHECKPOINTS, MODEL
 from nbcourse.training.seeds import generator
 
@@ -36,7 +36,8 @@ class Exam:
     """What is asked of every model that is compared.
 
     Attributes:
-        recipe: of the run; its task, its prompts and the longest response.
+        recipe: of the run; its prompts and its longest response.
+        task: which judges.
         problems: P of them.
         samples: sampled responses to each, for pass@k; 0 for the greedy ones alone.
         temperature: of sampling.
@@ -44,15 +45,11 @@ class Exam:
     """
 
     recipe: Recipe | Pretraining
+    task: Task
     problems: list[Any]
     samples: int
     temperature: float
     progress: bool
-
-    @property
-    def task(self) -> Task:
-        """The recipe's."""
-        return self.recipe.task.build()
 
     @property
     def max_new_tokens(self) -> int:
@@ -62,14 +59,10 @@ class Exam:
         return self.recipe.rollouts.max_new_tokens
 
 
-def evaluation_file(split: str) -> str:
-    """The name of the file that holds the evaluation on a split."""
-    return f"evaluation-{split}.json"
-
-
 def evaluate(
     folder: str | Path,
     *,
+    task: str | None = None,
     final: bool = False,
     problems: int | None = None,
     samples: int = 0,
@@ -80,6 +73,7 @@ def evaluate(
 
     Args:
         folder: of a run of reinforcement learning or of a base model.
+        task: the name of another task than the run's, with its usual settings.
         final: ask the test split; the held-out split of training if False.
         problems: how many; if None, all there are for GSM8K, and 2,000 of a task without end.
         samples: sampled responses to each problem for pass@k, besides the greedy one.
@@ -87,12 +81,14 @@ def evaluate(
         progress: draw progress bars.
 
     Returns:
-        What was written to `evaluation-SPLIT.json` in the folder.
+        What was written to `evaluation-TASK-SPLIT.json` in the folder.
 
     Raises:
         FileNotFoundError: if there is no run, or it has not left a model.
-        ValueError: if a number is out of range.
+        ValueError: if the task is unknown or a number is out of range.
     """
+    if task is not None and task not in TASKS:
+        raise ValueError(f"task is {task!r}, expected one of {', '.join(map(repr, TASKS))}")
     if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
         raise ValueError(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
@@ -100,16 +96,18 @@ def evaluate(
         )
     folder, began = Path(folder), perf_counter()
     recipe = records.read_any_recipe(folder)
-    task = recipe.task.build()
-    split = "test" if final else task.held_out
+    section = recipe.task if task in (None, recipe.task.name) else TASKS[task](name=task)
+    asks = section.build()
+    split = "test" if final else asks.held_out
     source = generator(recipe.seed, "final evaluation" if final else "evaluation")
-    drawn = task.draw(problems or 2000, split=split, generator=source)
-    exam = Exam(recipe, drawn, samples, temperature, progress)
+    drawn = asks.draw(problems or 2000, split=split, generator=source)
+    exam = Exam(recipe, asks, drawn, samples, temperature, progress)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     tokenizer, model = load_folder(folder.resolve() / MODEL, device)
     after, verdicts = _examine(exam, tokenizer, model, "after")
     result: dict[str, Any] = {
+        "task": section.model_dump(mode="json"),
         "split": split,
         "problems": len(drawn),
         "max_new_tokens": exam.max_new_tokens,
@@ -126,7 +124,7 @@ def evaluate(
             name: _bootstrapped(difference, exam)
             for name, difference in split_gain._asdict().items()
         }
-    path = folder / evaluation_file(split)
+    path = folder / evaluation_file(section.name, split)
     result |= {
         "times_asked": _times_asked(path) + 1,
         "seconds": perf_counter() - began,
@@ -137,6 +135,11 @@ def evaluate(
     }
     records.write_json(path, result)
     return result
+
+
+def evaluation_file(task: str, split: str) -> str:
+    """The name of the file that holds the evaluation on a task's split."""
+    return f"evaluation-{task}-{split}.json"
 
 
 def rows(result: dict[str, Any]) -> list[list[str]]:
