@@ -69,11 +69,13 @@ class WordProblems(Verified):
         min_steps: the fewest steps of a solution.
         max_steps: the most.
         distractors: share of the questions that tell a number nobody needs.
+        stories: share of the stories that are told.
     """
 
     min_steps: int = 1
     max_steps: int = word_problems.MAX_STEPS
     distractors: float = 0.2
+    stories: float = 1.0
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[gsm8k.Problem]:
         """Draw problems, repetitions allowed."""
@@ -85,6 +87,7 @@ class WordProblems(Verified):
                 min_steps=self.min_steps,
                 max_steps=self.max_steps,
                 distractors=self.distractors,
+                stories=self.stories,
             )
         ]
 

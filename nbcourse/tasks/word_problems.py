@@ -43,6 +43,7 @@ In the texts:
 ==================  ==========================================================================
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -251,6 +252,7 @@ def problems(
     min_steps: int = 1,
     max_steps: int = MAX_STEPS,
     distractors: float = 0.2,
+    stories: float = 1.0,
 ) -> list[WordProblem]:
     """Draw problems, repetitions allowed.
 
@@ -261,6 +263,8 @@ def problems(
         min_steps: the fewest steps, 1 to 5.
         max_steps: the most; numbers of steps are equally frequent, and so are the stories for each.
         distractors: share of the questions that tell a number nobody needs.
+        stories: share of the stories that are told, the first ones of the file; for a teacher who
+            does not show everything.
 
     Returns:
         `count` problems.
@@ -281,11 +285,17 @@ def problems(
         )
     if not 0 <= distractors <= 1:
         raise ValueError(f"distractors is {distractors}, expected a share from 0 to 1")
+    told = math.ceil(stories * len(STORIES))
+    if not (0 < stories <= 1 and all(_long_enough(n, told) for n in range(1, max_steps + 1))):
+        raise ValueError(
+            f"stories is {stories}, expected a share above 0 and up to 1, with stories of "
+            f"{max_steps} steps among them"
+        )
     drawn = []
     for seed in torch.randint(2**62, (count,), generator=generator).tolist():
         rng = Random(seed)
         steps = rng.randint(min_steps, max_steps)
-        story = rng.choice(_long_enough(steps))
+        story = rng.choice(_long_enough(steps, told))
         drawn.append(
             tell(story, steps, split=split, rng=rng, distracted=rng.random() < distractors)
         )
@@ -334,8 +344,8 @@ def split_of(numerals: list[int]) -> str:
 
 
 @cache
-def _long_enough(steps: int) -> tuple[Story, ...]:
-    return tuple(story for story in STORIES if len(story.stages) >= steps)
+def _long_enough(steps: int, told: int) -> tuple[Story, ...]:
+    return tuple(story for story in STORIES[:told] if len(story.stages) >= steps)
 
 
 def _numbers(

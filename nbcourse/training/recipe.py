@@ -89,9 +89,12 @@ class WordProblemsSection(AnyTaskSection):
     min_steps: Steps = 1
     max_steps: Steps = MAX_STEPS
     distractors: Share = 0.2
+    stories: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="share of the stories that are told"
+    )
 
     def build(self) -> Task:
-        return WordProblems(self.min_steps, self.max_steps, self.distractors)
+        return WordProblems(self.min_steps, self.max_steps, self.distractors, self.stories)
 
 
 class GSM8KSection(AnyTaskSection):
@@ -302,8 +305,11 @@ class Pretraining(Section):
         return drawn + (GSM8K().draw(others, split="train", generator=generator) if others else [])
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "Pretraining":
-        problems = impossible_model(self.model, self.task)
+    def _fits_together(self, info: ValidationInfo) -> "Pretraining":
+        problems = [
+            *(_named(self, self._unused()) if _chosen(info) else ()),
+            *impossible_model(self.model, self.task),
+        ]
         if self.task.name == "arithmetic":
             problems.append("task.name is 'arithmetic': expected 'word-problems' or 'gsm8k'")
         if self.steps == 0:
@@ -311,6 +317,49 @@ class Pretraining(Section):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _unused(self) -> "list[Rule]":
+        stages = {"pretraining": self.pretraining, "supervised": self.supervised}
+        return [
+            _shape_of_a_given_model(self.model),
+            (
+                self,
+                {"gsm8k_share"} if self.task.name == "gsm8k" else set(),
+                "the task is gsm8k as it is",
+            ),
+            *(
+                (
+                    stage,
+                    set() if stage.steps else set(StageSection.model_fields) - {"steps"},
+                    f"{name}.steps is 0",
+                )
+                for name, stage in stages.items()
+            ),
+        ]
+
+
+Rule = tuple[Section, set[str], str]
+"""A section, its keys that a run would not look at, and why it would not."""
+
+
+def _chosen(info: ValidationInfo) -> bool:
+    """Whether somebody chose to set the keys that are given."""
+    return not (info.context and info.context["complete"])
+
+
+def _named(recipe: Section, rules: Sequence[Rule]) -> list[str]:
+    """The keys that were given although the run would not look at them."""
+    places = {id(getattr(recipe, key)): f"{key}." for key in type(recipe).model_fields}
+    return [
+        f"{places.get(id(section), '')}{key} is not used: {reason}"
+        for section, keys, reason in rules
+        for key in sorted(keys & section.model_fields_set)
+    ]
+
+
+def _shape_of_a_given_model(model: ModelSection) -> Rule:
+    keys = set() if model.source == "tiny" else SHAPE
+    return model, keys, f"the model comes from {model.source!r} as it is"
 
 
 def impossible_model(model: ModelSection, task: AnyTaskSection) -> list[str]:
@@ -387,17 +436,18 @@ class Recipe(Section):
             raise ValueError(
                 f"algorithm.name is {name!r}, expected one of {', '.join(map(repr, ALGORITHMS))}"
             )
-        given = not (info.context and info.context["complete"])
-        problems = [*(self._unused() if given else ()), *self._impossible()]
+        problems = [
+            *(_named(self, self._unused()) if _chosen(info) else ()),
+            *self._impossible(),
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
 
-    def _unused(self) -> list[str]:
-        """Keys that were given and that this run would not look at."""
+    def _unused(self) -> list[Rule]:
         name, row = self.algorithm.name, self.row
         settings = ", ".join(row.all_settings) or "none"
-        rules = [
+        return [
             (
                 self.algorithm,
                 set(AlgorithmSection.model_fields) - {"name", *row.all_settings},
@@ -425,11 +475,7 @@ class Recipe(Section):
                 {"target", "horizon"} if self.kl.controller == "fixed" else set(),
                 "kl.controller is 'fixed'",
             ),
-            (
-                self.model,
-                set() if self.model.source == "tiny" else SHAPE,
-                f"the model comes from {self.model.source!r} as it is",
-            ),
+            _shape_of_a_given_model(self.model),
             (
                 self.warm_start,
                 set() if self.warm_start.steps else set(WarmStartSection.model_fields) - {"steps"},
@@ -450,12 +496,6 @@ class Recipe(Section):
                 {"target_kl"} if self.optimiser.epochs * self.optimiser.minibatches == 1 else set(),
                 "with one update for each batch the policy that learns is the one that sampled",
             ),
-        ]
-        places = {id(getattr(self, key)): f"{key}." for key in type(self).model_fields}
-        return [
-            f"{places.get(id(section), '')}{key} is not used: {reason}"
-            for section, keys, reason in rules
-            for key in sorted(keys & section.model_fields_set)
         ]
 
     def _impossible(self) -> list[str]:
@@ -595,11 +635,16 @@ def validate(
 
 def _explain(kind: type[BaseModel], problem: Any) -> str:
     location, what, value = problem["loc"], problem["type"], problem["input"]
-    place = ".".join(str(key) for key in location if key not in TASKS)  # the union's own tags
+    keys = [*location]
+    if keys[:1] == ["task"]:
+        del keys[1:2]  # which of the tasks it is, put there by the union
+    place = ".".join(map(str, keys))
     if what == "value_error":
         return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
+    if what == "union_tag_not_found":
+        return f"  {place} is {value!r}: expected a table"
     if what == "union_tag_invalid":
-        wrong = problem["ctx"]["tag"]
+        wrong = value["name"]
         return f"  {place}.name is {wrong!r}: expected one of {', '.join(map(repr, TASKS))}"
     if what == "extra_forbidden":
         section = _section(kind, location[:-1])
@@ -611,11 +656,10 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
 
 
 def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
+    if location[:1] == ("task",):
+        return TASKS[location[1]]
     for key in location:
-        if key in TASKS:
-            section = TASKS[key]
-        elif key != "task":
-            section = section.model_fields[key].annotation  # type: ignore[assignment]
+        section = section.model_fields[key].annotation  # type: ignore[assignment]
     return section
 
 

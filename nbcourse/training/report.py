@@ -99,8 +99,7 @@ def evaluate(
     section = recipe.task if task in (None, recipe.task.name) else TASKS[task](name=task)
     asks = section.build()
     split = "test" if final else asks.held_out
-    source = generator(recipe.seed, "final evaluation" if final else "evaluation")
-    drawn = asks.draw(problems or 2000, split=split, generator=source)
+    drawn = asked_of(recipe, asks, split, problems or 2000)
     exam = Exam(recipe, asks, drawn, samples, temperature, progress)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -135,6 +134,11 @@ def evaluate(
     }
     records.write_json(path, result)
     return result
+
+
+def asked_of(recipe: Recipe | Pretraining, task: Task, split: str, count: int) -> list[Any]:
+    """The problems that an evaluation asks, in order."""
+    return task.draw(count, split=split, generator=generator(recipe.seed, "evaluation"))
 
 
 def evaluation_file(task: str, split: str) -> str:
@@ -193,6 +197,7 @@ def _examine(
         "mean_tokens": answers.lengths.double().mean().item(),
         "tokens_per_second": int(answers.lengths.sum()) / seconds,
         "by_steps": _by_steps(strict, problems),
+        "verdicts": {"strict": _digits(strict), "lenient": _digits(lenient)},
         "examples": [
             {"question": p.prompt, "response": text, "answer": str(p.answer), "right": bool(right)}
             for p, text, right in zip(problems[:5], answers.texts, strict, strict=False)
@@ -235,6 +240,11 @@ def _by_steps(right: Tensor, problems: list[Any]) -> dict[str, Any]:
     lines = [len(getattr(p, "solution", "").splitlines()) - 1 for p in problems]
     groups = {n: [i for i, m in enumerate(lines) if m == n] for n in sorted(set(lines)) if n > 0}
     return {str(n): _share(right[rows]) for n, rows in groups.items()}
+
+
+def _digits(verdicts: Tensor) -> str:
+    """A 0 or 1 for each problem, in the order of `asked_of`; two runs can be compared in pairs."""
+    return "".join(map(str, verdicts.int().tolist()))
 
 
 def _share(verdicts: Tensor) -> dict[str, Any]:

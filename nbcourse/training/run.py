@@ -114,7 +114,8 @@ def prepare(
     Raises:
         ValueError: if it holds a run and `resume` is False, or a run of another recipe.
     """
-    there = (folder / records.RECIPE).is_file()
+    begun = any((folder / name).exists() for name in (CHECKPOINTS, records.METRICS))
+    there = begun and (folder / records.RECIPE).is_file()  # a start that failed is no run
     if there and not resume:
         raise ValueError(
             f"{folder} holds a run already: --resume goes on with it, --out names another"

@@ -279,7 +279,7 @@ def test_problems_look_like_gsm8ks_and_are_frozen():
     (problem,) = draw(1)
     assert isinstance(problem, gsm8k.Problem)
     assert isinstance(problem, WordProblem)
-    assert problem.prompt == problem.question
+    assert problem.prompt == problem.question + "\n"
     with pytest.raises(FrozenInstanceError):
         problem.answer = Decimal(1)
 
