@@ -79,6 +79,7 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: half an hou
 # up again. For a try in seconds, BASE, RL and ASK change the recipes and the evaluation.
 SIZE  := tiny
 SEEDS := 0 1 2
+ALGORITHMS := reinforce rloo ppo grpo
 BASE  :=
 RL    :=
 ASK   := --samples 8
@@ -94,12 +95,14 @@ pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluatio
 	  test -f $$run/evaluation-word-problems-validation.json \
 	    || $(PY) -m nbcourse evaluate $$run $(ASK) || exit 1; done; done
 
-# Qwen2.5-0.5B-Instruct is fetched from the hub, and so is GSM8K where NBCOURSE_GSM8K names no folder.
-QWEN := gsm8k-qwen2.5-0.5b
-gpu-runs:  ## chapter 10: the large pipeline and GSM8K from a checkpoint, on one GPU
+# The checkpoint is fetched from the hub, and so is GSM8K where NBCOURSE_GSM8K names no folder.
+QWEN       := gsm8k-qwen2.5-0.5b
+CHECKPOINT := Qwen/Qwen2.5-0.5B-Instruct
+gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoint, on one GPU
 	@$(MAKE) pipeline SIZE=large
-	@for name in reinforce rloo ppo grpo; do run=$(RUNS)/$(QWEN)-$$name-seed0; \
-	  $(PY) -m nbcourse train recipes/$(QWEN)-$$name.toml $(RL) --out $$run --resume || exit 1; \
+	@for name in $(ALGORITHMS); do run=$(RUNS)/$(QWEN)-$$name-seed0; \
+	  $(PY) -m nbcourse train recipes/$(QWEN)-$$name.toml $(RL) --set model.source=$(CHECKPOINT) \
+	    --out $$run --resume || exit 1; \
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
