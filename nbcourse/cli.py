@@ -4,6 +4,7 @@ Each command imports what it needs when it is called, so that `nbcourse --help` 
 """
 
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ class Commands(TyperGroup):
     def invoke(self, context: Any) -> Any:
         try:
             return super().invoke(context)
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, FileNotFoundError, ConnectionError) as error:
             if not _raised_here(error):
                 raise
             typer.secho(f"nbcourse: {error}", fg="red", err=True)
@@ -157,6 +158,9 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write event files as well.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Predict memory and time, and train nothing.")
+    ] = False,
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
@@ -169,6 +173,7 @@ def train(
 
     - `nbcourse train recipes/arithmetic-grpo.toml`
     - `nbcourse train recipes/arithmetic-grpo.toml --set algorithm.name=rloo --set seed=1`
+    - `nbcourse train recipes/gsm8k-qwen2.5-0.5b-grpo.toml --dry-run`
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train recipes/arithmetic-grpo.toml`
     """
     from nbcourse.training import recipe as recipes
@@ -178,6 +183,11 @@ def train(
     if engine not in ("nbcourse", "trl"):
         raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
     is_base = isinstance(checked, recipes.Pretraining)
+    if dry_run:
+        if isinstance(checked, recipes.Pretraining):
+            raise ValueError("--dry-run is for reinforcement learning, and this makes a base model")
+        _predict(checked)
+        return
     if (engine == "trl" and (resume or is_base)) or (tensorboard and (engine == "trl" or is_base)):
         raise ValueError(
             "--engine trl takes no --resume and makes no base model, and --tensorboard is for "
@@ -201,6 +211,46 @@ def train(
     except FloatingPointError as error:
         _fail(f"{error}. The last checkpoint in {folder} is from before.")
     _tell(folder)
+
+
+def _predict(recipe: Any) -> None:
+    """What a run needs, on this machine and on well-known cards; nothing is loaded."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.training import budget, machines, shapes
+
+    console, shape = Console(), shapes.shape_of(recipe)
+    try:
+        prompt, source = budget.longest_prompt(recipe), "the longest of many"
+    except OSError:
+        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+    here = machines.measure("cuda" if machines.has_gpu() else "cpu")
+    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
+    console.print(
+        f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
+        f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "
+        f"{recipe.rollouts.max_new_tokens} tokens to prompts of {prompt} ({source})",
+        highlight=False,
+    )
+    prediction = predict(here)
+    memory = Table("GB", *prediction.memory)
+    for owner in dict.fromkeys(o for owners in prediction.memory.values() for o in owners):
+        columns = (owners.get(owner) for owners in prediction.memory.values())
+        memory.add_row(owner, *("" if x is None else f"{x / 1e9:.2f}" for x in columns))
+    memory.add_section()
+    memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in prediction.peaks.values()))
+    console.print(memory)
+    table = Table("machine", "a step, at least", "the run, at least", "of its memory")
+    cures = []
+    for machine in (here, *machines.DATASHEETS.values()):
+        found = predict(machine)
+        step, share = sum(found.seconds.values()), max(found.peaks.values()) / machine.memory
+        table.add_row(machine.name, f"{step:.2g} s", f"{found.hours:.2g} h", f"{share:.0%}")
+        cures += [] if found.fits else [f"{machine.name} {found.verdict}"]
+    console.print(table)
+    for cure in cures:
+        console.print(f"· {cure}", highlight=False)
 
 
 @app.command()

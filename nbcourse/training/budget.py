@@ -6,232 +6,27 @@ one backward pass. Time is a roofline, a lower bound: no machine with these peak
 work faster, and most are slower.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil
-from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from nbcourse.lm.log_probs import CHUNK, ROWS
-from nbcourse.training.learner import LARGE_VOCABULARY, load_model
+from nbcourse.training.learner import LARGE_VOCABULARY, load_tokenizer, rendered
+from nbcourse.training.machines import (  # noqa: F401
+    BYTES,
+    DATASHEETS,
+    FLOAT32,
+    Machine,
+    measure,
+    roofline,
+)
 from nbcourse.training.recipe import Recipe
+from nbcourse.training.seeds import generator
+from nbcourse.training.shapes import PUBLISHED, Shape, shape_of  # noqa: F401
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
-FLOAT32 = 4
-BYTES = {"float32": 4, "bfloat16": 2}  # of a number in a matrix product
-
-
-# ---------------------------------------------------------------- the model
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The numbers that fix the size of a decoder of the Qwen2 architecture.
-
-    Attributes:
-        layers: blocks.
-        width: W, size of the hidden states.
-        heads: of the queries.
-        key_value_heads: of keys and values; each serves heads / key_value_heads query heads.
-        feed_forward: F, width inside the feed-forward network.
-        vocabulary: V, rows of the embedding.
-        tied: the output matrix is the embedding.
-
-    Source: Yang et al. 2024, "Qwen2.5 Technical Report", section 2.
-    """
-
-    layers: int
-    width: int
-    heads: int
-    key_value_heads: int
-    feed_forward: int
-    vocabulary: int
-    tied: bool
-
-    @classmethod
-    def of(cls, config: "PreTrainedConfig") -> "Shape":
-        """The shape that a configuration of transformers describes.
-
-        Raises:
-            ValueError: if it is not of the Qwen2 architecture.
-        """
-        if config.model_type != "qwen2":
-            raise ValueError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
-        return cls(
-            layers=config.num_hidden_layers,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_key_value_heads,
-            feed_forward=config.intermediate_size,
-            vocabulary=config.vocab_size,
-            tied=config.tie_word_embeddings,
-        )
-
-    @property
-    def keys(self) -> int:
-        """Numbers in the key of one token in one layer, and as many in the value."""
-        return self.width // self.heads * self.key_value_heads
-
-    @property
-    def layer_matrices(self) -> int:
-        """Weights in the matrices of one layer: each is used once for every token."""
-        attention = 2 * self.width * (self.width + self.keys)
-        return attention + 3 * self.width * self.feed_forward
-
-    @property
-    def output_matrix(self) -> int:
-        """Weights in the matrix that turns a hidden state into logits."""
-        return self.vocabulary * self.width
-
-    @property
-    def matrices(self) -> int:
-        """Weights that are factors of a matrix product: all but biases, norms and look-ups."""
-        return self.layers * self.layer_matrices + self.output_matrix
-
-    @property
-    def parameters(self) -> int:
-        """All parameters, tied ones counted once."""
-        biases = self.width + 2 * self.keys
-        vectors = self.layers * (biases + 2 * self.width) + self.width
-        return self.matrices + vectors + (0 if self.tied else self.output_matrix)
-
-
-PUBLISHED = {
-    "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, tied=True),
-    "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, tied=True),
-}
-"""Shapes by their names on the hub (config.json there), so that a prediction needs no download."""
-
-
-def shape_of(recipe: Recipe) -> Shape:
-    """The shape of the model that a recipe trains; no weight is allocated or read.
-
-    A published name is looked up in `PUBLISHED`; a folder is asked for its config.json, and so is
-    the hub, or what was downloaded from it, for any other name.
-
-    Raises:
-        ValueError: if the model is not of the Qwen2 architecture.
-        OSError: if the source is nowhere to be found.
-    """
-    source = recipe.model.source
-    if source == "tiny":
-        with torch.device("meta"):
-            return Shape.of(load_model(recipe, "meta")[1].config)
-    if source in PUBLISHED:
-        return PUBLISHED[source]
-    from transformers import AutoConfig
-
-    return Shape.of(AutoConfig.from_pretrained(source))
-
-
-# ---------------------------------------------------------------- the machine
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a roofline needs to know of a machine.
-
-    Attributes:
-        name: for people.
-        memory: bytes.
-        bandwidth: bytes per second between the memory and where it is computed.
-        speed: FLOP/s of a matrix product, for each precision in `BYTES`.
-    """
-
-    name: str
-    memory: float
-    bandwidth: float
-    speed: Mapping[str, float]
-
-
-def _datasheet(
-    name: str, gigabytes: float, bandwidth: float, *, low: float, full: float
-) -> Machine:
-    """In the units of datasheets: GB (taken as 10⁹ bytes), GB/s and TFLOP/s."""
-    speed = {"float32": full * 1e12, "bfloat16": low * 1e12}
-    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, speed)
-
-
-# Dense bfloat16 with tensor cores; float32 without, for PyTorch does not round to TF32 unasked.
-DATASHEETS = {
-    # NVIDIA A100 datasheet, SXM, 80 GB
-    "A100-80GB": _datasheet("A100-80GB", 80, 2039, low=312, full=19.5),
-    # NVIDIA H100 datasheet, SXM; half of the figure "with sparsity"
-    "H100": _datasheet("H100", 80, 3350, low=989.5, full=67),
-    # NVIDIA H200 datasheet, SXM; half of the figure "with sparsity"
-    "H200": _datasheet("H200", 141, 4800, low=989.5, full=67),
-    # NVIDIA Ada GPU architecture whitepaper, appendix A; bfloat16 summed in float32
-    "RTX 4090": _datasheet("RTX 4090", 24, 1008, low=165.2, full=82.6),
-    # NVIDIA T4 datasheet; it has no bfloat16 units, so at best the speed of float32
-    "T4": _datasheet("T4", 16, 320, low=8.1, full=8.1),
-}
-
-
-def measure(device: torch.device | str = "cpu") -> Machine:
-    """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
-
-    Takes about a second. A datasheet states peaks; this is what PyTorch reaches when nothing else
-    is asked of it, the threads being those that PyTorch uses.
-
-    Args:
-        device: "cpu" or "cuda", with or without a number.
-    """
-    device = torch.device(device)
-    cuda = device.type == "cuda"
-    numbers, size = (1 << 28, 8192) if cuda else (1 << 26, 1024)
-
-    source = torch.ones(numbers, device=device)
-    target = torch.empty_like(source)
-    copying = _shortest(partial(target.copy_, source), device)
-    speed = {}
-    for precision in BYTES:
-        square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
-        speed[precision] = 2 * size**3 / _shortest(partial(torch.matmul, square, square), device)
-    if cuda:
-        name = torch.cuda.get_device_name(device)
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        import psutil
-
-        name, memory = "this machine's CPU", psutil.virtual_memory().total
-    return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
-
-
-def _shortest(work: Callable[[], object], device: torch.device, times: int = 4) -> float:
-    """Seconds of the fastest of a few runs; the first ones pay for what is done only once."""
-    seconds = []
-    for _ in range(times):
-        start = perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(perf_counter() - start)
-    return min(seconds)
-
-
-def roofline(flops: float, moved: float, machine: Machine, precision: str = "float32") -> float:
-    """Seconds that some work takes at least.
-
-        t ≥ max(FLOPs / speed, bytes / bandwidth)
-
-    What stays in a processor's cache costs no bandwidth, so for models of a few megabytes count
-    only what cannot stay there.
-
-    Args:
-        flops: floating-point operations, a multiplication and an addition being two.
-        moved: bytes read from memory and written to it.
-        machine: on which.
-        precision: of the matrix products.
-
-    Book: equation (eq-roofline). Source: Williams, Waterman and Patterson 2009, "Roofline".
-    """
-    return max(flops / machine.speed[precision], moved / machine.bandwidth)
-
+PROMPTS = 1_000  # looked at to find a long one
+USUAL_PROMPT = 320  # tokens: GSM8K's longest question, about, in a chat template
 
 # ---------------------------------------------------------------- one pass through the model
 
@@ -402,10 +197,14 @@ class Plan:
         return self.has_critic and not self.recipe.critic.shared
 
     @property
+    def reference_chunked(self) -> bool:
+        """Whether the reference's logits are never whole."""
+        return self.shape.vocabulary >= LARGE_VOCABULARY
+
+    @property
     def chunked(self) -> bool:
-        """Whether the learner's logits are never whole."""
-        shared_critic = self.has_critic and not self.has_own_critic
-        return shared_critic or self.shape.vocabulary >= LARGE_VOCABULARY
+        """Whether the policy's logits are never whole while it learns."""
+        return self.reference_chunked or (self.has_critic and not self.has_own_critic)
 
     @property
     def checkpointing(self) -> bool:
@@ -438,20 +237,29 @@ class Plan:
         """Prompts in one backward pass."""
         return min(self.recipe.optimiser.prompts_at_once or self.minibatch, self.minibatch)
 
-    def scoring(self, prompts: int, response_tokens: int, *, learning: bool = False) -> list[Pass]:
-        """The passes that give log-probs or values of the responses to some prompts.
-
-        With gradient checkpointing no prompt is shared while learning: layers that forget their
-        activations take no cache.
-        """
-        shared = not (learning and self.checkpointing)
-        group = self.recipe.rollouts.group_size
+    def consulting(self, prompts: int, response_tokens: int) -> list[Pass]:
+        """The passes in which the reference, if it is asked, or else the critic sees responses."""
+        chunked = self.reference_chunked if self.asks_reference else self.chunked
         return scoring(
             prompts,
-            group,
+            self.recipe.rollouts.group_size,
             self.prompt_tokens,
             response_tokens,
-            shared=shared,
+            chunked=chunked,
+        )
+
+    def learning(self, prompts: int, response_tokens: int) -> list[Pass]:
+        """The passes in which the policy sees responses that it learns from.
+
+        With gradient checkpointing no prompt is shared: layers that forget their activations take
+        no cache.
+        """
+        return scoring(
+            prompts,
+            self.recipe.rollouts.group_size,
+            self.prompt_tokens,
+            response_tokens,
+            shared=not self.checkpointing,
             chunked=self.chunked,
         )
 
@@ -509,15 +317,16 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:
     """Bytes while reference and critic look at the responses, beside the standing ones."""
-    passes = plan.scoring(plan.together, plan.recipe.rollouts.max_new_tokens)
+    passes = plan.consulting(plan.together, plan.recipe.rollouts.max_new_tokens)
     last = passes[-1]
     cache = cache_bytes(plan.shape, last.rows, last.columns) if len(passes) > 1 else 0
     layers = {
         "keys and values": cache,
         "working set": _growing(plan, cache) + _layer_bytes(plan, last),
     }
-    joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes)}
-    choosing = {"logits": _choosing_bytes(plan, passes)}
+    chunked = plan.reference_chunked if plan.asks_reference else plan.chunked
+    joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
+    choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
     copies = _copies(plan, plan.shape.matrices) if plan.has_critic else {}
     return copies | _largest(layers, joining, choosing)
 
@@ -525,7 +334,7 @@ def consulting_bytes(plan: Plan) -> dict[str, int]:
 def learning_bytes(plan: Plan) -> dict[str, int]:
     """Bytes on the way back through the largest slice, beside the standing ones."""
     shape, precision, checkpointing = plan.shape, plan.precision, plan.checkpointing
-    passes = plan.scoring(plan.slice, plan.recipe.rollouts.max_new_tokens, learning=True)
+    passes = plan.learning(plan.slice, plan.recipe.rollouts.max_new_tokens)
     models = 2 if plan.has_own_critic else 1
     kept = sum(
         activation_bytes(shape, forward, precision, checkpointing=checkpointing)
@@ -534,7 +343,10 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
     layer = 2 * passes[-1].tokens * plan.feed_forward_bytes
     if checkpointing:
         layer += layer_activation_bytes(shape, passes[-1], precision)
-    logits = max(_joining_bytes(plan, passes), _choosing_bytes(plan, passes, back=True))
+    logits = max(
+        _joining_bytes(plan, passes, plan.chunked),
+        _choosing_bytes(plan, passes, plan.chunked, back=True),
+    )
     # The gradient of the output matrix is whole before it is added to what is there.
     output = {"logits": logits + FLOAT32 * shape.output_matrix}
     return {
@@ -569,24 +381,29 @@ def _layer_bytes(plan: Plan, forward: Pass) -> int:
     )
 
 
-def _joining_bytes(plan: Plan, passes: list[Pass]) -> int:
+def _joining_bytes(plan: Plan, passes: list[Pass], chunked: bool) -> int:
     """Bytes of whole logits while the first token's and the later ones' are put side by side."""
-    if plan.chunked or len(passes) == 1:
+    if chunked or len(passes) == 1:
         return 0
     return 2 * _positions(passes) * plan.shape.vocabulary * BYTES[plan.precision]
 
 
-def _choosing_bytes(plan: Plan, passes: list[Pass], *, back: bool = False) -> int:
+def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool = False) -> int:
     """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time."""
     shape, size = plan.shape, BYTES[plan.precision]
     logits = _positions(passes) * shape.vocabulary
-    at_once = max(ROWS if plan.chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
+    at_once = max(ROWS if chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
     scratch = FLOAT32 * at_once
-    if not plan.chunked:
+    if not chunked:
         return size * logits + scratch
-    pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
-    cast = 0 if plan.precision == "float32" else size * shape.output_matrix
-    return _positions(passes) * shape.width * FLOAT32 + scratch + size * pieces + cast
+    states = FLOAT32 * _positions(passes) * shape.width
+    if plan.precision == "float32":
+        pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
+        return states + scratch + FLOAT32 * pieces
+    # Autocast copies the output matrix. On the way back it copies the gradient of a piece too, and
+    # the gradient of the matrix is there in bfloat16 before it is added in float32.
+    copies = min(logits, at_once) + shape.output_matrix
+    return states + scratch + size * copies * (2 if back else 1)
 
 
 def _positions(passes: list[Pass]) -> int:
@@ -640,7 +457,7 @@ def sampling_work(
 def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     """Asking the reference for log-probs and the critic for values, as far as there is need."""
     shape, settings = plan.shape, plan.recipe.rollouts
-    passes = plan.scoring(settings.prompts, response_tokens)
+    passes = plan.consulting(settings.prompts, response_tokens)
     batches = ceil(settings.prompts / plan.together)
     layers = sum(layer_flops(shape, forward) for forward in passes)
     output = sum(output_flops(shape, forward) for forward in passes)
@@ -665,20 +482,24 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     """
     shape, settings = plan.shape, plan.recipe.optimiser
     size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
-    passes = plan.scoring(prompts, response_tokens, learning=True)
-    layer_ways, output_ways = 3 + plan.checkpointing, 3 + plan.chunked
+    passes = plan.learning(prompts, response_tokens)
     models = 2 if plan.has_own_critic else 1
     flops = sum(
-        models * layer_ways * layer_flops(shape, forward)
-        + output_ways * output_flops(shape, forward)
+        models * 3 * layer_flops(shape, forward) + (3 + plan.chunked) * output_flops(shape, forward)
         for forward in passes
     )
+    if plan.checkpointing:  # a layer again, but for its last product, which nothing is saved from
+        flops += models * sum(
+            layer_flops(shape, forward)
+            - 2 * forward.tokens * shape.layers * shape.width * shape.feed_forward
+            for forward in passes
+        )
     kept = sum(
         activation_bytes(shape, forward, plan.precision, checkpointing=plan.checkpointing)
         for forward in passes
     )
     slices = settings.minibatches * ceil(plan.minibatch / plan.slice)
-    each = layer_ways * size * shape.matrices + 2 * FLOAT32 * shape.parameters
+    each = (3 + plan.checkpointing) * size * shape.matrices + 2 * FLOAT32 * shape.parameters
     moved = models * (2 * kept + slices * each)
     updates = settings.epochs * settings.minibatches
     return {
@@ -692,6 +513,15 @@ def _flops(shape: Shape, forward: Pass) -> int:
 
 
 # ---------------------------------------------------------------- the answer
+
+
+SETTINGS = {
+    "sample": "rollouts.prompts_at_once",
+    "consult": "rollouts.prompts_at_once",
+    "learn": "optimiser.prompts_at_once",
+    "evaluate": "evaluation.problems",
+}
+"""The key of a recipe that decides how much a phase has in memory at once."""
 
 
 class Row(NamedTuple):
@@ -763,27 +593,25 @@ class Prediction:
         )
 
     def _advice(self) -> list[str]:
-        """For each phase that needs too much, the largest setting with which it does not."""
-        sections = {"sample": "rollouts", "consult": "rollouts", "learn": "optimiser"}
-        settings = dict.fromkeys(
-            section
-            for phase, section in sections.items()
-            if self.peaks.get(phase, 0) > self.machine.memory
-        )
-        return [self._largest(section, sections) for section in settings]
+        """For each setting whose phases need too much, the largest with which they do not."""
+        phases = [phase for phase, bytes_ in self.peaks.items() if bytes_ > self.machine.memory]
+        return [self._largest(key) for key in dict.fromkeys(SETTINGS[phase] for phase in phases)]
 
-    def _largest(self, section: str, sections: Mapping[str, str]) -> str:
-        def fits(prompts: int) -> bool:
-            changed = replace(self.plan, recipe=_with_prompts(self.plan.recipe, section, prompts))
-            memory = _memory(changed)
+    def _largest(self, key: str) -> str:
+        """What to do about `key`, a section and a key of the recipe."""
+        section, name = key.split(".")
+
+        def fits(value: int) -> bool:
+            changed = getattr(self.plan.recipe, section).model_copy(update={name: value})
+            recipe = self.plan.recipe.model_copy(update={section: changed})
             return all(
                 sum(owners.values()) <= self.machine.memory
-                for phase, owners in memory.items()
-                if sections.get(phase) == section
+                for phase, owners in _memory(replace(self.plan, recipe=recipe)).items()
+                if SETTINGS[phase] == key
             )
 
-        key = f"{section}.prompts_at_once"
-        low, high = 0, self.plan.recipe.rollouts.prompts  # fits (nothing does), and does not
+        rollouts = self.plan.recipe.rollouts
+        low, high = 0, rollouts.prompts * rollouts.group_size  # fits, as nothing does; does not
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
@@ -884,10 +712,17 @@ def _sum(works: Mapping[str, Work]) -> Work:
     return Work(*map(sum, zip(*works.values(), strict=True)))
 
 
-def _with_prompts(recipe: Recipe, section: str, prompts: int) -> Recipe:
-    changed = getattr(recipe, section).model_copy(update={"prompts_at_once": prompts})
-    return recipe.model_copy(update={section: changed})
-
-
 def _gigabytes(number: float) -> str:
     return f"{number / 1e9:.3g} GB"
+
+
+def longest_prompt(recipe: Recipe) -> int:
+    """Tokens of the longest of many training prompts; of the model only the tokenizer is loaded.
+
+    Raises:
+        OSError: if the tokenizer or the problems are not on this machine.
+    """
+    tokenizer = load_tokenizer(recipe, local=True)
+    drawn = recipe.examples(PROMPTS, generator(recipe.seed, "problems", 0))
+    prompts = rendered(recipe.prompt, tokenizer, drawn)
+    return max(len(ids) for ids in tokenizer(prompts, add_special_tokens=False).input_ids)

@@ -98,14 +98,26 @@ class Learner:
 
     @contextmanager
     def _computing_twice(self) -> Iterator[bool]:
-        """Within it, layers keep no activations, if the recipe says so and a gradient follows."""
+        """Within it, layers keep no activations, if the recipe says so and a gradient follows.
+
+        Transformers' layers do so in training mode only. What is in them stays in evaluation mode:
+        with dropout the policy that learns would not be the one that sampled.
+        """
         twice = self.recipe.model.gradient_checkpointing and torch.is_grad_enabled()
         modules = [module for module in (self.policy, self.critic) if module is not None]
-        for module in modules:
-            module.train(twice)
-        yield twice
-        for module in modules:
-            module.eval()
+        layers = [
+            layer
+            for module in modules
+            for layer in module.modules()
+            if getattr(layer, "gradient_checkpointing", False)
+        ]
+        for layer in layers:
+            layer.training = twice
+        try:
+            yield twice
+        finally:
+            for layer in layers:
+                layer.training = False
 
     def _log_probs(self, model: "PreTrainedModel", rollout: Rollout, group_size: int) -> Tensor:
         return rollout_log_probs(
@@ -119,9 +131,9 @@ class Learner:
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
         """V of the state that chose each token: (B, T), or None without a critic."""
-        if self.critic is None:
-            return None
-        return self.log_probs_and_values(rollout, group_size=group_size)[1]
+        if isinstance(self.critic, Critic):
+            return self.critic(rollout, group_size=group_size)
+        return self.log_probs_and_values(rollout, group_size=group_size)[1] if self.critic else None
 
     @torch.no_grad()
     def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
@@ -296,10 +308,8 @@ def load_model(
     Raises:
         FileNotFoundError: if the model is to come from a folder that is not there.
     """
-    settings = recipe.model
+    settings, tokenizer = recipe.model, load_tokenizer(recipe)
     if settings.source == "tiny":
-        vocabulary = settings.vocabulary
-        tokenizer = _learned_tokenizer(recipe, vocabulary) if vocabulary else tiny.tokenizer()
         model = tiny.model(
             tokenizer,
             layers=settings.layers,
@@ -309,13 +319,30 @@ def load_model(
             seed=recipe.seed,
         ).to(device)  # type: ignore[arg-type]
     else:
-        tokenizer, model = load_folder(settings.source, device)
+        _, model = load_folder(settings.source, device)
     if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     return tokenizer, model
 
 
-def _learned_tokenizer(recipe: Recipe | Pretraining, vocabulary: int) -> "PreTrainedTokenizerBase":
+def load_tokenizer(
+    recipe: Recipe | Pretraining, *, local: bool = False
+) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a recipe, for which no weight is needed.
+
+    Args:
+        recipe: whose.
+        local: ask no hub: only what is on this machine will do.
+
+    Raises:
+        FileNotFoundError: if it is to come from a folder that is not there.
+        OSError: if it is not to be had.
+    """
+    source, vocabulary = recipe.model.source, recipe.model.vocabulary
+    if source != "tiny":
+        return _tokenizer_of(source, local=local)
+    if vocabulary is None:
+        return tiny.tokenizer()
     drawn = recipe.examples(TEXTS, generator(recipe.seed, "tokenizer"))
     texts = (problem.prompt + problem.solution for problem in drawn)
     return bpe.train(texts, vocabulary=vocabulary)
@@ -329,19 +356,39 @@ def load_folder(
     Raises:
         FileNotFoundError: if the source is a path and there is no model.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # ours say what they are about
+    tokenizer = _tokenizer_of(source)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+    return tokenizer, model.to(device).eval()  # type: ignore[arg-type]
+
+
+def check_source(source: str | Path) -> None:
+    """See that a source that can only be a path leads to a model.
+
+    Raises:
+        FileNotFoundError: if it does not.
+    """
     names_a_path = str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if (names_a_path or Path(source).exists()) and not (Path(source) / "config.json").is_file():
         raise FileNotFoundError(
             f"no model in {source}: expected a folder with a config.json. If another run is to "
             "make it, train that one first"
         )
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    return tokenizer, model.to(device).eval()  # type: ignore[arg-type]
+
+
+def _tokenizer_of(source: str | Path, *, local: bool = False) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    check_source(source)
+    # Beside a Qwen2, AutoTokenizer would cut texts as Qwen2 does, whatever tokenizer.json says.
+    config = get_tokenizer_config(source, local_files_only=local)
+    own = config.get("tokenizer_class") == "TokenizersBackend"
+    kind = PreTrainedTokenizerFast if own else AutoTokenizer
+    return kind.from_pretrained(source, local_files_only=local)
 
 
 def frozen(model: Model) -> Model:

@@ -1,5 +1,6 @@
 """The arithmetic of a run against what PyTorch counts, allocates and saves in real small ones."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
@@ -14,19 +15,22 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 from nbcourse.lm import sampling
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
 from nbcourse.lm.rollouts import Rollout
-from nbcourse.training import budget, loop
-from nbcourse.training.budget import DATASHEETS, PUBLISHED, Machine, Pass, Plan, Shape
+from nbcourse.training import budget, loop, machines, shapes
+from nbcourse.training.budget import Plan
 from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble, frozen
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.machines import DATASHEETS, Machine
+from nbcourse.training.recipe import Recipe, check
 from nbcourse.training.rollout import Experience, consult
+from nbcourse.training.shapes import PUBLISHED, Shape
 
 from .small import ALONE, recipe
 
 SHAPES = {
     "shared keys": Shape(3, 64, 4, 2, 160, 300, tied=True),
     "own keys": Shape(2, 96, 4, 4, 200, 300, tied=True),
-    "untied": Shape(2, 48, 6, 1, 100, 500, tied=False),
+    "untied": Shape(2, 48, 6, 2, 100, 500, tied=False),
 }
+NAME = "Qwen/Qwen2.5-0.5B-Instruct"
 PRECISIONS = ("float32", "bfloat16")
 PROMPT, RESPONSE = 24, 40  # tokens
 ROOMY = Machine("roomy", 1e15, 1e9, {"float32": 1e9, "bfloat16": 1e9})
@@ -100,15 +104,18 @@ def test_another_architecture_is_refused():
 
 def test_the_shape_of_a_recipe_is_that_of_the_model_it_builds():
     small = recipe(model={"layers": 3, "width": 32, "heads": 4})
-    assert budget.shape_of(small) == Shape(3, 32, 4, 4, 128, 17, tied=True)
+    assert shapes.shape_of(small) == Shape(3, 32, 4, 4, 128, 17, tied=True)
 
 
 def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path):
     config(SHAPES["untied"]).save_pretrained(tmp_path)
-    asked = {**recipe().model_dump(), "model": {"source": str(tmp_path)}}
-    from nbcourse.training.recipe import check
+    asked = check({**recipe().model_dump(), "model": {"source": str(tmp_path)}}, complete=True)
+    assert shapes.shape_of(asked) == SHAPES["untied"]
 
-    assert budget.shape_of(check(asked, complete=True)) == SHAPES["untied"]
+
+def test_a_published_shape_is_known_without_a_download():
+    asked = check({"steps": 1, "algorithm": {"name": "grpo"}, "model": {"source": NAME}})
+    assert shapes.shape_of(asked) is PUBLISHED[NAME]
 
 
 # ---------------------------------------------------------------- the pieces
@@ -212,7 +219,7 @@ def test_activations_are_what_autograd_keeps(shape, precision, group_size):
         measured -= 2 * shape.layers * shape.layer_matrices
     foreseen = sum(
         budget.activation_bytes(shape, forward, precision)
-        - forward.tokens * shape.width * budget.BYTES[precision]
+        - forward.tokens * shape.width * machines.BYTES[precision]
         for forward in budget.scoring(3, group_size, PROMPT, RESPONSE)
     )
     assert foreseen == pytest.approx(measured, rel=0.01)
@@ -220,12 +227,11 @@ def test_activations_are_what_autograd_keeps(shape, precision, group_size):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_with_checkpointing_only_the_inputs_of_layers_are_kept(precision):
-    """What the allocator still has out when the way there is done, within a twentieth."""
+    """What the allocator still has out when the way there is done, the states in float32."""
     shape = Shape(12, 64, 4, 2, 160, 300, tied=True)
-    real, batch = model(shape), rollout(shape, 6, 1)
-    real.activation_checkpointing_enable({"use_reentrant": False})
+    real, batch, states = model(shape), rollout(shape, 6, 1), []
+    real.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     real.train()
-    states = []
 
     def there():
         with autocast(precision):
@@ -233,7 +239,8 @@ def test_with_checkpointing_only_the_inputs_of_layers_are_kept(precision):
 
     (forward,) = budget.scoring(6, 1, PROMPT, RESPONSE)
     foreseen = budget.activation_bytes(shape, forward, precision, checkpointing=True)
-    assert foreseen == pytest.approx(allocated(there)[-1], rel=0.05)
+    foreseen += forward.tokens * shape.width * (4 - machines.BYTES[precision])
+    assert foreseen == pytest.approx(allocated(there)[-1], rel=0.03)
 
 
 # ---------------------------------------------------------------- phases of a step
@@ -300,20 +307,23 @@ def drawing(learner: Learner) -> Callable[[], object]:
     return draw
 
 
-LARGE = Shape(3, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True)
+LARGE = Shape(3, 128, 4, 2, 160, LARGE_VOCABULARY, tied=False)
+ONE = {"prompts_at_once": 1}
+TWICE = {"gradient_checkpointing": True}
 CASES = {
     "plain": (SHAPES["shared keys"], "grpo", {}),
     "bfloat16": (SHAPES["shared keys"], "grpo", {"model": {"precision": "bfloat16"}}),
     "whole logits": (Shape(3, 64, 4, 2, 160, 9000, tied=True), "grpo", {}),
-    "chunked": (LARGE, "grpo", {}),
-    "chunked, bfloat16": (LARGE, "grpo", {"model": {"precision": "bfloat16"}}),
+    "chunked": (LARGE, "grpo", {"optimiser": ONE}),
+    "chunked, bfloat16": (LARGE, "grpo", {"model": {"precision": "bfloat16"}, "optimiser": ONE}),
     "slices": (SHAPES["untied"], "grpo", {"optimiser": {"prompts_at_once": 2}}),
     "shared critic": (SHAPES["own keys"], "ppo", {}),
     "own critic": (SHAPES["own keys"], "ppo", {"critic": {"shared": False}}),
-    "checkpointing": (
+    "checkpointing": (Shape(8, 64, 4, 2, 160, 300, tied=True), "grpo", {"model": TWICE}),
+    "checkpointing, chunked": (
         Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
         "grpo",
-        {"model": {"gradient_checkpointing": True}},
+        {"model": TWICE},
     ),
     "no groups": (
         SHAPES["shared keys"],
@@ -325,7 +335,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
-    """Within an eighth; what is not counted are vectors and the kernels' own small buffers."""
+    """Within an eighth, and a fourteenth while learning if all activations are kept.
+
+    What is not counted are vectors and the kernels' own small buffers.
+    """
     shape, name, sections = case
     learner, batch, plan = setting(shape, name, **sections)
     memory = predicted(plan.recipe, shape).memory
@@ -333,14 +346,15 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
     foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
 
     assert foreseen["sample"] == pytest.approx(max(allocated(drawing(learner))), rel=1 / 8)
-    asking = max(allocated(partial(consult, learner, batch, ALONE, reference=True)))
-    assert foreseen["consult"] == pytest.approx(asking, rel=1 / 8)
+    asking = partial(consult, learner, batch, ALONE, reference=True)
+    assert foreseen["consult"] == pytest.approx(max(allocated(asking)), rel=1 / 8)
     update = learning(learner, batch)
     update()  # makes the moments
     for _, parameter in learner.trained():
         parameter.grad = None
     gradients = sum(parameter.nbytes for _, parameter in learner.trained())
-    assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=1 / 8)
+    tolerance = 1 / 8 if plan.checkpointing else 1 / 14
+    assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -401,14 +415,14 @@ def test_the_work_of_a_step_is_what_pytorch_counts(case):
 
 def test_the_roofline_is_the_slower_of_computing_and_moving():
     machine = Machine("m", 1, bandwidth=10.0, speed={"float32": 100.0, "bfloat16": 400.0})
-    assert budget.roofline(1000, 50, machine) == 10.0  # 1000 / 100 > 50 / 10
-    assert budget.roofline(1000, 500, machine) == 50.0
-    assert budget.roofline(1000, 0, machine, "bfloat16") == 2.5
+    assert machines.roofline(1000, 50, machine) == 10.0  # 1000 / 100 > 50 / 10
+    assert machines.roofline(1000, 500, machine) == 50.0
+    assert machines.roofline(1000, 0, machine, "bfloat16") == 2.5
 
 
 def test_this_machine_is_measured_in_plausible_units():
     """Between a slow single core and the fastest server: 100 MB/s to 10 TB/s, 0.1 GFLOP/s up."""
-    machine = budget.measure("cpu")
+    machine = machines.measure("cpu")
     assert 1e8 < machine.bandwidth < 1e13
     assert all(1e8 < machine.speed[precision] < 1e16 for precision in PRECISIONS)
     assert machine.memory > 1e9
@@ -416,9 +430,9 @@ def test_this_machine_is_measured_in_plausible_units():
 
 def test_a_product_takes_no_less_than_the_roofline_of_the_machine_it_runs_on():
     """A quarter is left for noise: other programs may have slowed the measurement down."""
-    machine, square = budget.measure("cpu"), torch.ones(1024, 1024)
-    seconds = budget._shortest(lambda: square @ square, torch.device("cpu"))
-    assert seconds >= budget.roofline(2 * 1024**3, 3 * square.nbytes, machine) / 4
+    machine, square = machines.measure("cpu"), torch.ones(1024, 1024)
+    seconds = machines.shortest(lambda: square @ square, torch.device("cpu"))
+    assert seconds >= machines.roofline(2 * 1024**3, 3 * square.nbytes, machine) / 4
 
 
 @pytest.mark.parametrize("machine", DATASHEETS.values(), ids=DATASHEETS)
@@ -431,17 +445,170 @@ def test_a_datasheet_has_plausible_units(machine):
 
 # ---------------------------------------------------------------- the answer
 
-HALF_BILLION = PUBLISHED["Qwen/Qwen2.5-0.5B-Instruct"]
+HALF_BILLION = PUBLISHED[NAME]
+SMALL_GPU = DATASHEETS["RTX 4090"]
 
 
-def gsm8k(**sections) -> Recipe:
-    """Half a billion parameters, 64 prompts of 8 responses, as one would run them on a GPU."""
-    return recipe(
-        **{
-            "steps": 100,
-            "model": {"source": "hub", "layers": 2, "precision": "bfloat16"},
-            "rollouts": {"prompts": 64, "group_size": 8, "max_new_tokens": 512},
-            "optimiser": {"prompts_at_once": 1},
-            **sections,
-        }
+def on_a_gpu(name: str = "grpo", **sections) -> Recipe:
+    """512 responses of up to 512 tokens to each batch of prompts."""
+    sections = {
+        "model": {"precision": "bfloat16"},
+        "rollouts": {"prompts": 64, "group_size": 8, "max_new_tokens": 512},
+        "optimiser": {"prompts_at_once": 4},
+        "kl": {"beta": 0.01, "placement": "loss"},
+        "evaluation": {"problems": 8},
+        **sections,
+    }
+    return recipe(name, **sections)
+
+
+def test_sixteen_bytes_for_each_parameter_and_four_for_the_reference():
+    owners = budget.standing_bytes(Plan(on_a_gpu(), HALF_BILLION, 200))
+    assert sum(owners.values()) == 20 * 494_032_768
+
+
+def test_what_fits_is_said_to_fit():
+    answer = predicted(on_a_gpu(), HALF_BILLION, DATASHEETS["H200"], prompt_tokens=200)
+    assert answer.fits
+    assert answer.verdict.startswith("fits: ")
+    assert "GB of 141 GB in phase 'learn'" in answer.verdict
+
+
+def test_what_does_not_fit_is_said_with_its_largest_item():
+    answer = predicted(on_a_gpu(), HALF_BILLION, SMALL_GPU, prompt_tokens=200)
+    assert not answer.fits
+    assert "does not fit: " in answer.verdict
+    assert "largest item is activations" in answer.verdict
+
+
+@pytest.mark.parametrize(("section", "phase"), [("rollouts", "sample"), ("optimiser", "learn")])
+def test_the_advised_setting_is_the_largest_that_fits(section, phase):
+    machine = Machine("m", 22.5e9, 1e9, SMALL_GPU.speed)
+    advice = predicted(on_a_gpu(), HALF_BILLION, machine, prompt_tokens=200).verdict
+    (found,) = re.findall(rf"lower {section}.prompts_at_once to (\d+)", advice)
+
+    def needed(prompts: int) -> int:
+        limits = {"prompts": 64, "group_size": 8, "max_new_tokens": 512}
+        own = {"prompts_at_once": prompts, **(limits if section == "rollouts" else {})}
+        asked = on_a_gpu(**{section: own})
+        peaks = predicted(asked, HALF_BILLION, machine, prompt_tokens=200).peaks
+        return max(peaks["sample"], peaks["consult"]) if phase == "sample" else peaks["learn"]
+
+    assert needed(int(found)) <= machine.memory < needed(int(found) + 1)
+
+
+def test_no_setting_is_advised_where_none_helps():
+    machine = Machine("m", 8e9, 1e9, SMALL_GPU.speed)  # less than the 9.9 GB that stand
+    answer = predicted(on_a_gpu(), HALF_BILLION, machine, prompt_tokens=200)
+    assert "rollouts.prompts_at_once = 1 is still too much" in answer.verdict
+    assert "optimiser.prompts_at_once = 1 is still too much" in answer.verdict
+
+
+def test_an_evaluation_that_is_too_large_is_not_blamed_on_the_slices():
+    greedy = on_a_gpu(
+        rollouts={"prompts": 64, "group_size": 8, "max_new_tokens": 512, "prompts_at_once": 1},
+        optimiser={"prompts_at_once": 1},
+        evaluation={"problems": 512},
     )
+    machine = Machine("m", 20e9, 1e9, SMALL_GPU.speed)
+    answer = predicted(greedy, HALF_BILLION, machine, prompt_tokens=200)
+    assert "in phase 'evaluate'" in answer.verdict
+    assert "lower evaluation.problems to" in answer.verdict
+
+
+def test_nobody_is_consulted_without_a_kl_and_a_critic():
+    without = predicted(recipe("dr-grpo"), SHAPES["own keys"])
+    assert list(without.memory) == ["sample", "learn", "evaluate"]
+    assert not any(part.startswith("ask") for part in without.work)
+    critic = predicted(recipe("ppo"), SHAPES["own keys"])
+    assert "consult" in critic.memory
+    assert "ask critic" in critic.work
+    assert "ask reference" not in critic.work
+
+
+def test_a_greedy_baseline_draws_once_more_for_each_prompt():
+    asked = recipe("remax", rollouts={"prompts": 6, "group_size": 1, "max_new_tokens": 4})
+    work = predicted(asked, SHAPES["own keys"]).work
+    drawn = work["read prompts"].flops + work["draw tokens"].flops
+    assert work["draw greedily"].flops == drawn
+
+
+def test_evaluation_is_shared_out_over_the_steps_between():
+    """8 greedy responses every 10 steps, where a step draws 6 · 4 by the same passes."""
+    asked = recipe(steps=100, evaluation={"problems": 6, "every": 10})
+    work = predicted(asked, SHAPES["own keys"]).work
+    alone = budget.sampling_work(Plan(asked, SHAPES["own keys"], PROMPT), 6, 1, 4)
+    assert 10 * work["evaluate"].flops == pytest.approx(sum(w.flops for w in alone.values()))
+    assert 10 * work["evaluate"].moved == pytest.approx(sum(w.moved for w in alone.values()))
+
+
+def test_bytes_moved_by_hand():
+    """A shape and a plan so small that each term can be written down.
+
+    W = 48 with 6 heads of 8, 2 of them for keys: 16 numbers in a key. A layer has
+    2 · 48 · (48 + 16) + 3 · 48 · 100 = 20,544 weights, two of them and the output matrix
+    500 · 48 = 24,000 make 65,088. P = 24, T = 4, 6 prompts of 4 responses.
+    """
+    shape = SHAPES["untied"]
+    asked = recipe(
+        rollouts={"prompts": 6, "group_size": 4, "max_new_tokens": 4, "prompts_at_once": 3},
+        kl={"beta": 0.1},
+        optimiser={"minibatches": 2, "prompts_at_once": 2},
+    )
+    work = predicted(asked, shape).work
+    token = 2 * 2 * 16 * 4  # keys and values of a token: two layers, float32
+    assert work["read prompts"].moved == 2 * 4 * 65_088 + 6 * 24 * token
+    cache = sum(24 * columns * token for columns in (25, 26, 27))
+    logits = 3 * 24 * 500 * 4 * 2
+    assert work["draw tokens"].moved == 3 * 2 * 4 * 65_088 + cache + logits
+    # Two parts, in each of which the prompts and then the responses run through the model.
+    assert work["ask reference"].moved == 2 * 2 * 4 * 65_088
+    kept = sum(
+        budget.activation_bytes(shape, forward, "float32")
+        for forward in budget.scoring(6, 4, PROMPT, 4)
+    )
+    # Two minibatches of 3 prompts, each in slices of 2 and of 1.
+    slices = 4 * (3 * 4 * 65_088 + 8 * shape.parameters)
+    assert work["learn"].moved == 2 * kept + slices
+    assert work["update weights"] == (0, 2 * 28 * shape.parameters)
+
+
+def test_shorter_responses_cost_less_time_and_as_much_memory():
+    longest = predicted(on_a_gpu(), HALF_BILLION)
+    shorter = predicted(on_a_gpu(), HALF_BILLION, response_tokens=100)
+    assert shorter.memory == longest.memory
+    assert shorter.hours < longest.hours / 3
+
+
+def test_seconds_and_hours_add_up():
+    machine = DATASHEETS["A100-80GB"]
+    answer = predicted(on_a_gpu(steps=30), HALF_BILLION, machine, prompt_tokens=200)
+    for part, work in answer.work.items():
+        slowest = max(work.flops / 312e12, work.moved / 2039e9)
+        assert answer.seconds[part] == pytest.approx(slowest)
+    assert answer.hours == pytest.approx(30 * sum(answer.seconds.values()) / 3600)
+
+
+def test_the_rows_of_the_table_hold_every_number():
+    answer = predicted(on_a_gpu(), HALF_BILLION, DATASHEETS["H100"])
+    rows = {(row.part, row.label): (row.number, row.unit) for row in answer.rows}
+    assert len(rows) == len(answer.rows)
+    for phase, owners in answer.memory.items():
+        assert rows[phase, "all"] == (sum(owners.values()), "bytes")
+        assert all(rows[phase, owner] == (n, "bytes") for owner, n in owners.items())
+    for part, work in answer.work.items():
+        assert rows[part, "computed"] == (work.flops, "FLOP")
+        assert rows[part, "moved"] == (work.moved, "bytes")
+        assert rows[part, "at least"] == (answer.seconds[part], "s")
+    assert rows["run", "at least"] == (answer.hours, "hours")
+
+
+@pytest.mark.parametrize("tokens", [0, 513])
+def test_a_response_length_that_cannot_be_is_refused(tokens):
+    with pytest.raises(ValueError, match=f"response_tokens is {tokens}, expected 1 to .* = 512"):
+        predicted(on_a_gpu(), HALF_BILLION, response_tokens=tokens)
+
+
+def test_a_prompt_without_tokens_is_refused():
+    with pytest.raises(ValueError, match="prompt_tokens is 0, expected at least 1"):
+        predicted(on_a_gpu(), HALF_BILLION, prompt_tokens=0)

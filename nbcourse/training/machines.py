@@ -1,0 +1,117 @@
+"""How fast a machine is at best: two numbers and its memory, from a datasheet or measured."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import torch
+
+FLOAT32 = 4
+BYTES = {"float32": 4, "bfloat16": 2}  # of a number in a matrix product
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a roofline needs to know of a machine.
+
+    Attributes:
+        name: for people.
+        memory: bytes.
+        bandwidth: bytes per second between the memory and where it is computed.
+        speed: FLOP/s of a matrix product, for each precision in `BYTES`.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    speed: Mapping[str, float]
+
+
+def _datasheet(
+    name: str, gigabytes: float, bandwidth: float, *, low: float, full: float
+) -> Machine:
+    """In the units of datasheets: GB (taken as 10⁹ bytes), GB/s and TFLOP/s."""
+    speed = {"float32": full * 1e12, "bfloat16": low * 1e12}
+    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, speed)
+
+
+# Dense bfloat16 with tensor cores; float32 without, for PyTorch does not round to TF32 unasked.
+DATASHEETS = {
+    # NVIDIA A100 datasheet, SXM, 80 GB
+    "A100-80GB": _datasheet("A100-80GB", 80, 2039, low=312, full=19.5),
+    # NVIDIA H100 datasheet, SXM; half of the figure "with sparsity"
+    "H100": _datasheet("H100", 80, 3350, low=989.5, full=67),
+    # NVIDIA H200 datasheet, SXM; half of the figure "with sparsity"
+    "H200": _datasheet("H200", 141, 4800, low=989.5, full=67),
+    # NVIDIA Ada GPU architecture whitepaper, appendix A; bfloat16 summed in float32
+    "RTX 4090": _datasheet("RTX 4090", 24, 1008, low=165.2, full=82.6),
+    # NVIDIA T4 datasheet; it has no bfloat16 units, so at best the speed of float32
+    "T4": _datasheet("T4", 16, 320, low=8.1, full=8.1),
+}
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU to train on."""
+    return torch.cuda.is_available()
+
+
+def measure(device: torch.device | str = "cpu") -> Machine:
+    """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
+
+    Takes about a second. A datasheet states peaks; this is what PyTorch reaches when nothing else
+    is asked of it, the threads being those that PyTorch uses.
+
+    Args:
+        device: "cpu" or "cuda", with or without a number.
+    """
+    device = torch.device(device)
+    cuda = device.type == "cuda"
+    numbers, size = (1 << 28, 8192) if cuda else (1 << 26, 1024)
+
+    source = torch.ones(numbers, device=device)
+    target = torch.empty_like(source)
+    copying = shortest(partial(target.copy_, source), device)
+    speed = {}
+    for precision in BYTES:
+        square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
+        speed[precision] = 2 * size**3 / shortest(partial(torch.matmul, square, square), device)
+    if cuda:
+        name = torch.cuda.get_device_name(device)
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        import psutil
+
+        name, memory = "this machine's CPU", psutil.virtual_memory().total
+    return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
+
+
+def shortest(work: Callable[[], object], device: torch.device, lasting: float = 0.3) -> float:
+    """Seconds of the fastest of some runs; the first ones pay for what is done only once."""
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) < lasting:
+        start = perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(perf_counter() - start)
+    return min(seconds)
+
+
+def roofline(flops: float, moved: float, machine: Machine, precision: str = "float32") -> float:
+    """Seconds that some work takes at least.
+
+        t ≥ max(FLOPs / speed, bytes / bandwidth)
+
+    What stays in a processor's cache costs no bandwidth, so for models of a few megabytes count
+    only what cannot stay there.
+
+    Args:
+        flops: floating-point operations, a multiplication and an addition being two.
+        moved: bytes read from memory and written to it.
+        machine: on which.
+        precision: of the matrix products.
+
+    Book: equation (eq-roofline). Source: Williams, Waterman and Patterson 2009, "Roofline".
+    """
+    return max(flops / machine.speed[precision], moved / machine.bandwidth)
