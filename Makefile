@@ -7,10 +7,10 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site run runs pipeline gpu-runs chapters format lint bench clean FORCE
+.PHONY: help lab test site run runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # ---------------------------------------------------------------- the environment
 # A stamp is written last, so an interrupted install is taken up again. It holds the folder's path:
@@ -82,7 +82,7 @@ SEEDS := 0 1 2
 ALGORITHMS := reinforce rloo ppo grpo
 BASE  :=
 RL    :=
-ASK   := --samples 8
+ASK   := --problems 1000 --samples 4
 RUNS  := runs
 PIPELINE = word-problems-$(SIZE)
 pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluation: make pipeline SIZE=tiny
@@ -105,6 +105,10 @@ gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoi
 	    --out $$run --resume || exit 1; \
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
+
+lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: five minutes
+	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.lunar_lander \
+	  runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 
 # ---------------------------------------------------------------- write and check
 
