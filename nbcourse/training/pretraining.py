@@ -137,12 +137,12 @@ def _losses(
         responses = [problem.solution for problem in problems]
     batch = from_texts(tokenizer, prompts, responses, device=model.device)
     # Texts of similar length go together, so that little padding is computed.
+    model.train()  # only so do transformers' layers compute their activations twice, if told to
     for rows in batch.mask.sum(dim=1).argsort(stable=True).split(stage.at_once):
-        model.train()  # only so do transformers' layers compute their activations twice, if told to
         with precision(recipe.model, model.device):
             loss = imitation_loss(model, batch, rows)
-        model.eval()
         yield loss
+    model.eval()
 
 
 def _held_out(

@@ -22,7 +22,7 @@ from nbcourse.functional.accuracy import (
 from nbcourse.tasks.task import Task
 from nbcourse.training import checkpoint, records
 from nbcourse.training.evaluation import ask
-from nbcourse.training.learner import load_folder, load_model, precision, rendered
+from nbcourse.training.learner import load_folder, precision, rendered
 from nbcourse.training.recipe import TASKS, Pretraining, Recipe
 from nbcourse.training.run import CHECKPOINTS, MODEL
 from nbcourse.training.seeds import generator
@@ -94,7 +94,7 @@ def evaluate(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
             "of 0 or more, and the others above 0"
         )
-    folder, began = Path(folder), perf_counter()
+    folder, began, surroundings = Path(folder), perf_counter(), records.environment(1)
     recipe = records.read_any_recipe(folder)
     section = recipe.task if task in (None, recipe.task.name) else TASKS[task](name=task)
     asks = section.build()
@@ -115,8 +115,7 @@ def evaluate(
         "after": after,
     }
     if isinstance(recipe, Recipe):
-        tokenizer, model = load_model(recipe, device)
-        checkpoint.load_start(folder / CHECKPOINTS, model)
+        checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
         result["before"], verdicts_before = _examine(exam, tokenizer, model, "before")
         split_gain = gain_split(*verdicts_before, *verdicts)
         result["gain"] = {
@@ -129,7 +128,7 @@ def evaluate(
         "seconds": perf_counter() - began,
         "peak_memory_bytes": records.peak_memory(),
         "seed": recipe.seed,
-        "environment": records.environment(1),
+        "environment": surroundings,
         "recipe": recipe.model_dump(mode="json"),
     }
     records.write_json(path, result)

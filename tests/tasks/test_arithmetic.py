@@ -136,10 +136,11 @@ def test_the_teacher_forgets_to_carry_as_often_as_asked(share):
     """Of 4,000 demonstrations; five standard errors."""
     task, count = arithmetic.Arithmetic(digits=2, operations="+-"), 4_000
     generator = torch.Generator().manual_seed(1)
-    pairs = task.demonstrate(count, generator=generator, careless_share=share)
-    assert len(pairs) == count
+    drawn, responses = task.demonstrate(count, generator=generator, careless_share=share)
+    assert len(drawn) == count
     telling = slips = 0
-    for prompt, response in pairs:
+    for problem, response in zip(drawn, responses, strict=True):
+        prompt = problem.prompt
         operation = "+" if "+" in prompt else "-"
         left, right = map(int, prompt.removesuffix("=").split(operation))
         right_answer = str(left + right if operation == "+" else left - right)

@@ -81,7 +81,7 @@ def test_missing_folder_and_missing_file_say_how_to_get_the_data(tmp_path):
         message = refused(FileNotFoundError, "train", path=path)
         assert message.startswith(start)
         assert "train.jsonl and test.jsonl from https://" in message
-        assert "leave path out" in message
+        assert "without path and NBCOURSE_GSM8K the data come from the" in message
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,7 @@ def test_empty_file(tmp_path):
 
 
 def stand_in_for_the_hub(monkeypatch, load_dataset):
+    monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
 
 
@@ -152,10 +153,12 @@ def test_without_a_network_the_way_out_is_named(monkeypatch, failure, shown):
     stand_in_for_the_hub(monkeypatch, load_dataset)
     message = refused(ConnectionError, "test")
     assert shown in message
-    assert "pass path=FOLDER with train.jsonl and test.jsonl from https://" in message
+    assert "pass path=FOLDER, or set NBCOURSE_GSM8K, to a folder with train.jsonl and" in message
+    assert "test.jsonl from https://" in message
 
 
 def test_without_the_datasets_package_the_way_out_is_named(monkeypatch):
+    monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)  # makes the import fail
     assert "pass path=FOLDER" in refused(ConnectionError, "test")
 
@@ -170,6 +173,20 @@ def test_datasets_is_imported_only_when_asked():
     code = "import sys, nbcourse.tasks.gsm8k; sys.exit('datasets' in sys.modules)"
     root = Path(gsm8k.__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_the_environment_names_the_folder_where_no_path_does(tmp_path, monkeypatch):
+    for name, row in zip(("named", "given"), ROWS, strict=True):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, json.dumps(row))
+    monkeypatch.setenv("NBCOURSE_GSM8K", str(tmp_path / "named"))
+    assert load("test") == PROBLEMS[:1]
+    assert load("test", path=tmp_path / "given") == PROBLEMS[1:]
+    monkeypatch.setenv("NBCOURSE_GSM8K", str(tmp_path / "nowhere"))
+    assert refused(FileNotFoundError, "test").startswith(f"no folder {tmp_path / 'nowhere'}: ")
+    stand_in_for_the_hub(monkeypatch, lambda *a, **k: ROWS)
+    monkeypatch.setenv("NBCOURSE_GSM8K", "")
+    assert load("test") == PROBLEMS
 
 
 # --- the real data --------------------------------------------------------------------------------

@@ -22,12 +22,15 @@ def process(target, *arguments):
 
 def train(tables, folder, moment=None, count=1):
     """Train or go on; at the `count`-th time that `moment` comes, die."""
-    from nbcourse.training import run
-    from nbcourse.training.recipe import check
+    from nbcourse.training.pretraining import pretrain
+    from nbcourse.training.recipe import Recipe, kind_of, validate
+    from nbcourse.training.run import train as train_by_recipe
 
     if moment is not None:
         MOMENTS[moment](Countdown(count))
-    run.train(check(tables), folder=folder, resume=True, progress=False)
+    recipe = validate(kind_of(tables), tables, name="recipe")
+    go = train_by_recipe if isinstance(recipe, Recipe) else pretrain
+    go(recipe, folder=folder, resume=True, progress=False)
 
 
 class Countdown:

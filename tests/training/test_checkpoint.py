@@ -330,7 +330,7 @@ def test_numbers_that_are_missing_are_named(run, missing):
     numbers = json.loads((folder / "numbers.json").read_text("utf-8"))
     del numbers[missing]
     reseal(folder, numbers=numbers)
-    expected = re.escape(f"{folder} is not a checkpoint of this program: no '{missing}'")
+    expected = re.escape(f"{run / 'checkpoint'} is no checkpoint of this program: no '{missing}'")
     with pytest.raises(ValueError, match=expected):
         checkpoint.load(run / "checkpoint", check(RUNS[BREAKABLE]), torch.device("cpu"))
 

@@ -1,6 +1,7 @@
 """The commands that train, evaluate and compare, as a user types them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ def test_an_unknown_engine_is_refused(tmp_path):
 def test_evaluate_gives_a_share_and_its_interval(runs):
     done = nbcourse("evaluate", str(runs / "other"), "--problems", "50")
     assert done.exit_code == 0, done.output
-    assert "of 50 held-out problems right (95 % interval" in done.output
+    assert "50 problems, split 'test', asked for the 1. time" in done.output
+    assert re.search(r"right, strictly .* \d+\.\d% \(\d+\.\d% to \d+\.\d%\)", done.output)
+    assert (runs / "other" / "evaluation-arithmetic-test.json").is_file()
 
 
 def test_evaluate_says_where_there_is_no_run(tmp_path):

@@ -3,11 +3,14 @@
 import pytest
 import torch
 
+from nbcourse.lm import bpe, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
+from nbcourse.lm.rollouts import encode
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.training import learner as module
-from nbcourse.training.learner import compare, train_reward_model
+from nbcourse.training.learner import compare, load_folder, train_reward_model
 from nbcourse.training.rollout import Draws
+from nbcourse.training.run import keep_model
 
 from .small import learner, recipe
 
@@ -135,3 +138,37 @@ def test_a_policy_that_says_nothing_worth_comparing_is_refused(monkeypatch):
     )
     with pytest.raises(ValueError, match="none of 256 pairs of responses was decided"):
         compare(made.recipe, made.tokenizer, made.policy, 4)
+
+
+TEXTS = [
+    "Tom has 12 apples.\n#### 12",
+    "How many?\n\n  e\u0301 (she's) A'S 1\u00b2",
+    "<|endoftext|>",
+]
+
+
+@pytest.mark.parametrize("kind", ["characters", "learned"])
+def test_a_tokenizer_comes_back_from_a_folder_as_it_was(tmp_path, kind):
+    """Transformers knows how a Qwen2 cuts its texts, and ours only looks like one."""
+    made = tiny.tokenizer() if kind == "characters" else bpe.train(TEXTS * 9, vocabulary=290)
+    keep_model(tmp_path, made, tiny.model(made, layers=1, width=16, heads=2))
+    again, model = load_folder(tmp_path / "model", "cpu")
+    assert again.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
+    assert len(again) == len(made) == model.config.vocab_size
+    for name in ("eos_token_id", "pad_token_id", "unk_token_id", "padding_side"):
+        assert getattr(again, name) == getattr(made, name)
+    for text in TEXTS if kind == "learned" else ["1 + 2=", "-3*4"]:
+        ids = again(text).input_ids
+        assert ids == made(text).input_ids
+        assert again.decode(ids) == text
+        assert max(ids) < model.config.vocab_size
+    keep_model(tmp_path / "second", again, model)
+    assert load_folder(tmp_path / "second" / "model", "cpu")[0].get_vocab() == made.get_vocab()
+
+
+def test_what_a_tokenizer_does_not_know_is_refused_after_a_folder_too(tmp_path):
+    made = tiny.tokenizer()
+    keep_model(tmp_path, made, tiny.model(made, layers=1, width=16, heads=2))
+    again, _ = load_folder(tmp_path / "model", "cpu")
+    with pytest.raises(ValueError, match="holds something the tokenizer does not know"):
+        encode(again, ["1+a="])

@@ -1,5 +1,6 @@
 """Recipes: what is refused, in which words, and what the files in recipes/ say."""
 
+import json
 import math
 import re
 import tomllib
@@ -10,9 +11,20 @@ from typing import Annotated, Union, get_args, get_origin
 import pytest
 
 from nbcourse.training.algorithms import ALGORITHMS, Penalty
-from nbcourse.training.recipe import Recipe, Section, check, load
+from nbcourse.training.recipe import (
+    TASKS,
+    Pretraining,
+    Recipe,
+    Section,
+    check,
+    kind_of,
+    load,
+    load_any,
+    read,
+    validate,
+)
 
-from .small import recipe, tables
+from .small import base_tables, recipe, tables
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
 TABLE = {
@@ -26,9 +38,14 @@ TABLE = {
     "algorithm.gamma": {"good": [0.0, 1.0], "bad": [-0.1, 1.1]},
     "algorithm.lam": {"good": [0.0, 1.0], "bad": [-0.1, 1.1]},
     "task.digits": {"good": [1, 9], "bad": [0, 10]},
+    "task.min_steps": {"good": [1, 5], "bad": [0, 6]},
+    "task.max_steps": {"good": [1, 5], "bad": [0, 6]},
+    "task.distractors": {"good": [0.0, 1.0], "bad": [-0.1, 1.1]},
+    "task.stories": {"good": [1e-9, 1.0], "bad": [0.0, -0.1, 1.1]},
     "model.layers": {"good": [1], "bad": [0]},
     "model.width": {"good": [8], "bad": [7, 0]},
     "model.heads": {"good": [1], "bad": [0]},
+    "model.vocabulary": {"good": [257], "bad": [256, 0]},
     "warm_start.steps": {"good": [0], "bad": [-1]},
     "warm_start.batch_size": {"good": [1], "bad": [0]},
     "warm_start.learning_rate": {"good": [1e-9], "bad": [0.0, -1.0]},
@@ -50,6 +67,7 @@ TABLE = {
     "kl.horizon": {"good": [1e-9], "bad": [0.0]},
     "critic.coefficient": {"good": [0.0], "bad": [-0.1]},
     "critic.clip": {"good": [1e-9], "bad": [0.0, -1.0]},
+    "critic.learning_rate": {"good": [1e-9], "bad": [0.0, -1.0]},
     "optimiser.learning_rate": {"good": [1e-9], "bad": [0.0, -1.0]},
     "optimiser.warm_up": {"good": [0], "bad": [-1]},
     "optimiser.weight_decay": {"good": [0.0], "bad": [-0.1]},
@@ -78,10 +96,10 @@ def fields(section=Recipe, prefix=""):
     found = {}
     for name, field in section.model_fields.items():
         kinds = plain(field.annotation)
-        (first,) = kinds if len(kinds) == 1 else (None,)
-        if isinstance(first, type) and issubclass(first, Section):
-            found |= fields(first, f"{prefix}{name}.")
-        else:
+        sections = [k for k in kinds if isinstance(k, type) and issubclass(k, Section)]
+        for part in sections:
+            found |= fields(part, f"{prefix}{name}.")
+        if not sections:
             found[prefix + name] = kinds
     return found
 
@@ -90,8 +108,26 @@ FIELDS = fields()
 NUMBERS = {name for name, kinds in FIELDS.items() if kinds & {int, float}}
 
 
+def section_of(place):
+    """The class of the section that a key is in, and a table with what else it needs there."""
+    *path, key = place.split(".")
+    if path == ["task"]:
+        (kind,) = [kind for kind in TASKS.values() if key in kind.model_fields]
+        return kind, {"name": kind.model_fields["name"].annotation.__args__[0]}
+    if not path:
+        return Recipe, {"steps": 1, "algorithm": {"name": "grpo"}}
+    return Recipe.model_fields[path[0]].annotation, {"name": "grpo"} if path == [
+        "algorithm"
+    ] else {}
+
+
 def with_value(place, value, **changes):
     *section, key = place.split(".")
+    if section == ["task"] and key != "name":
+        _, needed = section_of(place)
+        model = {} if needed["name"] == "arithmetic" else {"model": {"vocabulary": 300}}
+        content = tables(**model, **changes)
+        return {**content, "task": {**needed, key: value}}
     return tables(**({section[0]: {key: value}} if section else {key: value}), **changes)
 
 
@@ -112,13 +148,8 @@ def test_the_table_above_knows_every_number():
 
 @pytest.mark.parametrize("place", TABLE)
 def test_numbers_have_limits(place):
-    section = Recipe
-    *path, key = place.split(".")
-    for name in path:
-        section = section.model_fields[name].annotation
-    others = {"steps": 1, "algorithm": {"name": "grpo"}} if section is Recipe else {}
-    if path == ["algorithm"]:
-        others = {"name": "grpo"}
+    section, others = section_of(place)
+    key = place.rpartition(".")[2]
     for value in TABLE[place]["good"]:
         assert getattr(section.model_validate({**others, key: value}), key) == value
     for value in TABLE[place]["bad"]:
@@ -152,6 +183,11 @@ def test_nothing_is_converted_silently(place):
         assert line.startswith(f"{place} is {value!r}: "), line
 
 
+@pytest.mark.parametrize("value", [3, "gsm8k", [1], True, None], ids=repr)
+def test_a_task_is_a_table(value):
+    assert refusal({**tables(), "task": value}) == f"task is {value!r}: expected a table"
+
+
 def test_a_whole_number_may_stand_for_a_real_one():
     assert recipe("ppo", algorithm={"gamma": 1}).settings["gamma"] == 1.0
 
@@ -160,7 +196,8 @@ def test_a_whole_number_may_stand_for_a_real_one():
     ("place", "value", "valid"),
     [
         ("algorithm.name", "gppo", ALGORITHMS),
-        ("task.name", "algebra", ["arithmetic"]),
+        ("task.name", "algebra", ["arithmetic", "word-problems", "gsm8k"]),
+        ("prompt.style", "shout", ["plain", "chat"]),
         ("model.precision", "float16", ["float32", "bfloat16"]),
         ("reward.source", "taste", ["verifier", "reward_model"]),
         ("kl.placement", "none", ["reward", "loss", "surrogate"]),
@@ -190,6 +227,21 @@ def test_unknown_keys_are_named_with_the_known_ones():
     assert refusal(tables(optimizer={"lr": 1})).startswith("optimizer is unknown; expected one of")
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_each_task_has_keys_of_its_own(name):
+    """And a mistake is placed by the names in the file, whatever it is called."""
+    known = {
+        "arithmetic": "name, digits, operations",
+        "word-problems": "name, min_steps, max_steps, distractors, stories",
+        "gsm8k": "name, path",
+    }
+    model = {} if name == "arithmetic" else {"vocabulary": 300}
+    for key in ("number", *TASKS):
+        line = refusal({**tables(model=model), "task": {"name": name, key: 3}})
+        assert line == f"task.{key} is unknown; expected one of {known[name]}"
+    assert refusal(tables(**{name: {"path": "x"}})).startswith(f"{name} is unknown; expected one")
+
+
 def test_what_must_be_there_is_asked_for():
     assert refusal({}).split("\n") == ["steps is missing", "algorithm is missing"]
     assert refusal({"steps": 3, "algorithm": {}}) == "algorithm.name is missing"
@@ -214,6 +266,13 @@ def test_a_recipe_does_not_change_afterwards():
 
 
 # ---------------------------------------------------------------- keys that nobody would look at
+
+
+def with_task(changes):
+    """The smallest recipe with some changes; a task with a name replaces the one that is there."""
+    content = tables(**changes)
+    return {**content, "task": changes["task"]} if "task" in changes else content
+
 
 SETTINGS = {
     "clip_low": 0.1,
@@ -307,13 +366,22 @@ UNUSED = {
             for key in ("heads", "layers", "width")
         ),
     ),
+    "a teacher who forgets to carry in a story": (
+        {
+            "task": {"name": "word-problems"},
+            "model": {"vocabulary": 300},
+            "warm_start": {"steps": 3, "careless_steps": 5},
+        },
+        "warm_start.careless_steps is not used: the task is word-problems, and only arithmetic has "
+        "a teacher who forgets",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", UNUSED)
 def test_a_key_that_this_run_would_not_look_at_is_refused(case):
     changes, message = UNUSED[case]
-    assert refusal(tables(**changes)) == message
+    assert refusal(with_task(changes)) == message
 
 
 @pytest.mark.parametrize(
@@ -368,13 +436,30 @@ IMPOSSIBLE = {
         {"model": {"width": 36}},
         "model.width is 36, expected a multiple of 2 * model.heads = 8",
     ),
+    "stories read character by character": (
+        {"task": {"name": "word-problems"}},
+        "model.vocabulary is None: arithmetic is read character by character, every other task "
+        "needs a vocabulary, and the task is word-problems",
+    ),
+    "sums with a vocabulary": (
+        {"model": {"vocabulary": 300}},
+        "model.vocabulary is 300: arithmetic is read character by character, every other task "
+        "needs a vocabulary, and the task is arithmetic",
+    ),
+    "more steps at least than at most": (
+        {
+            "task": {"name": "word-problems", "min_steps": 4, "max_steps": 3},
+            "model": {"vocabulary": 300},
+        },
+        "task.min_steps is 4, expected at most task.max_steps = 3",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_values_that_do_not_go_together_are_refused(case):
     changes, message = IMPOSSIBLE[case]
-    assert refusal(tables(**changes)) == message
+    assert refusal(with_task(changes)) == message
 
 
 @pytest.mark.parametrize(
@@ -429,7 +514,8 @@ def test_there_are_recipes():
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_in_the_folder_loads(path):
     """And says what it is about in a comment on its first line."""
-    assert load(path).algorithm.name in ALGORITHMS
+    made = load_any(path)
+    assert isinstance(made, Pretraining if path.stem.endswith("-base") else Recipe)
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 
@@ -523,4 +609,238 @@ def test_a_recipe_survives_being_written_down(file):
     """As `records` does it: what was given, as JSON values."""
     made = load(file, ["kl.beta=0.1", "algorithm.lam=1", "algorithm.whiten=false"])
     assert check(made.model_dump(mode="json", exclude_unset=True)) == made
+    assert check(json.loads(made.model_dump_json()), complete=True) == made
     assert tomllib.loads(file.read_text(encoding="utf-8"))["steps"] == made.steps
+
+
+# ---------------------------------------------------------------- a file over another
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    return folder / f"{next(iter(files))}.toml"
+
+
+PARENT = """
+steps = 9
+seed = 4
+[algorithm]
+name = "ppo"
+clip_low = 0.1
+[rollouts]
+prompts = 4
+temperature = 0.5
+"""
+
+
+def test_a_file_holds_what_differs_from_the_one_it_extends(tmp_path):
+    path = write(
+        tmp_path,
+        child="""
+extends = "parent.toml"
+steps = 3
+[algorithm]
+clip_high = 0.3
+[rollouts]
+prompts = 5
+[critic]
+clip = 0.2
+""",
+        parent=PARENT,
+    )
+    assert read(path) == {
+        "steps": 3,
+        "seed": 4,
+        "algorithm": {"name": "ppo", "clip_low": 0.1, "clip_high": 0.3},
+        "rollouts": {"prompts": 5, "temperature": 0.5},
+        "critic": {"clip": 0.2},
+    }
+    assert load(path, ["rollouts.prompts=6"]).rollouts.prompts == 6
+    assert read(tmp_path / "parent.toml") == tomllib.loads(PARENT)  # which nobody has changed
+
+
+def test_files_extend_one_another_from_folder_to_folder(tmp_path):
+    """Each is named beside the one that names it, wherever the command is given."""
+    (tmp_path / "below").mkdir()
+    path = write(
+        tmp_path,
+        a='extends = "below/b.toml"\nsteps = 1',
+        d='steps = 4\nseed = 4\n[algorithm]\nname = "grpo"',
+    )
+    write(
+        tmp_path / "below", b='extends = "c.toml"\nseed = 2', c='extends = "../d.toml"\nsteps = 3'
+    )
+    made = load(path)
+    assert (made.steps, made.seed, made.algorithm.name) == (1, 2, "grpo")
+
+
+def test_a_value_takes_the_place_of_a_table_and_a_table_that_of_a_value(tmp_path):
+    path = write(tmp_path, a='extends = "b.toml"\nx = 1\n[y]\nz = 2', b="y = 3\n[x]\nz = 4")
+    assert read(path) == {"x": 1, "y": {"z": 2}}
+
+
+@pytest.mark.parametrize(
+    "files", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "b"}]
+)
+def test_a_file_that_extends_itself_is_refused(tmp_path, files):
+    path = write(tmp_path, **{name: f'extends = "./{to}.toml"' for name, to in files.items()})
+    with pytest.raises(ValueError, match=r"\.toml extends itself$"):
+        read(path)
+
+
+def test_a_parent_that_is_missing_or_broken_is_named(tmp_path):
+    path = write(tmp_path, a='extends = "b.toml"')
+    with pytest.raises(FileNotFoundError, match=r"no recipe at .*b\.toml; there are a\.toml"):
+        read(path)
+    write(tmp_path, b="steps = ")
+    with pytest.raises(ValueError, match=r"b\.toml is not TOML: "):
+        read(path)
+
+
+def test_a_mistake_in_the_parent_is_told_of_the_file_that_was_asked_for(tmp_path):
+    path = write(tmp_path, child='extends = "parent.toml"\nsteps = 0', parent=PARENT)
+    with pytest.raises(ValueError, match=r"^child\.toml:\n  steps is 0: expected greater"):
+        load(path)
+
+
+# ---------------------------------------------------------------- base models
+
+
+def base_refusal(**changes) -> str:
+    with pytest.raises(ValueError, match=r"^recipe:\n") as error:
+        validate(Pretraining, base_tables(**changes), name="recipe")
+    return "\n".join(line[2:] for line in str(error.value).split("\n")[1:])
+
+
+def test_a_table_of_pretraining_makes_it_the_recipe_of_a_base_model(tmp_path):
+    assert kind_of(base_tables()) is Pretraining
+    assert kind_of(tables()) is Recipe
+    path = write(
+        tmp_path,
+        base="""
+[task]
+name = "gsm8k"
+[model]
+vocabulary = 300
+[pretraining]
+steps = 3
+[supervised]
+""",
+        rl='steps = 1\n[algorithm]\nname = "rloo"',
+    )
+    base = load_any(path, ["supervised.steps=4"])
+    assert isinstance(base, Pretraining)
+    assert (base.steps, base.task.name) == (7, "gsm8k")
+    assert isinstance(load_any(tmp_path / "rl.toml"), Recipe)
+    with pytest.raises(
+        ValueError, match=r"^base\.toml:\n  steps is missing\n  algorithm is missing"
+    ):
+        load(path)
+
+
+def test_a_base_models_recipe_survives_being_written_down():
+    made = validate(Pretraining, base_tables(), name="recipe")
+    content = json.loads(made.model_dump_json())
+    assert kind_of(content) is Pretraining
+    assert validate(Pretraining, content, name="recipe", complete=True) == made
+
+
+def test_what_a_base_model_needs_is_asked_for():
+    with pytest.raises(ValueError) as error:  # noqa: PT011  compared below, in full
+        validate(Pretraining, {}, name="recipe")
+    missing = [f"  {key} is missing" for key in ("pretraining", "supervised", "task")]
+    assert str(error.value).split("\n") == ["recipe:", *missing]
+
+
+BASE_NUMBERS = {
+    "gsm8k_share": {"good": [0.0, 1.0], "bad": [-0.1, 1.1]},
+    "evaluation.max_new_tokens": {"good": [1], "bad": [0]},
+    **{
+        f"{stage}.{key}": limits
+        for stage in ("pretraining", "supervised")
+        for key, limits in {
+            "steps": {"good": [0], "bad": [-1]},
+            "batch_size": {"good": [1], "bad": [0]},
+            "at_once": {"good": [1], "bad": [0]},
+            "learning_rate": {"good": [1e-9], "bad": [0.0, -1.0, math.inf]},
+        }.items()
+    },
+}
+
+
+def test_the_table_above_knows_every_number_that_only_base_models_have():
+    found = {name for name, kinds in fields(Pretraining).items() if kinds & {int, float}}
+    assert found - NUMBERS == set(BASE_NUMBERS)
+
+
+@pytest.mark.parametrize("place", BASE_NUMBERS)
+def test_numbers_of_base_models_have_limits(place):
+    *section, key = place.split(".")
+
+    def changed(value):
+        return {section[0]: {key: value}} if section else {key: value}
+
+    for value in BASE_NUMBERS[place]["good"]:
+        if (key, value) != ("steps", 0):
+            validate(Pretraining, base_tables(**changed(value)), name="recipe")
+    for value in BASE_NUMBERS[place]["bad"]:
+        assert base_refusal(**changed(value)).startswith(f"{place} is {value!r}: expected ")
+
+
+BASE_REFUSED = {
+    "arithmetic": (
+        {"task": {"name": "arithmetic"}, "model": {"vocabulary": None}},
+        "task.name is 'arithmetic': expected 'word-problems' or 'gsm8k'",
+    ),
+    "nothing to do": (
+        {"pretraining": {"steps": 0}, "supervised": {"steps": 0}},
+        "pretraining.steps and supervised.steps are both 0",
+    ),
+    "a width that heads do not divide": (
+        {"model": {"width": 36}},
+        "model.width is 36, expected a multiple of 2 * model.heads = 8",
+    ),
+    "no vocabulary": (
+        {"model": {"vocabulary": None}},
+        "model.vocabulary is None: arithmetic is read character by character, every other task "
+        "needs a vocabulary, and the task is word-problems",
+    ),
+    "more steps at least than at most": (
+        {"task": {"min_steps": 3, "max_steps": 2}},
+        "task.min_steps is 3, expected at most task.max_steps = 2",
+    ),
+    "the size of a model that is there": (
+        {"model": {"source": "./somewhere"}},
+        "\n".join(
+            f"model.{key} is not used: the model comes from './somewhere' as it is"
+            for key in ("heads", "layers", "vocabulary", "width")
+        ),
+    ),
+    "a share of the same": (
+        {"task": {"name": "gsm8k"}, "gsm8k_share": 0.5},
+        "gsm8k_share is not used: the task is gsm8k as it is",
+    ),
+    "a stage of no steps": (
+        {"pretraining": {"steps": 0, "learning_rate": 0.1}},
+        "pretraining.learning_rate is not used: pretraining.steps is 0",
+    ),
+    "an unknown key": (
+        {"supervised": {"epochs": 1}},
+        "supervised.epochs is unknown; expected one of steps, batch_size, at_once, learning_rate",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BASE_REFUSED)
+def test_recipes_of_base_models_are_refused(case):
+    changes, message = BASE_REFUSED[case]
+    task = changes.get("task", {}).get("name")
+    if task is not None:  # what the smallest recipe says of its own task is no key of this one
+        changes = {**changes, "task": {"name": task, "max_steps": None, "distractors": None}}
+    stages = [k for k in ("pretraining", "supervised") if changes.get(k, {}).get("steps") == 0]
+    for stage in stages:
+        changes = {**changes, stage: {"batch_size": None, "at_once": None, **changes[stage]}}
+        if "learning_rate" not in changes[stage]:
+            changes[stage]["learning_rate"] = None
+    assert base_refusal(**changes) == message

@@ -9,11 +9,12 @@ import torch
 
 from nbcourse.functional import kl
 from nbcourse.lm import sampling
-from nbcourse.training import comparison, loop, records
+from nbcourse.training import comparison, loop, records, report
 from nbcourse.training.algorithms import Estimate
 from nbcourse.training.engines import trl as engine
 from nbcourse.training.engines.processes import Processes
-from nbcourse.training.recipe import load
+from nbcourse.training.evaluation import verdicts
+from nbcourse.training.recipe import check, load
 from nbcourse.training.rollout import Draws, Experience, score
 from nbcourse.training.seeds import generator
 from tests.training import small
@@ -240,11 +241,12 @@ def test_advantages_are_ours(name, tmp_path):
     with torch.no_grad():  # away from the reference, so that there is a KL
         for parameter in learner.policy.parameters():
             parameter.mul_(1.05)
-    _, problems = Draws(chosen).next()
-    asked = [problem for problem in problems for _ in range(4)]
+    rows = [row for row in trainer.train_dataset.select(range(6)) for _ in range(4)]
+    asked = [problem for problem in Draws(chosen).next()[1] for _ in range(4)]
+    assert [row["prompt"] for row in rows] == [problem.prompt for problem in asked]
     trainer.model.train()
     torch.manual_seed(0)
-    batch = trainer._generate_and_score_completions([vars(problem) for problem in asked])
+    batch = trainer._generate_and_score_completions(rows)
     completions = [
         row[keep].tolist()
         for row, keep in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
@@ -303,6 +305,48 @@ def test_a_run_leaves_what_ours_leaves(tmp_path):
     assert len(line) == len(comparison.HEADER)
     with pytest.raises(ValueError, match="holds a run already"):
         engine.train(chosen, folder=folder, progress=False)
+
+
+def test_activations_that_are_computed_twice_do_not_change_the_evaluation(tmp_path):
+    """TRL leaves the model in training mode, in which such layers take no cache."""
+    changes = {
+        "warm_start": {"steps": 60},
+        "optimiser": {"learning_rate": 1e-12},
+        "evaluation": {"every": 1, "problems": 40},
+    }
+    chosen = recipe("grpo", model={"gradient_checkpointing": True}, **changes)
+    right = verdicts(small.learner(chosen), 40).mean().item()
+    assert 0 < right < 1
+    history = engine.train(chosen, folder=tmp_path / "run", progress=False)
+    assert [row["held_out"] for row in history] == pytest.approx([right] * 2)
+    summary = json.loads((tmp_path / "run" / records.SUMMARY).read_text())
+    assert summary["held_out"] == pytest.approx(right)
+
+
+def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
+    """Each response is judged by the problem that it answers, and by no other."""
+    monkeypatch.setattr("nbcourse.training.learner.TEXTS", 100)
+    judged = []
+
+    def rewards(self, responses, asked):
+        judged.append(asked)
+        return torch.tensor([float(len(text) % 2) for text in responses])
+
+    monkeypatch.setattr("nbcourse.tasks.questions.Verified.rewards", rewards)
+    chosen = check(
+        {
+            **small.tables(steps=1, model={"vocabulary": 300}),
+            "task": {"name": "word-problems", "max_steps": 2},
+            "evaluation": {"problems": 3},
+        }
+    )
+    (row,) = engine.train(chosen, folder=tmp_path / "run", progress=False)
+    drawn = Draws(chosen).next()[1]
+    assert judged[0] == [problem for problem in drawn for _ in range(4)]
+    assert row["responses"] == 24
+    assert row["grad_norm"] > 0
+    result = report.evaluate(tmp_path / "run", problems=3, progress=False)
+    assert result["before"]["strict"]["of"] == result["after"]["strict"]["of"] == 3
 
 
 @pytest.mark.parametrize("key", ["loss", "grad_norm"])

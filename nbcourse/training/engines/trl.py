@@ -8,7 +8,7 @@ What stays different:
 - Samples come from the global random state, so a seed gives another run than it gives here.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
-- Nothing is kept to resume from.
+- Nothing is kept to resume from; only the model before the first step, for `report.evaluate`.
 """
 
 import math
@@ -22,7 +22,7 @@ import torch
 
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.progress import track
-from nbcourse.training import records, run
+from nbcourse.training import checkpoint, records, run
 from nbcourse.training.engines.processes import Processes, connect
 from nbcourse.training.evaluation import held_out_accuracy
 from nbcourse.training.learner import Learner, build
@@ -406,11 +406,13 @@ def train(recipe: Recipe, *, folder: str | Path, progress: bool = True) -> list[
     processes.wait()
     start = perf_counter()
     learner = build(recipe, processes, progress=progress)
+    if writing:
+        checkpoint.save_start(folder / run.CHECKPOINTS, learner)
     recorder = _recorder(learner, folder if writing else None, progress and writing)
     trainer = make_trainer(learner, folder, processes, [recorder])
     built = perf_counter() - start
     trainer.train()
-    learner.policy = trainer.accelerator.unwrap_model(trainer.model)
+    learner.policy = trainer.accelerator.unwrap_model(trainer.model).eval()
     if writing:
         run.finish(folder, learner, recorder.history, before_first_step=built)
     processes.wait()
@@ -440,7 +442,9 @@ def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
             row = _translated(logs, recipe, len(self.history) + 1, perf_counter() - self.start)
             if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
                 start = perf_counter()
+                learner.policy.eval()  # layers that compute activations twice take no cache
                 row["held_out"] = held_out_accuracy(learner)
+                learner.policy.train()
                 row["seconds_evaluate"] = perf_counter() - start
             self.history.append(row)
             if self.metrics is not None:

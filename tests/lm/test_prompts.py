@@ -1,0 +1,55 @@
+"""How a question becomes a prompt."""
+
+import pytest
+
+from nbcourse.lm import prompts, tiny
+from nbcourse.lm.rollouts import encode
+from tests.training import hub
+
+QUESTION = "Tom has 3 apples. How many?\n"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(hub.checkpoint(tmp_path_factory.mktemp("hub") / "qwen"))
+
+
+def test_a_plain_question_is_asked_as_it_stands(tokenizer):
+    """Its last line is complete, and so is the instruction's."""
+    assert prompts.render(tokenizer, QUESTION, style="plain") == QUESTION
+    told = prompts.render(tokenizer, QUESTION, style="plain", instruction="Be brief.")
+    assert told == f"Be brief.\n\n{QUESTION}"
+
+
+def test_a_message_is_what_the_template_makes_of_it(tokenizer):
+    """The question without the end of its line, the instruction behind it."""
+    asked = prompts.render(tokenizer, QUESTION, style="chat")
+    assert asked == hub.rendered("Tom has 3 apples. How many?")
+    told = prompts.render(tokenizer, QUESTION, style="chat", instruction="Be brief.")
+    assert told == hub.rendered("Tom has 3 apples. How many? Be brief.")
+    assert isinstance(told, str)
+
+
+def test_the_marks_of_a_message_are_one_token_each(tokenizer):
+    """Also on the way into the model, where no further mark is put around them."""
+    prompt_ids, mask = encode(tokenizer, [prompts.render(tokenizer, QUESTION, style="chat")])
+    assert mask.all()
+    found = prompt_ids[0].tolist()
+    end, start = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>"])
+    assert (found.count(start), found.count(end)) == (3, 2)
+    assert found[0] == start
+    assert tokenizer.decode(found) == hub.rendered(QUESTION.strip())
+
+
+def test_without_a_template_there_are_no_messages():
+    with pytest.raises(ValueError, match=r"the tokenizer has no chat template: .* style = 'plain'"):
+        prompts.render(tiny.tokenizer(), "1+1=", style="chat")
+    assert prompts.render(tiny.tokenizer(), "1+1=", style="plain") == "1+1="
+
+
+@pytest.mark.parametrize("style", ["Chat", "", "system"])
+def test_an_unknown_style_is_refused(tokenizer, style):
+    with pytest.raises(ValueError, match=rf"style is '{style}', expected 'plain' or 'chat'"):
+        prompts.render(tokenizer, QUESTION, style=style)
