@@ -133,7 +133,8 @@ def updates(
     episodes            episodes finished so far
     recent              mean undiscounted return of the last 100 of them, NaN before the first
     policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches
-    kl                  KL(π_old‖π) after the update, in the mean over its steps
+    approx_kl           the same of KL(π_old‖π) estimated from the ratios (k3)
+    kl                  KL(π_old‖π) after the update, exact, in the mean over its steps
     kl_coefficient      β while it lasted
     explained_variance  1 − Var(target − V̂) / Var(target), NaN without a critic or spread
     """
@@ -237,12 +238,12 @@ def minibatch_loss(
     loss = policy_loss - agent.entropy_coefficient * entropy
     if beta:
         loss = loss + beta * kl.exact(batch.old_logits, logits).mean()
+    now, old = log_probs.detach(), batch.old_log_probs
     numbers = {
         "policy_loss": policy_loss.item(),
         "entropy": entropy.item(),
-        "clip_fraction": clip_fraction(
-            log_probs.detach(), batch.old_log_probs, advantages, clip_low=agent.clip
-        ).item(),
+        "clip_fraction": clip_fraction(now, old, advantages, clip_low=agent.clip).item(),
+        "approx_kl": kl.estimate(old, now, "k3").mean().item(),
     }
     if agent.critic:
         values = network.values(batch.observations)

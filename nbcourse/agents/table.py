@@ -144,6 +144,9 @@ class Agent:
             )
 
 
+# without the clip of the gradient, one large error of a young critic undoes many small updates
+_STEPWISE: dict[str, Any] = {"anneal": True, "max_grad_norm": 0.5}
+
 _PPO: dict[str, Any] = {
     "steps": 32,
     "gamma": 0.98,
@@ -160,17 +163,26 @@ AGENTS: dict[str, Agent] = {
         reward_to_go, vanilla, "Williams 1992", critic=False, learning_rate=1e-2, anneal=True
     ),
     "baseline": Agent(
-        gae, vanilla, "Williams 1992, section 4", learning_rate=1e-2, value_coefficient=1.0
-    ),
-    "a2c": Agent(
         gae,
         vanilla,
-        "Degris et al. 2012",
-        steps=1,
-        lam=0.0,
+        "Williams 1992, section 4",
+        learning_rate=1e-2,
+        anneal=True,
+        value_coefficient=1.0,
     ),
-    "n-step": Agent(gae, vanilla, "Mnih et al. 2016", steps=16),
-    "gae": Agent(gae, vanilla, "Schulman et al. 2016", steps=32, lam=0.95),
+    "a2c": Agent(
+        gae, vanilla, "Degris et al. 2012", steps=1, lam=0.0, learning_rate=1e-3, **_STEPWISE
+    ),
+    "n-step": Agent(gae, vanilla, "Mnih et al. 2016", steps=16, learning_rate=3e-3, **_STEPWISE),
+    "gae": Agent(
+        gae,
+        vanilla,
+        "Schulman et al. 2016",
+        steps=16,
+        lam=0.95,
+        learning_rate=3e-3,
+        **_STEPWISE,
+    ),
     # rl-baselines3-zoo, hyperparams/ppo.yml, CartPole-v1 (8 environments); cleanrl/ppo.py clips the
     # gradient at 0.5 too. The zoo also lets the clip go down to 0; here it stays.
     "ppo": Agent(gae, clipped, "Schulman et al. 2017", **_PPO),

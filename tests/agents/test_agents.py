@@ -129,10 +129,11 @@ def test_ppos_loss_and_gradient_by_the_six_cases():
     network, batch = random_batch(drift=0.5)
     ppo = replace(AGENTS["ppo"], whiten=False, entropy_coefficient=0.0, critic=False)
     loss, numbers = minibatch_loss(ppo, network, batch, beta=0.0)
-    objective, cut = torch.tensor(0.0), 0
+    objective, cut, k3 = torch.tensor(0.0), 0, 0.0
     for i in range(len(batch)):
         now = network.logits(batch.observations[i]).log_softmax(0)[batch.actions[i]]
         ratio, A = (now - batch.old_log_probs[i]).exp(), batch.advantages[i].item()
+        k3 += ratio.item() - 1 - math.log(ratio.item())
         if A > 0 and ratio.item() > 1.2:
             objective, cut = objective + 1.2 * A, cut + 1
         elif A < 0 and ratio.item() < 0.8:
@@ -141,6 +142,7 @@ def test_ppos_loss_and_gradient_by_the_six_cases():
             objective = objective + ratio * A
     assert 8 < cut < 56
     assert numbers["clip_fraction"] == pytest.approx(cut / 64)
+    assert numbers["approx_kl"] == pytest.approx(k3 / 64, rel=1e-4)
     assert_close(loss, -objective / 64)
     assert_close(gradient(loss, network), gradient(-objective / 64, network))
 
@@ -152,7 +154,7 @@ def test_on_its_own_samples_every_surrogate_has_the_vanilla_gradient():
     for name in ("vanilla", "ppo", "ppo-penalty"):
         agent = replace(AGENTS[name], whiten=False, entropy_coefficient=0.0, critic=False)
         loss, numbers = minibatch_loss(agent, network, batch, beta=agent.kl_coefficient)
-        assert numbers["clip_fraction"] == 0
+        assert numbers["clip_fraction"] == numbers["approx_kl"] == 0
         direction = gradient(loss, network)
         expected = direction if expected is None else expected
         assert_close(direction, expected, rtol=1e-4, atol=1e-7)

@@ -21,14 +21,9 @@ LABEL = re.compile(r"\((eq-[a-z0-9-]+)\)")
 # Labels that the docstrings name already and that belong to chapters still to be written. A chapter
 # that brings one in must take it off this list.
 PENDING = {
-    "eq-clip-fraction",
-    "eq-env-gae",
-    "eq-gae",
     "eq-kl-estimators",
     "eq-kl-exact",
     "eq-kl-surrogate",
-    "eq-n-step",
-    "eq-ppo-clip",
 }
 
 
