@@ -106,7 +106,7 @@ gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoi
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
-lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: five minutes
+lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: half an hour
 	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.lunar_lander \
 	  runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 

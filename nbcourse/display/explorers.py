@@ -7,6 +7,7 @@ each position of a plain HTML slider. Both travel in one output; the reader's pr
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.advantages import variance_optimal_baseline
+from nbcourse.functional.surrogates import ppo_clip
 from nbcourse.toys import bandit, enumeration
 
 STYLE = (
@@ -191,6 +193,102 @@ def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> 
         )
 
     return Explorer("baseline b", values, positions // 4, "".join(background), draw, read)
+
+
+def explore_clip(
+    *,
+    clip_low: float = 0.2,
+    clip_high: float | None = None,
+    dual_clip: float | None = None,
+    largest: float = 2.0,
+) -> Explorer:
+    """Move the ratio of one action: what PPO's clip makes of it, for A = +1 and for A = −1.
+
+    The objective is drawn, not the loss: the push, an arrow, points uphill. Value and slope come
+    from `ppo_clip` and autograd.
+
+    Args:
+        clip_low: distance below 1.
+        clip_high: distance above 1; `clip_low` if None.
+        dual_clip: cap on the ratio where A is negative; None has no cap.
+        largest: no ratio is drawn beyond.
+
+    Returns:
+        An explorer to be shown as the last line of a cell.
+
+    Raises:
+        ValueError: if a clip is out of range.
+    """
+    clipped = partial(ppo_clip, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip)
+    low, high = 1 - clip_low, 1 + (clip_low if clip_high is None else clip_high)
+    # Off every bound that people choose, since there rounding would decide the branch.
+    values = torch.arange(0.125, largest, 0.05, dtype=torch.float64).tolist()
+    corners = [ratio for ratio in (low, high, dual_clip) if ratio and ratio < largest]
+
+    def objective(ratio: float, advantage: float) -> tuple[float, float]:
+        """The objective and its slope in log π."""
+        log_ratio = torch.tensor(ratio, dtype=torch.float64).log().requires_grad_()
+        zero = torch.zeros_like(log_ratio)
+        value = -clipped(log_ratio, zero, zero + advantage)
+        (slope,) = torch.autograd.grad(value, log_ratio)
+        return value.item(), slope.item() + 0.0  # never −0
+
+    panels = {}
+    background = []
+    for advantage, left in ((1.0, 60), (-1.0, 420)):
+        x = _scale(0.0, largest, left, left + 285)
+        bottom, top = sorted((0.0, largest * advantage))
+        y = _scale(bottom, top, 250, 35)
+        panels[advantage] = x, y
+        curve = " ".join(
+            f"{x(r):.1f},{y(objective(r, advantage)[0]):.1f}" for r in sorted([*values, *corners])
+        )
+        background += [
+            f'<rect x="{x(low):.1f}" y="35" width="{x(high) - x(low):.1f}" height="215" '
+            'fill="#e8f1fa"/>',
+            _text(left, 18, f"Objective for A = {advantage:+.0f}".replace("-", "−"), weight="bold"),
+            _line(left, 250, left, 35),
+            _line(left, 250, left + 285, 250),
+            _line(left, y(0.0), left + 285, y(0.0)),
+            _text(left - 8, y(0.0) + 4, "0", anchor="end"),
+            _line(x(0.0), y(0.0), x(largest), y(largest * advantage), color="#777", dash="2 4"),
+            f'<polyline points="{curve}" fill="none" stroke="#0072B2" stroke-width="2"/>',
+            _text(left + 142, 290, "ratio ρ", anchor="middle"),
+        ]
+        for ratio in (low, 1.0, high):
+            background += [
+                _line(x(ratio), 250, x(ratio), 254),
+                _text(x(ratio), 268, f"{ratio:.3g}", anchor="middle"),
+            ]
+
+    def push(ratio: float, advantage: float) -> str:
+        x, y = panels[advantage]
+        value, slope = objective(ratio, advantage)
+        place = f'cx="{x(ratio):.1f}" cy="{y(value):.1f}"'
+        if not slope:
+            return f'<circle {place} r="6" fill="#fff" stroke="#D55E00" stroke-width="2"/>'
+        tip = x(ratio) + 40 * slope
+        back = tip - (8 if slope > 0 else -8)
+        return (
+            _line(x(ratio), y(value), tip, y(value), color="#D55E00", width=3)
+            + f'<polygon points="{tip:.1f},{y(value):.1f} {back:.1f},{y(value) - 5:.1f} '
+            f'{back:.1f},{y(value) + 5:.1f}" fill="#D55E00"/>'
+            f'<circle {place} r="6" fill="#D55E00"/>'
+        )
+
+    def draw(ratio: float) -> str:
+        return "".join(push(ratio, advantage) for advantage in panels)
+
+    def read(ratio: float) -> str:
+        parts = [f"ρ = {ratio:.3f}"]
+        for advantage in panels:
+            value, slope = objective(ratio, advantage)
+            branch = f"push {slope:+.3f}" if slope else "clipped, no push"
+            parts.append(f"A = {advantage:+.0f}: objective {value:+.3f}, {branch}")
+        return " · ".join(parts).replace("-", "−")
+
+    above = next(i for i, ratio in enumerate(values) if ratio > high)
+    return Explorer("ratio ρ", values, above + 1, "".join(background), draw, read)
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

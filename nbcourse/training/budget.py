@@ -13,17 +13,10 @@ from typing import NamedTuple
 
 from nbcourse.lm.log_probs import CHUNK, ROWS
 from nbcourse.training.learner import LARGE_VOCABULARY, load_tokenizer, rendered
-from nbcourse.training.machines import (  # noqa: F401
-    BYTES,
-    DATASHEETS,
-    FLOAT32,
-    Machine,
-    measure,
-    roofline,
-)
+from nbcourse.training.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.training.recipe import Recipe
 from nbcourse.training.seeds import generator
-from nbcourse.training.shapes import PUBLISHED, Shape, shape_of  # noqa: F401
+from nbcourse.training.shapes import Shape
 
 PROMPTS = 1_000  # looked at to find a long one
 USUAL_PROMPT = 320  # tokens: GSM8K's longest question, about, in a chat template

@@ -83,9 +83,40 @@ def test_the_live_drawing_moves_with_the_slider():
     assert drawing.value != before
 
 
-def test_the_stored_form_is_the_same_each_time():
-    one, two = (display.explore_baseline(PROBS, REWARDS).html() for _ in range(2))
+@pytest.mark.parametrize(
+    "explore", [lambda: display.explore_baseline(PROBS, REWARDS), display.explore_clip]
+)
+def test_the_stored_form_is_the_same_each_time(explore):
+    one, two = (explore().html() for _ in range(2))
     assert one == two
+
+
+# ρ → (objective, push) for A = +1 and A = −1: clips at 0.8 and 1.28, cap at 3
+CLIP_READOUTS = {
+    0.525: ("+0.525, push +0.525", "−0.800, clipped, no push"),
+    0.925: ("+0.925, push +0.925", "−0.925, push −0.925"),
+    1.225: ("+1.225, push +1.225", "−1.225, push −1.225"),
+    1.325: ("+1.280, clipped, no push", "−1.325, push −1.325"),
+    3.025: ("+1.280, clipped, no push", "−3.000, clipped, no push"),
+}
+
+
+def test_both_forms_of_the_clip_explorer_show_the_six_cases_and_the_cap():
+    explorer = display.explore_clip(clip_high=0.28, dual_clip=3.0, largest=3.2)
+    stored = re.findall(r'data-readout="(ρ = [^"]+)"', explorer.html())
+    slider, drawing = explorer.widget().children
+    for ratio, (good, bad) in CLIP_READOUTS.items():
+        expected = f"ρ = {ratio:.3f} · A = +1: objective {good} · A = −1: objective {bad}"
+        assert expected in stored
+        slider.value = ratio
+        assert expected in drawing.value
+        arrows = re.findall("<polygon", drawing.value)
+        assert len(arrows) == len(re.findall(r" push [+−]", expected))
+
+
+def test_the_clip_explorer_opens_just_above_the_interval():
+    explorer = display.explore_clip()
+    assert 1.2 < explorer.values[explorer.start] < 1.3
 
 
 def test_the_map_of_the_book_has_six_stages():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nbcourse.lm import sampling
-from nbcourse.training.evaluation import held_out_accuracy, verdicts
+from nbcourse.training.evaluation import ask, held_out_accuracy, verdicts
 
 from .small import learner, recipe
 
@@ -52,3 +52,30 @@ def test_every_evaluation_of_a_run_asks_the_same_problems(half_taught):
 
 def test_the_training_problems_can_be_asked_too(half_taught):
     assert 0.05 < verdicts(half_taught, 60, split="train").mean() <= 1.0
+
+
+def test_samples_of_one_problem_stand_side_by_side_whatever_the_batches(half_taught, monkeypatch):
+    """Almost without chance, so that each sample is the greedy answer; two prompts at a time."""
+    task = half_taught.recipe.task.build()
+    problems = task.draw(7, split="test", generator=torch.Generator().manual_seed(0))
+    common = {"max_new_tokens": 4, "precision": half_taught.precision()}
+    models = (half_taught.policy, half_taught.tokenizer, half_taught.prompts(problems))
+    greedy = ask(*models, **common)
+    source = torch.Generator().manual_seed(0)
+    sizes, whole = [], sampling.sample
+
+    def watch(*arguments, **options):
+        rollout = whole(*arguments, **options)
+        sizes.append(len(rollout.tokens))
+        return rollout
+
+    monkeypatch.setattr(sampling, "sample", watch)
+    sampled = ask(*models, **common, samples=3, temperature=1e-5, source=source, at_once=7)
+    assert sizes == [6, 6, 6, 3]
+    assert len(set(greedy.texts)) > 4
+    assert sampled.texts == [text for text in greedy.texts for _ in range(3)]
+    assert sampled.lengths.tolist() == greedy.lengths.repeat_interleave(3).tolist()
+    assert sampled.truncated.tolist() == greedy.truncated.repeat_interleave(3).tolist()
+    assert greedy.lengths.tolist() == [
+        len(text) + (not cut) for text, cut in zip(greedy.texts, greedy.truncated, strict=True)
+    ]
