@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from nbcourse.agents import AGENTS, Agent, Trained, evaluate, train
 from nbcourse.training import records
 
-# γ, λ and 16 environments: rl-baselines3-zoo, hyperparams/ppo.yml, LunarLander-v2. The rest was found
+# γ, λ, 16 environments: rl-baselines3-zoo, hyperparams/ppo.yml, LunarLander-v2. The rest was found
 # on seed 10, for half its steps: shorter rollouts, more passes, a wider network, half the entropy.
 PPO = replace(
     AGENTS["ppo"],
