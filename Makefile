@@ -69,7 +69,7 @@ run: $(READY)  ## run a chapter without a browser: make run CH=1
 
 # The recorded runs that chapter 7 draws. A run that was interrupted is taken up again.
 FAMILY := reinforce rloo ppo grpo dr-grpo dapo
-runs: $(READY)  ## train the recorded comparison of chapter 7 again: half an hour
+runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/arithmetic-$$name.toml --set seed=$$seed \
 	    --out runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
@@ -106,7 +106,7 @@ gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoi
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
-lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: half an hour
+lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: ten minutes
 	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.lunar_lander \
 	  runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 
