@@ -308,8 +308,9 @@ def load_model(
     Raises:
         FileNotFoundError: if the model is to come from a folder that is not there.
     """
-    settings, tokenizer = recipe.model, load_tokenizer(recipe)
+    settings = recipe.model
     if settings.source == "tiny":
+        tokenizer = load_tokenizer(recipe)
         model = tiny.model(
             tokenizer,
             layers=settings.layers,
@@ -319,7 +320,7 @@ def load_model(
             seed=recipe.seed,
         ).to(device)  # type: ignore[arg-type]
     else:
-        _, model = load_folder(settings.source, device)
+        tokenizer, model = load_folder(settings.source, device)
     if settings.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     return tokenizer, model

@@ -6,6 +6,7 @@ of reinforcement learning, the model before it.
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -177,15 +178,16 @@ def _examine(
     """How one model did, and its strict and lenient verdicts, each (P,) bool."""
     recipe, task, problems = exam.recipe, exam.task, exam.problems
     prompts = rendered(recipe.prompt, tokenizer, problems)
-    start = perf_counter()
-    answers = ask(
+    answer = partial(
+        ask,
         model,
         tokenizer,
         prompts,
         max_new_tokens=exam.max_new_tokens,
         precision=precision(recipe.model, model.device),
-        label=label if exam.progress else None,
     )
+    start = perf_counter()
+    answers = answer(label=label if exam.progress else None)
     seconds = perf_counter() - start
     strict, lenient, silent = _judge(task, answers.texts, problems)
     found = {
@@ -203,12 +205,7 @@ def _examine(
         ],
     }
     if exam.samples:
-        sampled = ask(
-            model,
-            tokenizer,
-            prompts,
-            max_new_tokens=exam.max_new_tokens,
-            precision=precision(recipe.model, model.device),
+        sampled = answer(
             samples=exam.samples,
             temperature=exam.temperature,
             source=generator(recipe.seed, "samples", device=model.device),

@@ -123,3 +123,30 @@ def test_the_interval_of_three_seeds_is_students():
     assert 2 - low == pytest.approx(4.303 / 3**0.5)
     with pytest.raises(ValueError, match="at least 2"):
         comparison.interval([1.0])
+
+
+def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_nothing(tmp_path):
+    """V·W + L (4 W² + 3 W·4 W + 5 W) + W by hand; the longest two-digit sum is `99+99=`."""
+    answer = train(tmp_path / "run", "--dry-run")
+    assert answer.exit_code == 0
+    parameters = 17 * 16 + (4 + 12) * 16**2 + 5 * 16 + 16
+    assert f"tiny: {parameters:,} parameters; rloo, 4 × 2 responses" in answer.output
+    assert "to prompts of 6 (the longest of many)" in " ".join(answer.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    answer = nbcourse("train", str(ROOT / "recipes" / "gsm8k-qwen2.5-1.5b-ppo.toml"), "--dry-run")
+    shown = " ".join(answer.output.split())
+    assert answer.exit_code == 0
+    assert "1,543,714,304 parameters" in shown
+    assert "T4 does not fit: " in shown
+    assert "the largest item is " in shown
+
+
+def test_a_dry_run_of_a_base_model_says_that_there_is_none():
+    recipe = str(ROOT / "recipes" / "word-problems-tiny-base.toml")
+    answer = nbcourse("train", recipe, "--dry-run")
+    assert answer.exit_code == 2
+    assert "--dry-run is for reinforcement learning" in answer.stderr
