@@ -1,0 +1,210 @@
+"""How a check speaks to a student: call the answer, look at what comes back, say what is wrong.
+
+A check goes from the coarse to the fine: is there an answer, does it run, has it the right type and
+shape, is it right on a case that was worked out by hand, has it the properties that it should have.
+It stops at the first thing that is wrong. A value is compared with what it should be, and with what
+well-known mistakes would make it; where one of those fits, the message names the mistake.
+"""
+
+import linecache
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Number = int | float
+
+
+class NotRight(Exception):
+    """An answer that is missing or wrong. A notebook shows the message and no stack trace."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
+class NotYet(NotRight):
+    """The answer has not been written yet."""
+
+
+class Attempt:
+    """A student's answer while it is being checked.
+
+    Args:
+        answer: the function that the student wrote.
+
+    Attributes:
+        passed: what has been found right so far, in words.
+    """
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        if not callable(answer):
+            raise NotRight(
+                f"Expected a function, got {_kind(answer)}. Hand in the function itself, by its "
+                "name, without calling it."
+            )
+        self.answer = answer
+        self.passed: list[str] = []
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """The answer's result. It gets copies, so that it cannot change what the check holds."""
+        handed = _copy(arguments)
+        result = self._run(handed, keywords)
+        for number, (before, after) in enumerate(zip(arguments, handed, strict=True), start=1):
+            if isinstance(before, Tensor) and not _alike(before, after):
+                raise NotRight(
+                    f"Your function changed its argument number {number} in place; whoever called "
+                    "it still needs the old values. Work on a copy."
+                )
+        return result
+
+    def gradient(self, *arguments: Any, wrt: int = 0, **keywords: Any) -> Tensor:
+        """∂(sum of the result)/∂(argument number `wrt`, counted from 0)."""
+        handed = _copy(arguments)
+        handed[wrt].requires_grad_()
+        result = self._run(handed, keywords)
+        if not isinstance(result, Tensor):
+            raise NotRight(f"Expected a tensor to differentiate, got {_kind(result)}.")
+        if not result.requires_grad:
+            raise NotRight(
+                "No gradient flows through the result. Likely mistake: a .detach(), .item() or "
+                "torch.no_grad() on the way, or a new tensor made of plain numbers."
+            )
+        (gradient,) = torch.autograd.grad(result.sum(), handed[wrt], allow_unused=True)
+        return torch.zeros_like(arguments[wrt]) if gradient is None else gradient
+
+    def _run(self, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        try:
+            return self.answer(*arguments, **keywords)
+        except NotImplementedError:
+            raise NotYet(
+                "Not implemented yet. Put your answer in place of `raise NotImplementedError`."
+            ) from None
+        except Exception as error:
+            raise NotRight(
+                f"Your function stopped with {type(error).__name__}: {error}"
+                + _place(error, self.answer)
+            ) from None
+
+    def tensor(
+        self, result: Any, shape: tuple[int, ...], *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """Insist on a tensor of exactly this shape: nothing broadcasts, nothing is squeezed."""
+        if not isinstance(result, Tensor):
+            raise NotRight(f"Expected a tensor of shape {shape}, got {_kind(result)}.")
+        if tuple(result.shape) != tuple(shape):
+            raise NotRight(
+                f"Expected shape {tuple(shape)}, got {tuple(result.shape)}. A wrong shape often "
+                "broadcasts into a wrong number without a word, so it is wrong from the start."
+            )
+        if dtype is not None and result.dtype != dtype:
+            raise NotRight(f"Expected dtype {dtype}, got {result.dtype}.")
+        self._note("shape and type")
+        return result
+
+    def number(self, result: Any) -> float:
+        """Insist on one number: int, float or a tensor of one element without dimensions."""
+        if isinstance(result, Tensor) and result.dim() == 0:
+            result = result.item()
+        if isinstance(result, bool) or not isinstance(result, Number):
+            raise NotRight(f"Expected one number, got {_kind(result)}.")
+        return float(result)
+
+    def equal(
+        self,
+        result: Any,
+        expected: Tensor | Number,
+        *,
+        case: str,
+        mistakes: Mapping[str, Tensor | Number] | None = None,
+        tolerance: float = 1e-6,
+    ) -> None:
+        """Insist on a value.
+
+        Args:
+            result: what the student's function returned.
+            expected: the right value; a tensor also fixes the shape.
+            case: which case this is, with its inputs, such as "rewards [1, 0], one prompt".
+            mistakes: explanation → the value that this mistake would have led to.
+            tolerance: absolute and relative.
+        """
+        if isinstance(expected, Tensor):
+            self.tensor(result, tuple(expected.shape))
+        else:
+            result = self.number(result)
+        if _close(result, expected, tolerance):
+            self._note(case)
+            return
+        lines = [
+            f"Wrong for {case}:",
+            f"  expected {_show(expected)}",
+            f"  got      {_show(result)}",
+        ]
+        for explanation, value in (mistakes or {}).items():
+            if _close(result, value, tolerance):
+                lines.append(f"Likely mistake: {explanation}")
+                break
+        raise NotRight("\n".join(lines))
+
+    def choice(self, result: Any, right: str, among: Mapping[str, str]) -> None:
+        """Insist on one word; `among` holds the wrong ones, each with what speaks against it."""
+        if result not in (right, *among):
+            offered = ", ".join(repr(word) for word in sorted((right, *among)))
+            raise NotRight(f"Expected one of {offered}, got {result!r}.")
+        if result != right:
+            raise NotRight(f"Not {result!r}: {among[result]}")
+        self._note(f"the choice {right!r}")
+
+    def holds(self, condition: bool, what: str, *, otherwise: str) -> None:
+        """Insist on a property: `what` in words if it holds, `otherwise` what to tell if not."""
+        if not condition:
+            raise NotRight(otherwise)
+        self._note(what)
+
+    def _note(self, what: str) -> None:
+        if what not in self.passed:
+            self.passed.append(what)
+
+
+def _copy(arguments: Any) -> list[Any]:
+    return [a.detach().clone() if isinstance(a, Tensor) else a for a in arguments]
+
+
+def _alike(before: Tensor, after: Tensor) -> bool:
+    return before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
+
+
+def _close(result: Any, expected: Tensor | Number, tolerance: float) -> bool:
+    left = torch.as_tensor(result, dtype=torch.float64)
+    right = torch.as_tensor(expected, dtype=torch.float64)
+    return left.shape == right.shape and torch.allclose(
+        left, right, rtol=tolerance, atol=tolerance, equal_nan=True
+    )
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, list):
+        return "[" + ", ".join(_show(v) for v in value) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if value is None:
+        return "None (is there a `return`?)"
+    return f"{type(value).__name__} {value!r:.80}"
+
+
+def _place(error: Exception, answer: Callable[..., Any]) -> str:
+    """The last line of the student's own file, a cell mostly, that was running."""
+    code = getattr(answer, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code and frame.filename == code.co_filename]
+    if not own or own[-1].lineno is None:
+        return ""
+    line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
+    return f"\n  in the line: {line}" if line else ""

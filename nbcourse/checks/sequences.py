@@ -1,0 +1,218 @@
+"""Checks of chapter 2: whom a response is compared with, which rewards count, what a mean does."""
+
+import math
+
+import torch
+from torch import Generator
+
+from nbcourse.checks.attempt import Attempt
+from nbcourse.checks.sheet import Exercise, Numbers
+
+
+def mend_the_groups(attempt: Attempt, generator: Generator) -> None:
+    layout = (
+        "the rows are read as if all first rollouts came before all second ones; the rollouts to "
+        "one prompt lie side by side"
+    )
+    attempt.equal(
+        attempt(torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), 3),
+        torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]),
+        case="rewards [1, 1, 1, 0, 0, 0], groups of 3",
+        mistakes={
+            layout: torch.tensor([2, 2, 2, 1, 1, 1]) / 3,
+            f"{layout}; and so do the results": torch.tensor([2, 1, 2, 1, 2, 1]) / 3,
+            "the means are right but their order is not: `repeat` repeats the whole row of means, "
+            "each mean should be repeated on its own": torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0]),
+            "that is the mean of the whole batch, over both prompts": torch.full((6,), 0.5),
+            "that is the sum of each group": torch.tensor([3.0, 3.0, 3.0, 0.0, 0.0, 0.0]),
+        },
+    )
+    rewards = torch.randn(12, generator=generator)
+    for group_size in (2, 4, 12):
+        expected = torch.empty(12)
+        for start in range(0, 12, group_size):
+            expected[start : start + group_size] = (
+                sum(rewards[start : start + group_size]) / group_size
+            )
+        attempt.equal(
+            attempt(rewards, group_size), expected, case=f"12 rewards, groups of {group_size}"
+        )
+
+
+def four_rewards(generator: Generator) -> Numbers:
+    """Four different small rewards, so that no two advantages agree."""
+    return {"rewards": (torch.randperm(9, generator=generator)[:4] + 1).tolist()}
+
+
+def by_hand(attempt: Attempt, generator: Generator) -> None:
+    rewards = four_rewards(generator)["rewards"]
+    total, best = sum(rewards), max(rewards)
+    spread = math.sqrt(sum((r - total / 4) ** 2 for r in rewards) / 3)
+    attempt.equal(
+        attempt(),
+        torch.tensor([r - (total - r) / 3 for r in rewards]),
+        case=f"your rewards {rewards}",
+        mistakes={
+            "each reward is compared with the mean of all four, its own among them; compare it "
+            "with the mean of the other three": torch.tensor([r - total / 4 for r in rewards]),
+            "that is the other three's mean minus the reward: the sign is the wrong way round, and "
+            "good rollouts would be made rarer": torch.tensor(
+                [(total - r) / 3 - r for r in rewards]
+            ),
+            "the sum of the other three was divided by 4": torch.tensor(
+                [r - (total - r) / 4 for r in rewards]
+            ),
+            "these are standard scores, distances from the mean in standard deviations; nothing "
+            "is divided by a deviation here": torch.tensor(
+                [(r - total / 4) / spread for r in rewards]
+            ),
+            "each reward is compared with the best one": torch.tensor(
+                [float(r - best) for r in rewards]
+            ),
+            "these are the baselines; the advantage is the reward minus the baseline": torch.tensor(
+                [(total - r) / 3 for r in rewards]
+            ),
+        },
+        tolerance=6e-3,
+    )
+
+
+def unequal_groups(attempt: Attempt, generator: Generator) -> None:
+    attempt.equal(
+        attempt(torch.tensor([1.0, 0.0, 4.0, 1.0, 2.0]), torch.tensor([0, 0, 1, 1, 1])),
+        torch.tensor([1.0, -1.0, 2.5, -2.0, -0.5]),
+        case="rewards [1, 0 | 4, 1, 2] of two prompts",
+        mistakes={
+            "the baseline contains the response's own reward; divide the sum of the *others* by "
+            "their number": torch.tensor([0.5, -0.5, 5 / 3, -4 / 3, -1 / 3]),
+            "the others of the whole batch are compared, also those that answered another prompt": (
+                torch.tensor([-0.75, -2.0, 3.0, -0.75, 0.5])
+            ),
+            "the sign is the wrong way round: a reward above the others' mean is a positive "
+            "advantage": torch.tensor([-1.0, 1.0, -2.5, 2.0, 0.5]),
+        },
+    )
+    alone = attempt(torch.tensor([3.0, 1.0, 5.0]), torch.tensor([0, 1, 0]))
+    attempt.tensor(alone, (3,))
+    attempt.holds(
+        bool(torch.isfinite(alone).all()),
+        "a response without others",
+        otherwise="Prompt 1 has one response only, and its advantage came out as NaN or infinite: "
+        "there are no others to divide by. Nothing to compare, nothing to learn: make it 0.",
+    )
+    attempt.equal(
+        alone,
+        torch.tensor([-2.0, 0.0, 2.0]),
+        case="rewards [3, 1, 5] of the prompts [0, 1, 0]",
+        mistakes={
+            "a response without others has nothing to be compared with: its advantage is 0": (
+                torch.tensor([-2.0, 1.0, 2.0])
+            ),
+            "the prompts are read in the order of the rows; here the two responses to prompt 0 do "
+            "not lie side by side": torch.zeros(3),
+        },
+    )
+    prompts = torch.randint(0, 4, (17,), generator=generator)
+    rewards = torch.randn(17, generator=generator, dtype=torch.float64)
+    expected = torch.zeros_like(rewards)
+    for i in range(17):
+        others = [rewards[j] for j in range(17) if j != i and prompts[j] == prompts[i]]
+        if others:
+            expected[i] = rewards[i] - sum(others) / len(others)
+    attempt.equal(
+        attempt(rewards, prompts),
+        expected,
+        case="17 responses to 4 prompts in any order",
+    )
+
+
+def discounted_weights(attempt: Attempt, generator: Generator) -> None:
+    rewards = torch.tensor([[1.0, 2.0, 4.0], [8.0, 2.0, 99.0]])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    attempt.equal(
+        attempt(rewards, mask, 0.5),
+        torch.tensor([[3.0, 2.0, 1.0], [9.0, 1.0, 0.0]]),
+        case="rewards [[1, 2, 4], [8, 2, pad]], γ = 0.5",
+        mistakes={
+            "the factor γᵗ in front is missing: these weights follow no objective at all": (
+                torch.tensor([[3.0, 4.0, 4.0], [9.0, 2.0, 0.0]])
+            ),
+            "the reward in the padding was counted": torch.tensor(
+                [[3.0, 2.0, 1.0], [33.75, 25.75, 24.75]]
+            ),
+            "every token got the whole discounted return, past rewards included": torch.tensor(
+                [[3.0, 3.0, 3.0], [9.0, 9.0, 0.0]]
+            ),
+            "these sums run from the first token to this one; a token is to be credited with what "
+            "comes *after* it": torch.tensor([[1.0, 2.0, 3.0], [8.0, 9.0, 0.0]]),
+            "the first token is at t = 0, so its factor is γ⁰ = 1": torch.tensor(
+                [[1.5, 1.0, 0.5], [4.5, 0.5, 0.0]]
+            ),
+        },
+    )
+    rewards = torch.randn(3, 5, generator=generator)
+    mask = torch.arange(5) < torch.tensor([[5], [1], [3]])
+    attempt.equal(
+        attempt(rewards, mask, 1.0),
+        torch.tensor(
+            [
+                [sum(float(rewards[b, s]) for s in range(t, n)) if t < n else 0.0 for t in range(5)]
+                for b, n in enumerate((5, 1, 3))
+            ]
+        ),
+        case="γ = 1, where the weights are plain rewards to go",
+        tolerance=1e-5,
+    )
+    poisoned = rewards.masked_fill(~mask, math.nan)
+    attempt.holds(
+        bool(torch.equal(attempt(poisoned, mask, 0.9), attempt(rewards, mask, 0.9))),
+        "NaN in the padding",
+        otherwise="With NaN in the padding the weights change. Likely mistake: the mask is "
+        "multiplied in, and NaN times 0 is NaN; use torch.where(mask, rewards, 0.0).",
+    )
+
+
+def length_bias(attempt: Attempt, generator: Generator) -> None:
+    def of(theta: float, short: float, long: float, weight: float) -> float:
+        stop = 1 / (1 + math.exp(-theta))
+        return stop * (1 - stop) * (short - weight * long)
+
+    attempt.equal(
+        attempt(0.0, 1.0, 1.0),
+        0.125,
+        case="θ = 0, both rewards 1",
+        mistakes={
+            "that is the gradient of the expected reward, which is 0 here; the estimator divides "
+            "each response's sum by its length": 0.0,
+            "the factor for not stopping, 1 − σ(θ), or that for stopping is missing": 0.25,
+            "the sign is that of the loss; asked for is the direction in which θ is pushed": -0.125,
+        },
+    )
+    for _ in range(3):
+        theta, short, long = torch.randn(3, generator=generator, dtype=torch.float64).tolist()
+        attempt.equal(
+            attempt(theta, short, long),
+            of(theta, short, long, 0.5),
+            case=f"θ = {theta:.2f}, rewards {short:.2f} and {long:.2f}",
+            mistakes={
+                "that is the gradient of the expected reward E[R]; dividing by the length makes it "
+                "that of E[R/|y|]": of(theta, short, long, 1.0),
+                "the long response's share has the wrong sign: going on has the score −σ(θ)": of(
+                    theta, short, long, -0.5
+                ),
+                "the short response was divided by 2 and the long one by 1": of(
+                    theta, short / 2, long, 1.0
+                ),
+            },
+        )
+
+
+EXERCISES = {
+    "mend-the-groups": Exercise("2.5 Whom do we compare with?", mend_the_groups),
+    "by-hand": Exercise("2.1 Four rollouts, by hand", by_hand, four_rewards),
+    "unequal-groups": Exercise("2.5 Whom do we compare with?", unequal_groups),
+    "discounted-weights": Exercise(
+        "2.4 Rewards, returns, and why the past drops out", discounted_weights
+    ),
+    "length-bias": Exercise("2.8 The same thing with padding", length_bias),
+}

@@ -1,0 +1,68 @@
+"""The masters as the tests see them: cells, solutions and stubs, ready to be run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from nbcourse.checks import Sheet
+from nbcourse.publishing.chapters import ROOT
+
+MASTERS = sorted(path.stem for path in (ROOT / "solutions").glob("*.ipynb"))
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def master(chapter: str) -> NotebookNode:
+    return read(ROOT / "solutions" / f"{chapter}.ipynb")
+
+
+def student(chapter: str) -> NotebookNode:
+    return read(ROOT / "book" / "exercises" / f"{chapter}.ipynb")
+
+
+def grader(cell: NotebookNode) -> dict[str, Any]:
+    return cell.metadata.get("nbgrader", {})
+
+
+def exercises(chapter: str) -> list[str]:
+    """The ids of a sheet's exercises, in its order."""
+    return list(Sheet(chapter).exercises)
+
+
+def work(notebook: NotebookNode, *, variant: int) -> dict[str, Any]:
+    """What is defined once every cell but the checks has run, as in a student's kernel."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and not grader(cell).get("grade"):
+            source = cell.source.replace("variant=0", f"variant={variant}")
+            exec(compile(source, f"<cell {cell.id}>", "exec"), namespace)
+    return namespace
+
+
+def check_cell(notebook: NotebookNode, exercise: str) -> str:
+    (cell,) = (c for c in notebook.cells if grader(c).get("grade_id") == f"{exercise}-check")
+    return cell.source
+
+
+def answer_name(chapter: str, exercise: str) -> str:
+    """The name of the function that the check of an exercise is called with."""
+    called = re.search(
+        rf'sheet\.check\("{exercise}", (\w+)\)', check_cell(master(chapter), exercise)
+    )
+    assert called, f"the check cell of {exercise} calls sheet.check with something else"
+    return called.group(1)
+
+
+def regions(source: str) -> list[str]:
+    """The lines of a cell that students must not see, without blank ones."""
+    found = re.findall(
+        r"### BEGIN (?:SOLUTION|HIDDEN TESTS)\n(.*?)### END (?:SOLUTION|HIDDEN TESTS)",
+        source,
+        re.DOTALL,
+    )
+    return [line.strip() for region in found for line in region.splitlines() if line.strip()]

@@ -1,0 +1,77 @@
+"""Every check accepts the solution, is friendly to the stub, and knows the mistakes by name.
+
+The catalogue of wrong answers is in `wrong/`, one module for each chapter. A wrong answer has to be
+refused with the message meant for it, whatever the student's variant.
+"""
+
+from importlib import import_module
+
+import pytest
+
+from nbcourse.checks import Sheet
+from nbcourse.checks.attempt import NotRight, NotYet
+from nbcourse.publishing.chapters import ROOT
+
+from . import masters
+
+VARIANTS = (0, 1, 2, 123456789)
+EVERY = [(chapter, name) for chapter in masters.MASTERS for name in masters.exercises(chapter)]
+
+
+def wrong_answers(chapter: str, variant: int) -> dict:
+    module = chapter.partition("-")[2].replace("-", "_")
+    return import_module(f"tests.checks.wrong.{module}").wrong_answers(
+        Sheet(chapter, variant=variant)
+    )
+
+
+WRONG = [
+    (chapter, exercise, mistake)
+    for chapter in masters.MASTERS
+    for exercise, mistakes in wrong_answers(chapter, 0).items()
+    for mistake in mistakes
+]
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_the_solution_passes_whatever_the_variant(chapter, exercise, capsys):
+    for variant in VARIANTS:
+        namespace = masters.work(masters.master(chapter), variant=variant)
+        exec(masters.check_cell(masters.master(chapter), exercise), namespace)  # hidden tests too
+        assert f"{exercise}: right. Checked: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_the_stub_gets_a_friendly_word(chapter, exercise):
+    namespace = masters.work(masters.student(chapter), variant=0)
+    with pytest.raises(NotYet, match="Not implemented yet"):
+        exec(masters.check_cell(masters.student(chapter), exercise), namespace)
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_at_least_five_wrong_answers_are_known(chapter, exercise):
+    assert len(wrong_answers(chapter, 0)[exercise]) >= 5
+
+
+@pytest.mark.parametrize(("chapter", "exercise", "mistake"), WRONG)
+def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exercise, mistake):
+    for variant in VARIANTS[:2]:
+        sheet = Sheet(chapter, variant=variant)
+        answer, says = wrong_answers(chapter, variant)[exercise][mistake]
+        with pytest.raises(NotRight) as refusal:
+            sheet.check(exercise, answer)
+        assert says in str(refusal.value)
+        assert not isinstance(refusal.value, NotYet)
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_the_message_sends_the_student_to_a_section_that_exists(chapter, exercise):
+    text = (ROOT / "book_text" / f"{chapter}.md").read_text(encoding="utf-8")
+    headings = [line.lstrip("# ") for line in text.splitlines() if line.startswith("##")]
+    assert Sheet(chapter).exercises[exercise].section in headings
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_no_two_messages_of_an_exercise_are_meant_for_the_same_mistake(chapter, exercise):
+    says = [says for _, says in wrong_answers(chapter, 0)[exercise].values()]
+    assert len(set(says)) == len(says)
