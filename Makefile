@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site run runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
+.PHONY: help lab test site site-instructor exercises run runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ lab: $(READY)  ## set everything up and open the book in JupyterLab
 
 site: $(READY)  ## build the web pages in _build/html
 	@$(PY) -m nbcourse site
+
+site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/html: not for students
+	@$(PY) -m nbcourse site --solutions
 
 run: $(READY)  ## run a chapter without a browser: make run CH=1
 	@$(PY) -m nbcourse run "$(CH)"
@@ -121,6 +124,9 @@ chapters: $(READY)  ## book_text → notebooks, run and stored; one of them: mak
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile
 
+exercises: $(READY_DEV)  ## solutions/text → masters and students' notebooks
+	@$(PY) -m nbcourse exercises
+
 format: $(READY_DEV)  ## bring the code into shape
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
@@ -134,5 +140,5 @@ bench: $(READY_DEV)  ## compare with other libraries, printed as ratios
 	@for script in benchmarks/[a-z]*.py; do $(PY) $$script || exit 1; done
 
 clean:  ## remove everything that these commands made, .venv included
-	rm -rf $(VENV) _build nbcourse.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) _build _instructor nbcourse.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -73,24 +73,32 @@ def run(
 
 
 @app.command()
-def site() -> None:
+def site(
+    solutions: Annotated[
+        bool,
+        typer.Option("--solutions", help="The instructors' pages, in `_instructor/_build/html`."),
+    ] = False,
+) -> None:
     """Build the book as web pages in `_build/html`.
 
     The pages show the outputs stored in the notebooks: nothing is run. They hold everything they
     need, the mathematics and the explorers included, so they work from any web server, from a USB
     stick and with the network off. A broken reference fails the build, and so does a picture or a
-    script on another host.
+    script on another host, or a line of a solution anywhere in the pages.
     """
     from rich.console import Console
 
+    from nbcourse.classroom import instructor_site, leaks
     from nbcourse.publishing import site as pages
 
     console = Console()
     try:
         with console.status("building the pages …"):
-            folder = pages.build()
+            folder = instructor_site.build() if solutions else pages.build()
     except pages.SiteFailed as error:
         _fail(error)
+    if not solutions and (found := leaks.scan([folder], leaks.secrets())):
+        _fail("these pages hold what students must not see:\n" + "\n".join(found))
     console.print(f"open {folder.relative_to(pages.ROOT)}/index.html", highlight=False)
 
 
@@ -134,6 +142,48 @@ def twins(
     for source in sources:
         written = convert(source)
         typer.echo(f"{written.parent.name}/{written.name} written")
+
+
+@app.command()
+def exercises() -> None:
+    """Make the masters and the students' notebooks from the texts in `solutions/text/`.
+
+    A master is `solutions/NAME.ipynb`, with solutions and hidden tests; the student notebook is
+    `book/exercises/NAME.ipynb`, without them. The same texts make the same files.
+    """
+    from nbcourse.classroom import exercises as making
+
+    for written in making.generate():
+        typer.echo(f"{written.relative_to(making.ROOT)} written")
+
+
+@app.command()
+def release(
+    assignment: Annotated[
+        str, typer.Argument(help="A number or a name: `2`, `sequences` or `02-sequences`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("released"),
+    class_list: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV from Canvas or Moodle, or one with a column `student`: each student gets "
+            "a bundle with numbers and cases of their own."
+        ),
+    ] = None,
+) -> None:
+    """Make the bundle that students get: a zip with the exercises and their checks.
+
+    Without a class list there is one bundle, `OUT/NAME.zip`, for all. With one there is
+    `OUT/NAME/STUDENT.zip` for each student, with numbers and cases that come from a hash of the
+    student and the assignment; `nbcourse grade` with the same class list grades by the same ones.
+    Every bundle is searched for lines of solutions and hidden tests before it gets its name.
+    """
+    from nbcourse.classroom import gradebook
+    from nbcourse.classroom import release as bundles
+
+    students = None if class_list is None else gradebook.read(class_list).students
+    written = [*bundles.release(assignment, out, students=students)]
+    typer.echo(f"{written[0]} written" if students is None else f"{len(written)} bundles in {out}")
 
 
 @app.command()

@@ -1,0 +1,33 @@
+"""The book for instructors: the same pages, with solutions and hidden tests in the exercises."""
+
+import re
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nbcourse.publishing import site
+from nbcourse.publishing.chapters import ROOT
+
+FOLDER = "_instructor"  # beside _build, so that publishing _build publishes no solution
+
+
+def build(root: Path = ROOT) -> Path:
+    """Build `root`/_instructor/_build/html and return it. Whoever can read it has the solutions.
+
+    Raises:
+        SiteFailed: as `publishing.site.build` does.
+        FileNotFoundError: if the masters are not there.
+    """
+    masters = sorted((root / "solutions").glob("*.ipynb"))
+    if not masters:
+        raise FileNotFoundError("solutions/ holds no masters: is another repository their home?")
+    with TemporaryDirectory() as folder:
+        copy = Path(folder)
+        shutil.copytree(root / "book", copy / "book", ignore=shutil.ignore_patterns(".*"))
+        for master in masters:
+            shutil.copy(master, copy / "book" / "exercises")
+        shutil.copy(root / "_toc.yml", copy)
+        config = (root / "_config.yml").read_text(encoding="utf-8")
+        config = re.sub(r"(?m)^(title: .*)$", r"\1 (instructors' edition)", config, count=1)
+        (copy / "_config.yml").write_text(config, encoding="utf-8")
+        return site.build(root / FOLDER, root=copy)
