@@ -8,7 +8,8 @@ are in use (Schulman 2020, "Approximating KL Divergence", there with r = π_ref/
     k3 = e^{−d} − 1 + d    unbiased, never negative
 
 An estimator of the *value* is not an estimator of the *gradient*: differentiating k1 gives zero on
-average, k3 the gradient of the other KL. `gradient_surrogate` is the one to differentiate.
+average, k3 the gradient of the other KL. `exact_surrogate` and `gradient_surrogate` are the ones to
+differentiate.
 """
 
 import math
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nbcourse.functional.aggregation import aggregate
 from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
@@ -74,7 +76,7 @@ def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
 
     Returns:
         (...) the divergence in nats; a token with π(a) = 0 adds nothing, one with π(a) > 0 and
-        π_ref(a) = 0 makes it infinite.
+        π_ref(a) = 0 makes it infinite. NaN (with zero gradient) where a logit is NaN.
 
     Raises:
         ValueError: if shapes differ.
@@ -82,9 +84,12 @@ def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
     Book: equation (eq-kl-exact).
     """
     logits, ref_logits = same_shape(logits=logits, ref_logits=ref_logits)
+    broken = logits.detach().sum(dim=-1).isnan() | ref_logits.detach().sum(dim=-1).isnan()
+    logits, ref_logits = set_aside(broken[..., None], logits, ref_logits)
     log_probs = logits.log_softmax(dim=-1)
     probs, log_ratio = log_probs.exp(), log_probs - ref_logits.log_softmax(dim=-1)
-    return (probs * log_ratio.masked_fill(probs == 0, 0.0)).sum(dim=-1)
+    divergence = (probs * log_ratio.masked_fill(probs == 0, 0.0)).sum(dim=-1)
+    return divergence.masked_fill(broken, math.nan)
 
 
 def rewards_with_kl(
@@ -143,6 +148,7 @@ def gradient_surrogate(
     old_log_probs: Tensor | None = None,
     weight: str = "prefix",
     kind: str = "k3",
+    weight_cap: float | None = None,
     batch_mask: Tensor | None = None,
 ) -> Tensor:
     """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
@@ -162,8 +168,10 @@ def gradient_surrogate(
         mask: (B, T) bool; skipped positions have ratio 1.
         old_log_probs: (B, T) of the policy that sampled; None means it was the current one.
         weight: one of `WEIGHTS`.
-        kind: "k1" or "k3". Both are exact; k3 has the smaller variance, because its gradient uses
-            k1 for the current token and the less noisy k3 for the later ones.
+        kind: "k1" or "k3". Both are exact; k3 usually has the smaller variance, because its
+            gradient uses k1 for the current token and the less noisy k3 for the later ones.
+        weight_cap: the largest value a weight may have, ≥ 1, as in `exact_surrogate`; None means
+            no limit.
         batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
             `aggregation.aggregate`.
 
@@ -171,7 +179,8 @@ def gradient_surrogate(
         A scalar; on fresh samples its value is an estimate of the KL of a whole response, in nats.
 
     Raises:
-        ValueError: if shapes differ, mask is not boolean, or weight or kind is unknown.
+        ValueError: if shapes differ, mask is not boolean, weight or kind is unknown, or weight_cap
+            is below 1.
 
     Book: equation (eq-kl-surrogate). Source: Tang & Munos 2025 for what goes wrong without the
     weight; the prefix-weighted form is derived in chapter 8.
@@ -195,8 +204,74 @@ def gradient_surrogate(
         log_ratio = log_ratio.cumsum(dim=1)
     elif weight == "sequence":
         log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
-    per_token = log_ratio.exp() * estimate(log_probs, ref_log_probs, kind)
+    per_token = _capped(log_ratio, weight_cap) * estimate(log_probs, ref_log_probs, kind)
     return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
+
+
+def exact_surrogate(
+    log_probs: Tensor,
+    conditional_kl: Tensor,
+    mask: Tensor,
+    *,
+    old_log_probs: Tensor | None = None,
+    weight_cap: float | None = None,
+    batch_mask: Tensor | None = None,
+) -> Tensor:
+    """A value whose expected gradient is ∇KL(π‖π_ref), from divergences over the whole vocabulary.
+
+        L = mean over responses of Σₜ wₜ(θ) · KLₜ(θ),    wₜ = Π_{s<t} π(aₛ|·)/π_old(aₛ|·)
+
+    Like `gradient_surrogate` with prefix weights, with the estimate of token t replaced by its
+    conditional expectation: no noise is left but that of the states visited. The weight keeps its
+    gradient, through which a token is charged for the states it leads to; differentiating KLₜ alone
+    gives a partial gradient.
+
+    Args:
+        log_probs: (B, T), with gradient.
+        conditional_kl: (B, T), KL(π‖π_ref) of the next token in each state, with gradient: what
+            `exact` returns for the logits with which each token was chosen.
+        mask: (B, T) bool; skipped positions have ratio 1 and no divergence.
+        old_log_probs: (B, T) of the policy that sampled; None means it was the current one.
+        weight_cap: the largest value a weight may have, ≥ 1; None means no limit. Only the value
+            is limited: the gradient of a capped weight is weight_cap · ∇log w, where a clamp would
+            have none. A cap bounds the variance on long or stale responses at the price of a bias;
+            on fresh samples it changes nothing.
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+            `aggregation.aggregate`.
+
+    Returns:
+        A scalar; its mean value, without a cap, is the KL of a whole response, in nats.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean, or weight_cap is below 1.
+
+    Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapter 8; the
+    value of KLₜ as a Rao–Blackwell estimate is from Amini et al. 2025.
+    """
+    if old_log_probs is None:
+        old_log_probs = log_probs
+    log_probs, conditional_kl, old_log_probs = same_shape(
+        log_probs=log_probs, conditional_kl=conditional_kl, old_log_probs=old_log_probs
+    )
+    dimensions(log_probs, "BT", name="log_probs")
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    log_probs, conditional_kl, old_log_probs = set_aside(
+        ~mask, log_probs, conditional_kl, old_log_probs.detach()
+    )
+    so_far = (log_probs - old_log_probs).cumsum(dim=1)
+    before = pad(so_far[:, :-1], (1, 0))  # the state of token t is due to the tokens before it
+    per_token = _capped(before, weight_cap) * conditional_kl
+    return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
+
+
+def _capped(log_weight: Tensor, weight_cap: float | None) -> Tensor:
+    """exp(log_weight), at most weight_cap in value; its derivative is its value times ∇log w."""
+    if weight_cap is None:
+        return log_weight.exp()
+    if not weight_cap >= 1:
+        raise ValueError(f"weight_cap is {weight_cap}, expected a number ≥ 1 or None")
+    value = log_weight.detach()
+    return (value.clamp(max=math.log(weight_cap)) + (log_weight - value)).exp()
 
 
 @dataclass

@@ -233,6 +233,21 @@ def _table() -> dict[str, Call]:
                 options={"weight": weight, "kind": kind},
                 hidden=tuple(stale),
             )
+    with_divergences = {
+        "log_probs": log_probs,
+        "conditional_kl": x.square(),
+        "old_log_probs": old_log_probs,
+    }
+    for cap in (None, 1.1):
+        calls[f"exact_surrogate, cap {cap}"] = Call(
+            kl.exact_surrogate,
+            with_divergences,
+            **masked,
+            options={"weight_cap": cap},
+            smooth=("log_probs", "conditional_kl"),
+            hidden=tuple(with_divergences),
+            honest=cap is None,
+        )
     return calls
 
 

@@ -121,6 +121,7 @@ class TestAMistakeIsLoud:
             "aggregate token-mean",
             "rewards_with_kl",
             "gradient_surrogate prefix k3",
+            "exact_surrogate, cap None",
         ],
     )
     def test_an_axis_too_many_is_refused_even_if_all_arguments_have_it(self, name):

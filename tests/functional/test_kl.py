@@ -17,6 +17,7 @@ from nbcourse.functional.kl import (
     FixedKL,
     estimate,
     exact,
+    exact_surrogate,
     gradient_surrogate,
     rewards_with_kl,
 )
@@ -66,6 +67,12 @@ class World:
     def partial(self, sampler) -> torch.Tensor:
         visits = self.responses.visits(sampler)
         return gradient((visits * kl_of_table(self.logits, self.ref.detach())).sum(), self.logits)
+
+    @property
+    def conditional_kl(self) -> torch.Tensor:
+        """KL_s of the state of each token, NaN behind the end."""
+        table = kl_of_table(self.logits, self.ref.detach())
+        return torch.where(self.mask, table[self.responses.state], NAN)
 
     def of_loss(self, loss_of, sampler=None) -> torch.Tensor:
         sampler = self.logits if sampler is None else sampler
@@ -261,6 +268,21 @@ class TestExact:
         found = exact(doubles([[0.0, 0.0], [0.0, 0.0]]), doubles([[0.0, -INF], [0.0, 0.0]]))
         torch.testing.assert_close(found, doubles([INF, 0.0]))
 
+    @pytest.mark.parametrize("argument", [0, 1], ids=["logits", "ref_logits"])
+    def test_a_nan_stays_in_its_position_and_has_no_gradient(self, argument):
+        generator = torch.Generator().manual_seed(4)
+        logits, ref = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64)
+        clean = exact(logits, ref)
+        poisoned = [logits.clone(), ref.clone()]
+        poisoned[argument][1, 2] = NAN
+        poisoned[0].requires_grad_()
+        found = exact(*poisoned)
+        torch.testing.assert_close(found[[0, 2]], clean[[0, 2]])
+        assert found[1].isnan()
+        found[[0, 2]].sum().backward()
+        assert poisoned[0].grad.isfinite().all()
+        assert poisoned[0].grad[1].eq(0).all()
+
     def test_a_token_too_unlikely_for_a_float_is_not_nan(self):
         # π(a) = e^−1000 rounds to 0, the reference excludes it: nothing, or infinite, but a number
         found = exact(torch.tensor([0.0, -1000.0]), torch.tensor([0.0, -INF]))
@@ -429,6 +451,32 @@ class TestGradientSurrogate:
 
     @kinds
     @weights
+    def test_slices_add_up_to_the_batch(self, weight, kind):
+        world = World(0)
+        options = {"weight": weight, "kind": kind}
+        whole = gradient_surrogate(
+            world.log_probs,
+            world.ref_log_probs,
+            world.mask,
+            old_log_probs=world.old_log_probs,
+            **options,
+        )
+        slices = sum(
+            gradient_surrogate(
+                world.log_probs[i],
+                world.ref_log_probs[i],
+                world.mask[i],
+                old_log_probs=world.old_log_probs[i],
+                batch_mask=world.mask,
+                **options,
+            )
+            for i in (slice(0, 4), slice(4, 5), slice(5, None))
+        )
+        torch.testing.assert_close(slices, whole)
+        torch.testing.assert_close(gradient(slices, world.logits), gradient(whole, world.logits))
+
+    @kinds
+    @weights
     def test_literal(self, weight, kind):
         # Two tokens, ratios ½ and 4 to the old policy; d = ln 2 and −ln 2.
         # k1 = ±ln 2; k3 = ln 2 − ½ and 1 − ln 2. Weights: prefix (½, 2), sequence (2, 2),
@@ -522,6 +570,257 @@ class TestGradientSurrogate:
         )
         torch.testing.assert_close(ours, theirs)
         torch.testing.assert_close(gradient(ours, world.logits), gradient(theirs, world.logits))
+
+
+class TestExactSurrogate:
+    samplers = pytest.mark.parametrize("stale", [False, True], ids=["on-policy", "off-policy"])
+
+    def found(self, world, stale, **options) -> torch.Tensor:
+        old = world.old_log_probs if stale else None
+        return world.of_loss(
+            lambda i: exact_surrogate(
+                world.log_probs[i],
+                world.conditional_kl[i],
+                world.mask[i],
+                old_log_probs=None if old is None else old[i],
+                **options,
+            ),
+            world.old if stale else world.logits,
+        )
+
+    @either_ending
+    @samplers
+    def test_its_expected_gradient_is_that_of_the_divergence(self, stale, eos):
+        world = World(eos)
+        assert relative_error(self.found(world, stale), world.exact) < EXACT
+
+    @either_ending
+    @samplers
+    def test_its_mean_value_is_the_kl_of_a_response(self, stale, eos):
+        world = World(eos)
+        probs = world.responses.probs(world.old if stale else world.logits)
+        old = world.old_log_probs if stale else None
+        value = sum(
+            probs[i]
+            * exact_surrogate(
+                world.log_probs[i : i + 1],
+                world.conditional_kl[i : i + 1],
+                world.mask[i : i + 1],
+                old_log_probs=None if old is None else old[i : i + 1],
+            )
+            for i in range(len(probs))
+        )
+        assert value.item() == pytest.approx(world.kl.item(), rel=1e-12)
+
+    @either_ending
+    def test_without_the_weight_it_would_be_the_partial_gradient(self, eos):
+        # the mistake that the docstring warns of
+        world = World(eos)
+        naive = world.of_loss(lambda i: world.conditional_kl[i][world.mask[i]].sum())
+        assert relative_error(naive, world.partial(world.logits)) < EXACT
+        assert relative_error(naive, world.exact) > 0.05
+
+    @samplers
+    def test_has_the_least_variance_of_the_exact_surrogates(self, stale):
+        world = World(0)
+        old = world.old_log_probs if stale else None
+        probs = world.responses.probs(world.old if stale else world.logits).detach()
+
+        def variance(loss_of):
+            rows = [slice(i, i + 1) for i in range(len(probs))]
+            votes = torch.stack([gradient(loss_of(row), world.logits) for row in rows])
+            mean = torch.einsum("n,nsv->sv", probs, votes)
+            return (probs @ (votes - mean).square().sum(dim=(1, 2))).item()
+
+        def sampled(kind):
+            return lambda i: gradient_surrogate(
+                world.log_probs[i],
+                world.ref_log_probs[i],
+                world.mask[i],
+                old_log_probs=None if old is None else old[i],
+                kind=kind,
+            )
+
+        least = variance(
+            lambda i: exact_surrogate(
+                world.log_probs[i],
+                world.conditional_kl[i],
+                world.mask[i],
+                old_log_probs=None if old is None else old[i],
+            )
+        )
+        assert least < variance(sampled("k3"))
+        assert least < variance(sampled("k1"))
+
+    def test_literal(self):
+        # Ratios ½, 4, · in the first response: the states of its tokens have weights 1, ½, 2, and
+        # with divergences 3, 5, 7 that makes 3 + 2.5 + 14. Alone in the second: 11.
+        ratios = doubles([[0.5, 4, 9], [9, NAN, NAN]])
+        log_probs = (0.05 * ratios).log()
+        divergences = doubles([[3, 5, 7], [11, NAN, NAN]])
+        mask = torch.tensor([[True, True, True], [True, False, False]])
+        found = exact_surrogate(
+            log_probs, divergences, mask, old_log_probs=torch.full_like(ratios, math.log(0.05))
+        )
+        torch.testing.assert_close(found, doubles((3 + 2.5 + 14 + 11) / 2))
+
+    def test_literal_gradients(self):
+        # as above: ∂L/∂ log π of a token is the weighted sum of the divergences *after* it,
+        # ∂L/∂KLₜ is the weight before it; the last token leads nowhere
+        ratios = doubles([[0.5, 4, 9]])
+        log_probs = (0.05 * ratios).log().requires_grad_()
+        divergences = doubles([[3, 5, 7]]).requires_grad_()
+        mask = torch.ones(1, 3, dtype=torch.bool)
+        old = torch.full_like(ratios, math.log(0.05))
+        exact_surrogate(log_probs, divergences, mask, old_log_probs=old).backward()
+        torch.testing.assert_close(log_probs.grad, doubles([[2.5 + 14, 14, 0]]))
+        torch.testing.assert_close(divergences.grad, doubles([[1, 0.5, 2]]))
+
+    @samplers
+    def test_a_hole_has_ratio_one_and_no_divergence(self, stale):
+        world = World(0)
+
+        def with_hole(x, fill):
+            hole = torch.full((len(x), 1), fill, dtype=x.dtype)
+            return torch.cat([x[:, :1], hole, x[:, 1:], hole], dim=1)
+
+        old = world.old_log_probs if stale else None
+        plain = exact_surrogate(
+            world.log_probs, world.conditional_kl, world.mask, old_log_probs=old
+        )
+        holed = exact_surrogate(
+            with_hole(world.log_probs, 3.0),
+            with_hole(world.conditional_kl, 2.0),
+            with_hole(world.mask, False),
+            old_log_probs=with_hole(old, NAN) if stale else None,
+        )
+        torch.testing.assert_close(holed, plain)
+        torch.testing.assert_close(gradient(holed, world.logits), gradient(plain, world.logits))
+
+    def test_nan_logits_under_the_mask_leave_no_trace(self):
+        # from the logits of a padded batch to the gradient of the table
+        world = World(0)
+        padding = torch.where(world.mask[..., None], 0.0, NAN)
+        logits = world.logits[world.responses.state] + padding
+        divergences = exact(logits, world.ref.detach()[world.responses.state] + padding)
+        found = exact_surrogate(world.log_probs, divergences, world.mask)
+        clean = exact_surrogate(world.log_probs, world.conditional_kl, world.mask)
+        torch.testing.assert_close(found, clean)
+        torch.testing.assert_close(gradient(found, world.logits), gradient(clean, world.logits))
+
+    def test_slices_add_up_to_the_batch(self):
+        world = World(0)
+        whole = exact_surrogate(
+            world.log_probs, world.conditional_kl, world.mask, old_log_probs=world.old_log_probs
+        )
+        slices = sum(
+            exact_surrogate(
+                world.log_probs[i],
+                world.conditional_kl[i],
+                world.mask[i],
+                old_log_probs=world.old_log_probs[i],
+                batch_mask=world.mask,
+            )
+            for i in (slice(0, 4), slice(4, 5), slice(5, None))
+        )
+        torch.testing.assert_close(slices, whole)
+        torch.testing.assert_close(gradient(slices, world.logits), gradient(whole, world.logits))
+
+    def test_leaving_out_the_old_policy_means_that_it_is_the_current_one(self):
+        world = World(0)
+        arguments = world.log_probs, world.conditional_kl, world.mask
+        default = exact_surrogate(*arguments)
+        named = exact_surrogate(*arguments, old_log_probs=world.log_probs)
+        torch.testing.assert_close(default, named)
+        torch.testing.assert_close(gradient(default, world.logits), gradient(named, world.logits))
+
+    def test_of_no_token_is_zero(self):
+        x = doubles([[NAN, 1e30]]).requires_grad_()
+        loss = exact_surrogate(x, x, torch.zeros(1, 2, dtype=torch.bool))
+        loss.backward()
+        assert loss.item() == 0
+        assert x.grad.eq(0).all()
+
+
+class TestWeightCap:
+    """Both surrogates: min(w, c) as a number, min(w, c) · ∇log w as a gradient."""
+
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    old = torch.full((1, 3), math.log(0.05), dtype=torch.float64)
+
+    def test_literal_of_exact_surrogate(self):
+        # Ratios 2, 3, ·: weights 1, 2, 6 before each token, of which a cap of 4 leaves 1, 2, 4.
+        log_probs = (0.05 * doubles([[2, 3, 9]])).log().requires_grad_()
+        divergences = doubles([[3, 5, 7]]).requires_grad_()
+        found = exact_surrogate(
+            log_probs, divergences, self.mask, old_log_probs=self.old, weight_cap=4.0
+        )
+        found.backward()
+        torch.testing.assert_close(found.detach(), doubles(3 + 10 + 28.0))
+        torch.testing.assert_close(log_probs.grad, doubles([[10 + 28, 28, 0]]))
+        torch.testing.assert_close(divergences.grad, doubles([[1, 2, 4]]))
+
+    @pytest.mark.parametrize(
+        ("weight", "capped"), [("prefix", (2, 4, 4)), ("sequence", (4, 4, 4)), ("token", (2, 3, 4))]
+    )
+    @pytest.mark.parametrize("kind", ["k1", "k3"])
+    def test_literal_of_gradient_surrogate(self, weight, capped, kind):
+        # ratios 2, 3, 9: prefix 2, 6, 54; sequence 54; token 2, 3, 9; the cap is 4
+        log_probs = (0.05 * doubles([[2, 3, 9]])).log().requires_grad_()
+        d = doubles([[0.5, -1, 2]])
+        found = gradient_surrogate(
+            log_probs,
+            log_probs.detach() - d,
+            self.mask,
+            old_log_probs=self.old,
+            weight=weight,
+            kind=kind,
+            weight_cap=4.0,
+        )
+        found.backward()
+        k, slope = (d, d.abs() * 0 + 1) if kind == "k1" else (torch.exp(-d) - 1 + d, 1 - (-d).exp())
+        w = doubles([capped])
+        torch.testing.assert_close(found.detach(), (w * k).sum())
+        through_weight = {
+            "prefix": (w * k).flip(1).cumsum(1).flip(1),
+            "sequence": (w * k).sum().expand(1, 3),
+            "token": w * k,
+        }[weight]
+        torch.testing.assert_close(log_probs.grad, through_weight + w * slope)
+
+    @pytest.mark.parametrize("cap", [1, 1.0, 7.5])
+    def test_changes_nothing_on_fresh_samples(self, cap):
+        world = World(0)
+        for surrogate, second in (
+            (exact_surrogate, world.conditional_kl),
+            (gradient_surrogate, world.ref_log_probs),
+        ):
+            plain = surrogate(world.log_probs, second, world.mask)
+            capped = surrogate(world.log_probs, second, world.mask, weight_cap=cap)
+            torch.testing.assert_close(capped, plain)
+            torch.testing.assert_close(
+                gradient(capped, world.logits), gradient(plain, world.logits)
+            )
+
+    def test_a_weight_too_large_for_a_float_is_capped_too(self):
+        log_probs = doubles([[0.0, 0.0, 0.0]]).requires_grad_()
+        found = exact_surrogate(
+            log_probs,
+            doubles([[1, 1, 1]]),
+            self.mask,
+            old_log_probs=doubles([[-1e3, 0, 0]]),
+            weight_cap=2.0,
+        )
+        found.backward()
+        torch.testing.assert_close(found.detach(), doubles(5.0))
+        torch.testing.assert_close(log_probs.grad, doubles([[4.0, 2, 0]]))
+
+    @pytest.mark.parametrize("cap", [0.99, 0.0, -1.0, NAN])
+    @pytest.mark.parametrize("surrogate", [exact_surrogate, gradient_surrogate])
+    def test_below_one_is_refused(self, surrogate, cap):
+        x = torch.zeros(1, 2)
+        with pytest.raises(ValueError, match=r"weight_cap is .*, expected a number ≥ 1"):
+            surrogate(x, x, x == 0, weight_cap=cap)
 
 
 class TestControllers:
