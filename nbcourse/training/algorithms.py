@@ -256,11 +256,13 @@ class Penalty:
         placement: one of `KL_PLACEMENTS`.
         estimator: for "loss", one of `functional.kl.ESTIMATORS`.
         beta: its strength now; a controller may move it.
+        weight: for "surrogate", one of `functional.kl.WEIGHTS`.
     """
 
     placement: str = "none"
     estimator: str = "k3"
     beta: float = 0.0
+    weight: str = "prefix"
 
 
 def policy_loss(
@@ -314,6 +316,11 @@ def policy_loss(
     )
     if penalty.placement == "surrogate":
         loss = loss + penalty.beta * kl.gradient_surrogate(
-            log_probs, ref_log_probs, mask, old_log_probs=old_log_probs, batch_mask=batch_mask
+            log_probs,
+            ref_log_probs,
+            mask,
+            old_log_probs=old_log_probs,
+            weight=penalty.weight,
+            batch_mask=batch_mask,
         )
     return loss

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from nbcourse.functional.kl import ESTIMATORS
+from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.tasks.arithmetic import Arithmetic
 from nbcourse.tasks.questions import GSM8K, WordProblems
@@ -211,6 +211,9 @@ class KLSection(Section):
         None, description="the algorithm's choice if not given"
     )
     estimator: Literal[ESTIMATORS] | None = None  # type: ignore[valid-type]
+    weight: Literal[WEIGHTS] = Field(  # type: ignore[valid-type]
+        "prefix", description="of the surrogate; only prefix and sequence have the right gradient"
+    )
     controller: Literal["fixed", "adaptive"] = "fixed"
     target: Positive = Field(1.0, description="nats for a whole response")
     horizon: Positive = Field(10_000.0, description="responses")
@@ -421,7 +424,8 @@ class Recipe(Section):
     def penalty(self) -> Penalty:
         """The KL as it is asked for: nowhere if beta is 0."""
         placement = (self.kl.placement or self.row.kl) if self.kl.beta > 0 else "none"
-        return Penalty(placement, self.kl.estimator or self.row.kl_estimator, self.kl.beta)
+        estimator = self.kl.estimator or self.row.kl_estimator
+        return Penalty(placement, estimator, self.kl.beta, self.kl.weight)
 
     @property
     def dynamic_sampling(self) -> bool:
@@ -469,6 +473,11 @@ class Recipe(Section):
                 {"estimator"} if self.penalty.placement in ("reward", "surrogate") else set(),
                 f"with the KL in the {self.penalty.placement} the estimator is fixed "
                 "(k1 in the reward, k3 under the weight of the surrogate)",
+            ),
+            (
+                self.kl,
+                {"weight"} if self.penalty.placement in ("reward", "loss") else set(),
+                f"with the KL in the {self.penalty.placement} nothing is weighted",
             ),
             (
                 self.kl,

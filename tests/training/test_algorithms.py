@@ -220,6 +220,13 @@ PENALTIES = {
     "reward": Penalty("reward", beta=BETA),
     **{f"loss {kind}": Penalty("loss", kind, BETA) for kind in KL},
     "surrogate": Penalty("surrogate", beta=BETA),
+    "surrogate, sequence": Penalty("surrogate", beta=BETA, weight="sequence"),
+    "surrogate, token": Penalty("surrogate", beta=BETA, weight="token"),
+}
+WEIGHED = {
+    "prefix": lambda t, length: range(t + 1),
+    "sequence": lambda t, length: range(length),
+    "token": lambda t, length: [t],
 }
 
 
@@ -250,14 +257,16 @@ def expected_loss(name, penalty, advantages):
                 s + weight * penalty.beta * dk(d) for s, d in zip(slope, TO_REF[i], strict=True)
             ]
         if penalty.placement == "surrogate":
-            # (β/N) Σₜ wₜ kₜ with wₜ = Π_{s≤t} ρₛ: token s moves kₛ, and the weights from s on.
+            # (β/N) Σₜ wₜ kₜ, wₜ a product of ratios: token s moves kₛ and the weights it is in.
             k, dk = KL["k3"]
-            w = [math.exp(sum(LOG_RATIO[i][: t + 1])) for t in range(LENGTHS[i])]
+            ratios = [WEIGHED[penalty.weight](t, LENGTHS[i]) for t in range(LENGTHS[i])]
+            w = [math.exp(sum(LOG_RATIO[i][s] for s in tokens)) for tokens in ratios]
             terms = [a * k(d) for a, d in zip(w, TO_REF[i], strict=True)]
             scale = penalty.beta / len(OLD)
             value += scale * sum(terms)
             for s, d in enumerate(TO_REF[i]):
-                slope[s] += scale * (sum(terms[s:]) + w[s] * dk(d))
+                inside = sum(a for a, tokens in zip(terms, ratios, strict=True) if s in tokens)
+                slope[s] += scale * (inside + w[s] * dk(d))
         slopes.append(slope)
     return value, slopes
 

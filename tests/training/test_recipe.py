@@ -202,6 +202,7 @@ def test_a_whole_number_may_stand_for_a_real_one():
         ("reward.source", "taste", ["verifier", "reward_model"]),
         ("kl.placement", "none", ["reward", "loss", "surrogate"]),
         ("kl.estimator", "k4", ["k1", "k2", "k3", "abs"]),
+        ("kl.weight", "batch", ["prefix", "sequence", "token"]),
         ("kl.controller", "moving", ["fixed", "adaptive"]),
     ],
 )
@@ -355,6 +356,18 @@ UNUSED = {
         "kl.estimator is not used: with the KL in the surrogate the estimator is fixed "
         "(k1 in the reward, k3 under the weight of the surrogate)",
     ),
+    "a weight without a KL": (
+        {"kl": {"weight": "token"}},
+        "kl.weight is not used: kl.beta is 0, so there is no KL penalty",
+    ),
+    "a weight in the reward": (
+        {"kl": {"beta": 0.1, "placement": "reward", "weight": "prefix"}},
+        "kl.weight is not used: with the KL in the reward nothing is weighted",
+    ),
+    "a weight in the loss": (
+        {"kl": {"beta": 0.1, "weight": "token"}},
+        "kl.weight is not used: with the KL in the loss nothing is weighted",
+    ),
     "a warm start of no steps": (
         {"warm_start": {"careless_steps": 5}},
         "warm_start.careless_steps is not used: warm_start.steps is 0",
@@ -489,6 +502,10 @@ def test_the_penalty_goes_where_the_paper_has_it_unless_the_recipe_says_otherwis
         assert recipe(name, kl={"beta": 0.2}).penalty == Penalty(place, "k3", 0.2)
     own = recipe(name, kl={"beta": 0.2, "placement": "loss", "estimator": "k2"})
     assert own.penalty == Penalty("loss", "k2", 0.2)
+    own = recipe(name, kl={"beta": 0.2, "placement": "surrogate"})
+    assert own.penalty == Penalty("surrogate", "k3", 0.2, "prefix")
+    own = recipe(name, kl={"beta": 0.2, "placement": "surrogate", "weight": "token"})
+    assert own.penalty == Penalty("surrogate", "k3", 0.2, "token")
 
 
 def test_dynamic_sampling_is_the_algorithms_choice_unless_the_recipe_says_otherwise():
