@@ -6,11 +6,13 @@ Nothing below imports this room; matplotlib, IPython and ipywidgets are imported
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.explorers import explore_baseline, explore_clip
 from nbcourse.display.figures import figure, show
+from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
 
 __all__ = [
     "explore_baseline",
     "explore_clip",
+    "explore_kl",
     "figure",
     "show",
     "show_installation",
