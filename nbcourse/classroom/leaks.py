@@ -7,6 +7,7 @@ by file, search indexes for words.
 """
 
 import json
+import keyword
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ REGION = re.compile(
 )
 SHORTEST_LINE = 14  # characters without spaces; shorter lines stand in any program
 SHORTEST_WORD = 6
+KEYWORDS = {word.lower() for word in keyword.kwlist}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def secrets(root: Path = ROOT) -> Secrets:
             if len(line) >= SHORTEST_LINE and line not in public_text:
                 lines.setdefault(line, where)
         for word in _words(text):
-            if len(word) >= SHORTEST_WORD and word not in public_words:
+            if len(word) >= SHORTEST_WORD and word not in public_words | KEYWORDS:
                 words.setdefault(word, where)
     return Secrets(lines, words)
 
@@ -135,4 +137,5 @@ def _dense(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
+    """The words of a text as a search index has them."""
     return re.findall(r"[a-z_][a-z0-9_]+", text.lower())

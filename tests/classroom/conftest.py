@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from nbcourse.classroom import grading, sandbox
+from nbcourse.classroom.forkserver import ForkServer
+from tests.classroom import a_class
+
+LIMITS = sandbox.Limits(memory=2**29, seconds=1.5, total=8, disk=8 * 2**20)
+
+
+@pytest.fixture(scope="session")
+def server():
+    """One for all tests: whatever a submission does, the next one is graded from the same."""
+    if lacking := sandbox.missing():
+        pytest.skip(f"no submission can be confined here: {lacking}")
+    with ForkServer() as running:
+        yield running
+
+
+@pytest.fixture
+def master(tmp_path):
+    return a_class.master(tmp_path)
+
+
+@pytest.fixture
+def grade(server, master, tmp_path):
+    """Grade a notebook's bytes, or the solved notebook with other answers."""
+
+    def graded(content: bytes | None = None, *, limits=LIMITS, **answers: str):
+        content = a_class.notebook(a_class.solved(**answers)) if content is None else content
+        submitted = a_class.submission(tmp_path, content)
+        result = grading.grade(submitted, master, server, limits=limits)
+        assert not running_submissions(), "a process of the submission is still there"
+        return {verdict.exercise: verdict for verdict in result.verdicts} | {"result": result}
+
+    return graded
+
+
+def running_submissions() -> list[Path]:
+    """Processes that are at home in a submission's folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if "/submission-" in str((process / "cwd").readlink()):
+                found.append(process)
+        except OSError:
+            continue  # ended meanwhile, or not ours to look at
+    return found
