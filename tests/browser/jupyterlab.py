@@ -1,0 +1,95 @@
+"""JupyterLab for tests: a private server, a notebook in a tab, Run All, what went wrong."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+TOKEN = "only-for-this-test"
+# Cells out of sight must be in the page too, and nobody is asked anything.
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+PROMPTS = ".jp-CodeCell .jp-InputArea-prompt"
+FINISHED = f"""() => [...document.querySelectorAll("{PROMPTS}")]
+  .every(prompt => /^\\[\\d+\\]:$/.test(prompt.textContent.trim()))"""
+# Errors, and warnings that a reader would have to make sense of.
+ERRORS = """() => [...document.querySelectorAll(
+  '[data-mime-type$="jupyter.error"], [data-mime-type$="jupyter.stderr"]')]
+  .map(output => output.textContent)"""
+
+
+@contextmanager
+def serve(folder: Path, private: Path) -> Iterator[str]:
+    """The address of a JupyterLab that serves `folder` and keeps its own files in `private`."""
+    for name, settings in SETTINGS.items():
+        file = private / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(settings))
+    places = {
+        "JUPYTER_CONFIG_DIR": private / "config",
+        "JUPYTER_DATA_DIR": private / "data",
+        "JUPYTER_RUNTIME_DIR": private / "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": private / "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": private / "workspaces",
+    }
+    port = _free_port()
+    options = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
+    options += ["--allow-root"] if os.geteuid() == 0 else []
+    log = private / "log"
+    with log.open("wb") as stream:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options],
+            cwd=folder,
+            env={**os.environ, **{name: str(path) for name, path in places.items()}},
+            stdout=stream,
+            stderr=stream,
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait_for(f"{address}/api?token={TOKEN}", server, log)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for(address: str, server: subprocess.Popen, log: Path, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            urlopen(address).close()
+            return
+        except URLError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()[-2000:]}")
+
+
+def open_notebook(page, address: str, notebook: str) -> None:
+    """Open a notebook, by its path below the served folder, and wait for its kernel."""
+    page.goto(f"{address}/lab/tree/{notebook}?token={TOKEN}&reset", timeout=60_000)
+    # The status bar: the tool bar calls a kernel idle before there is one.
+    page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for(timeout=60_000)
+
+
+def run_all(page) -> None:
+    """Run all cells, as the menu does."""
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator('[data-command="runmenu:run-all"]').click()
