@@ -1,0 +1,61 @@
+"""nbgrader's own tools accept the masters: they make the same student notebook, and grade it."""
+
+import shutil
+
+import pytest
+from nbgrader.api import Gradebook
+from nbgrader.apps import NbGraderAPI
+from traitlets.config import Config
+
+from nbcourse.classroom.exercises import STUB
+from nbcourse.publishing import stored
+from nbcourse.publishing.chapters import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"),  # its own, about its database
+]
+NAME = "02-sequences"
+MASTER = ROOT / "solutions" / f"{NAME}.ipynb"
+STUDENTS = ROOT / "book" / "exercises" / f"{NAME}.ipynb"
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A course of nbgrader with one assignment released, and three students' work."""
+    folder = tmp_path_factory.mktemp("course")
+    (folder / "source" / NAME).mkdir(parents=True)
+    shutil.copy(MASTER, folder / "source" / NAME)
+    config = Config()
+    config.CourseDirectory.root = str(folder)
+    config.CourseDirectory.db_url = f"sqlite:///{folder}/gradebook.db"
+    config.ClearSolutions.code_stub = {"python": STUB}
+    api = NbGraderAPI(config=config)
+    made = api.generate_assignment(NAME)
+    assert made["success"], made["log"]
+    right, untouched = stored.read(MASTER), stored.read(STUDENTS)
+    half = stored.read(STUDENTS)
+    for cell, solved in zip(half.cells[:10], right.cells[:10], strict=True):
+        cell.source = solved.source
+    for student, notebook in (("ada", right), ("bob", untouched), ("eve", half)):
+        (folder / "submitted" / student / NAME).mkdir(parents=True)
+        stored.write(notebook, folder / "submitted" / student / NAME / f"{NAME}.ipynb")
+        graded = api.autograde(NAME, student)
+        assert graded["success"], graded["log"]
+    return folder
+
+
+def test_its_student_notebook_is_ours(course):
+    theirs = stored.tidy(stored.read(course / "release" / NAME / f"{NAME}.ipynb"))
+    ours = stored.read(STUDENTS)
+    assert [cell.source for cell in theirs.cells] == [cell.source for cell in ours.cells]
+    assert [cell.metadata.get("nbgrader") for cell in theirs.cells] == [
+        cell.metadata.get("nbgrader") for cell in ours.cells
+    ]
+
+
+def test_its_grades_are_the_points_of_what_is_right(course):
+    with Gradebook(f"sqlite:///{course}/gradebook.db") as gradebook:
+        scores = {s.student_id: s.score for s in gradebook.assignment_submissions(NAME)}
+        assert gradebook.find_assignment(NAME).max_score == 11
+    assert scores == {"ada": 11, "bob": 0, "eve": 1}
