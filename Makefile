@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site site-instructor exercises run runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
+.PHONY: help lab test site site-instructor exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,15 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/arithmetic-$$name.toml --set seed=$$seed \
 	    --out runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+
+# The recorded ablation of chapter 8: every form of the KL where the optimum is known, and five of
+# them on arithmetic. A run on arithmetic that was interrupted is taken up again.
+FORMS := k1-reward k2-loss k3-loss k3-token k3-prefix
+kl-runs: $(READY)  ## train the recorded ablation of chapter 8 again: half an hour
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.kl_sequences runs/kl-sequences
+	@for seed in 0 1 2 3 4; do for name in $(FORMS); do \
+	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/kl-$$name.toml --set seed=$$seed \
+	    --out runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken

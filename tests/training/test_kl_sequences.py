@@ -91,3 +91,67 @@ def test_updates_that_are_no_whole_batches_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"updates is 100, expected a multiple of .* = 32"):
         kl_sequences.record(plan, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+# ---------------------------------------------------------------- what is recorded
+
+RUN = records.RUNS / "kl-sequences"
+
+
+def finals(form, **wanted):
+    """KL(π‖π*) at the end of the recorded trainings of a form that are as wanted."""
+    found = [
+        each["distance"][-1]
+        for each in kl_sequences.read(RUN)
+        if each["form"] == form and all(each[key] == value for key, value in wanted.items())
+    ]
+    assert found
+    return found
+
+
+def test_the_recorded_trainings_are_whole_and_of_the_plan_that_the_module_holds():
+    plan = kl_sequences.Plan()
+    assert read_json(RUN, records.RECIPE) == json.loads(json.dumps(asdict(plan)))
+    assert not read_json(RUN, records.ENVIRONMENT)["uncommitted_changes"]
+    described = [json.loads(json.dumps(asdict(each))) for each in kl_sequences.trainings(plan)]
+    assert [
+        {key: each[key] for key in described[0]} for each in kl_sequences.read(RUN)
+    ] == described
+
+
+@pytest.mark.parametrize("form", regularised.FORMS)
+def test_a_recorded_training_can_be_made_again(form):
+    plan = kl_sequences.Plan()
+    training = kl_sequences.Training((3, 3, None), 5, form, 4, None)
+    (recorded,) = (
+        each["distance"]
+        for each in kl_sequences.read(RUN)
+        if (each["space"], each["form"], each["problem"]) == ([3, 3, None], form, 5)
+    )
+    again = kl_sequences.result(plan, training)["distance"]
+    assert again[0] == pytest.approx(recorded[0], rel=1e-4)
+    assert again[-1] == pytest.approx(recorded[-1], rel=1e-2)
+
+
+@pytest.mark.parametrize("space", [[3, 3, None], [3, 4, 0]])
+def test_in_the_record_only_the_right_forms_come_close(space):
+    """With four steps on a batch, on each problem without noise, and for each seed with it."""
+    right = ["k1 in reward", "k2 of the sequence in loss"]
+    right += ["k3, prefix weight", "exact, prefix weight"]
+    for form in regularised.FORMS:
+        distances = finals(form, space=space, inner_steps=4)
+        assert len(distances) == 15
+        assert max(distances) < 0.006 if form in right else min(distances) > 0.005, form
+
+
+@pytest.mark.parametrize("space", [[3, 3, None], [3, 4, 0]])
+def test_in_the_record_a_stale_batch_leaves_the_prefix_weights_alone(space):
+    for form, moved in {
+        "k1 in reward": True,
+        "k3, prefix weight": False,
+        "exact, prefix weight": False,
+    }.items():
+        (few,), (many,) = (
+            finals(form, space=space, problem=0, inner_steps=steps, seed=None) for steps in (1, 64)
+        )
+        assert (many > 50 * few) == moved
