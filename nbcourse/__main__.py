@@ -2,4 +2,5 @@
 
 from nbcourse.cli import app
 
-app(prog_name="nbcourse")
+if __name__ == "__main__":  # processes that grade are started by importing this again
+    app(prog_name="nbcourse")

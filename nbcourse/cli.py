@@ -187,6 +187,86 @@ def release(
 
 
 @app.command()
+def grade(
+    submissions: Annotated[
+        Path, typer.Argument(help="The folder that Canvas, Moodle or nbgrader made, or your own.")
+    ],
+    assignment: Annotated[
+        str, typer.Option(help="A number or a name: `2`, `sequences`, `02-sequences`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded"),
+    class_list: Annotated[
+        Path | None,
+        typer.Option(help="Gradebook exported from Canvas or Moodle, or a CSV of students."),
+    ] = None,
+    personal: Annotated[
+        bool, typer.Option("--personal", help="The release had each student's own numbers.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
+    ] = None,
+    memory: Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")] = 4.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For each cell and each call.")] = 60.0,
+    trust_submissions: Annotated[
+        bool,
+        typer.Option("--trust-submissions", help="Run them unconfined. Read them all before."),
+    ] = False,
+) -> None:
+    """Grade submissions, each in its own confined process.
+
+    A submission cannot reach the network, other submissions, the tests or your files, and whatever
+    it does costs nobody else a point. Confinement needs Linux. Each result is written to
+    `OUT/results/` as soon as it is there: stop with Ctrl-C, and the same command goes on. Results
+    of unchanged notebooks are kept.
+
+    **Examples**
+
+    - `nbcourse grade submissions --assignment 02-sequences`
+    - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
+    """
+    import os
+    from contextlib import closing
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.classroom import batch, masters, sandbox
+    from nbcourse.classroom import submissions as handed_in
+    from nbcourse.progress import track
+
+    master = masters.load(masters.find(assignment))
+    found = handed_in.find(submissions, master.assignment)
+    if class_list is not None:
+        found = handed_in.identified(found, class_list)
+    if not trust_submissions:
+        sandbox.insist([master.path.parent, submissions, out])
+    terms = batch.Terms(
+        master,
+        sandbox.Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds),
+        personal=personal,
+        confined=not trust_submissions,
+    )
+    results = []
+    grading = batch.grade_all(found, terms, out / "results", jobs=jobs or os.cpu_count() or 1)
+    try:
+        with closing(grading):
+            for result in track(grading, master.assignment, total=len(found)):
+                results.append(result)
+    except KeyboardInterrupt:
+        _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
+    table = Table("student", "points", "not passed")
+    for result in sorted(results, key=lambda result: result.student):
+        points = f"{result.points:g} of {result.max_points:g}"
+        others = [v for v in result.verdicts if v.state != "passed"]
+        remarks = ", ".join(f"{verdict.exercise} ({verdict.state})" for verdict in others)
+        table.add_row(result.student, points, remarks)
+    Console().print(table)
+    for result in results:
+        if result.failure:
+            typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
+
+
+@app.command()
 def train(
     recipe: Annotated[
         Path, typer.Argument(help="A TOML file, such as `recipes/arithmetic-grpo.toml`.")

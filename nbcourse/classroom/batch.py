@@ -1,0 +1,196 @@
+"""Grade a whole class, several submissions at a time, and go on later where it was stopped.
+
+Each of the processes that grade imports torch once and has one `ForkServer`. Every result is
+written when it is there, so whatever happens, what is done is done.
+"""
+
+import multiprocessing
+import signal
+import time
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from nbcourse.classroom import results, sandbox
+from nbcourse.classroom.masters import Master
+from nbcourse.classroom.results import Result
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.submissions import Candidate, Submission
+from nbcourse.classroom.troubles import State
+from nbcourse.classroom.variants import variant_of
+
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How submissions are graded.
+
+    Args:
+        master: what they are graded by.
+        limits: what each may use.
+        personal: whether each student got another variant.
+        confined: whether their code runs confined.
+    """
+
+    master: Master
+    limits: Limits
+    personal: bool = False
+    confined: bool = True
+
+    def variant(self, submission: Submission) -> int:
+        return variant_of(submission.student, self.master.assignment) if self.personal else 0
+
+
+Job = tuple[Submission, int]  # with the student's variant
+
+
+def grade_all(
+    submissions: Sequence[Submission], terms: Terms, folder: Path, *, jobs: int
+) -> Generator[Result, None, None]:
+    """Grade submissions and write each result to `folder`/STUDENT.json.
+
+    What is there already, for the same notebook and the same terms, is read and not graded again.
+    The master itself is graded as well, as if a student had handed it in.
+
+    Args:
+        submissions: of the class.
+        terms: how to grade.
+        folder: where the results are.
+        jobs: how many to grade at a time.
+
+    Yields:
+        Each result, in the order in which they are ready.
+
+    Raises:
+        ValueError: if the master's own solutions do not pass its tests.
+        SandboxFailed: if the kernel refuses to confine a process.
+    """
+    to_do: list[Job] = []
+    for submission in submissions:
+        variant = terms.variant(submission)
+        if (done := _done(submission, variant, terms, folder)) is None:
+            to_do.append((submission, variant))
+        else:
+            yield done
+    if not to_do:
+        return
+    solved = Submission("the master", "", notebook=Candidate(terms.master.path))
+    for submission, result in _graded([(solved, 0), *to_do], terms, jobs):
+        if submission is solved:
+            _insist_on_all_points(result)
+        else:
+            results.write(result, folder / f"{submission.key}.json")
+            yield result
+
+
+def _insist_on_all_points(result: Result) -> None:
+    for verdict in result.verdicts:
+        if verdict.state not in (State.PASSED, State.BY_HAND):
+            raise ValueError(
+                f"the master of {result.assignment} fails its own test {verdict.exercise!r} "
+                f"({verdict.state}): {verdict.feedback} {result.failure}"
+            )
+
+
+def _done(submission: Submission, variant: int, terms: Terms, folder: Path) -> Result | None:
+    """The result of an earlier run, if nothing that it depends on has changed since."""
+    try:
+        stored = results.read(folder / f"{submission.key}.json")
+        digest = sha256(submission.read()).hexdigest()
+    except (FileNotFoundError, ValueError):  # among them Unreadable
+        return None
+    now = results.conditions(terms.master, terms.limits, variant=variant, confined=terms.confined)
+    same = stored.submission == digest and stored.conditions == now
+    return replace(stored, student=submission.student, late=submission.late) if same else None
+
+
+class _Worker:
+    """A process that grades one submission after the other."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.connection, theirs = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_work, args=(theirs, terms), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def give(self, job: Job) -> None:
+        self.submission = job[0]
+        self.give_up_at = time.monotonic() + 2 * self.terms.limits.total + 60
+        with suppress(BrokenPipeError):  # it has ended, and `take` will see that
+            self.connection.send(job)
+
+    def take(self) -> Result | Exception:
+        """What has become of the submission; the process may have ended over it, or hang."""
+        with suppress(EOFError, ConnectionError):
+            if self.connection.poll():
+                return self.connection.recv()
+        self.process.kill()
+        self.process.join()
+        failure = f"the process that graded it ended with status {self.process.exitcode}"
+        return results.failed(self.submission, self.terms.master, failure)
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _graded(jobs: list[Job], terms: Terms, workers: int) -> Iterator[tuple[Submission, Result]]:
+    waiting = jobs[::-1]
+    busy: list[_Worker] = []
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                busy.append(_Worker(terms))
+                busy[-1].give(waiting.pop())
+            ready = wait([worker.connection for worker in busy], timeout=1.0)
+            for worker in list(busy):
+                if worker.connection not in ready and time.monotonic() < worker.give_up_at:
+                    continue
+                submission, result = worker.submission, worker.take()
+                if isinstance(result, Exception):
+                    raise result
+                if waiting and worker.process.is_alive():
+                    worker.give(waiting.pop())
+                else:
+                    worker.end()
+                    busy.remove(worker)
+                yield submission, result
+    finally:
+        for worker in busy:
+            worker.end()
+
+
+def _work(connection: Connection, terms: Terms) -> None:
+    """Grade what comes through the connection until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends us
+    import torch
+
+    from nbcourse.classroom.forkserver import ForkServer
+    from nbcourse.classroom.grading import grade
+    from nbcourse.classroom.remote import SandboxFailed
+
+    torch.set_num_threads(1)
+    with ForkServer(confined=terms.confined) as server:
+        if terms.confined:  # an answer may be a number that a test makes a tensor of
+            sandbox.limit_memory(terms.limits.memory)
+        while True:
+            try:
+                submission, variant = connection.recv()
+            except EOFError:
+                return
+            try:
+                answer: Result | Exception = grade(
+                    submission, terms.master, server, limits=terms.limits, variant=variant
+                )
+            except SandboxFailed as error:
+                answer = error
+            except Exception:
+                answer = results.failed(submission, terms.master, traceback.format_exc())
+            connection.send(answer)

@@ -1,0 +1,85 @@
+"""Processes for students' code, one after the other, at the price of a fork each."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+
+from nbcourse.classroom.sandbox import Limits
+
+PACKAGE = Path(__file__).parents[1]
+
+
+class ForkServer:
+    """Starts and ends children of `nbcourse.classroom.student`; at most one at a time.
+
+    Use it in a `with` statement: at its end, and also when this process is killed, the server and
+    its child go.
+
+    Args:
+        confined: whether the children confine themselves. Without, a student's code can do what
+            the user can who grades.
+    """
+
+    def __init__(self, *, confined: bool = True) -> None:
+        self.confined = confined
+
+    def __enter__(self) -> "ForkServer":
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "nbcourse.classroom.student", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for the grader, who then ends the server
+            )
+        if self._control.recv(64) != b"ready":
+            raise RuntimeError("the process that students' code is forked from did not start")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._control.close()
+        self._process.wait()
+
+    def start(self, folder: Path, limits: Limits) -> socket.socket:
+        """Fork a child whose only writable folder is `folder`; the channel to it."""
+        ours, theirs = socket.socketpair()
+        order = {"folder": str(folder), "limits": asdict(limits), "confined": self.confined}
+        with theirs:
+            socket.send_fds(
+                self._control, [json.dumps({"start": order}).encode()], [theirs.fileno()]
+            )
+            if self._control.recv(64) != b"started":
+                raise RuntimeError("the process that students' code is forked from has ended")
+        return ours
+
+    def end(self) -> int:
+        """Kill the child; its exit status, negative for the signal that ended it."""
+        self._control.sendall(json.dumps({"end": True}).encode())
+        return int(self._control.recv(64) or -9)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the grader's: no names, no tokens, no paths of hers."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+    return kept | {
+        "PYTHONPATH": str(PACKAGE.parent),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "MPLBACKEND": "Agg",
+        "HF_HUB_OFFLINE": "1",
+    }

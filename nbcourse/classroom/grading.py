@@ -1,0 +1,286 @@
+"""Grade one submission: the student's cells run there, the master's tests here.
+
+The tests run in two rounds, each in the order of the master: first the visible parts of all of
+them, then the hidden parts of those whose visible part was passed. In the second round nothing that
+the student's code says reaches the feedback. So a submission that keeps what it was asked, or
+raises it as a message, learns nothing of the hidden tests.
+"""
+
+import contextlib
+import io
+import re
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+import torch
+
+from nbcourse.classroom import notebooks, results, troubles
+from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
+from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython
+from nbcourse.classroom.release import UNCHOSEN
+from nbcourse.classroom.remote import Session, StudentCell, Told
+from nbcourse.classroom.results import Result, Verdict
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.submissions import Submission
+from nbcourse.classroom.troubles import State, Trouble
+
+HIDDEN = "A further test, which is not shown, failed"
+GRACE = 5.0  # seconds that tests may take in this process once a submission's time is over
+
+
+def grade(
+    submission: Submission,
+    master: Master,
+    server: ForkServer,
+    *,
+    limits: Limits,
+    variant: int = 0,
+) -> Result:
+    """Grade a submission. Whatever its code does, the outcome is a result.
+
+    Args:
+        submission: a student's notebook.
+        master: what it is graded by.
+        server: where the process of the student's code comes from.
+        limits: what the submission may use.
+        variant: which numbers the student got (`variants.variant_of`); 0 is the book's own.
+
+    Raises:
+        SandboxFailed: if the kernel refuses to confine the process.
+    """
+    result = Result(
+        student=submission.student,
+        user_id=submission.user_id,
+        assignment=master.assignment,
+        file=submission.name,
+        late=submission.late,
+        verdicts=(),
+        conditions=results.conditions(master, limits, variant=variant, confined=server.confined),
+    )
+    try:
+        content = submission.read()
+        result = replace(result, submission=sha256(content).hexdigest())
+        cells = notebooks.read(content)
+    except Unreadable as error:
+        return replace(result, verdicts=results.alike(master, State.UNREADABLE, str(error)))
+    answers, notes = match(cells, master)
+    notes += _of_another_variant(cells, master, variant)
+    with Session(server, _to_run(cells, answers, master), limits) as session, _quiet():
+        verdicts = _Tests(master, session, answers, variant).verdicts()
+    return replace(result, verdicts=verdicts, notes=tuple(notes))
+
+
+def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:
+    """The submission's cell for each solution cell of the master, and notes on what is unusual.
+
+    Cells are recognised by nbgrader's `grade_id`. Of several with one name the last counts, as in a
+    notebook that is run from top to bottom.
+    """
+    named = [c for c in cells if c.kind == "code" and c.grade_id in master.solutions]
+    counts = Counter(cell.grade_id for cell in named)
+    notes = [
+        f"There are {count} cells called `{name}`; the last one counts."
+        for name, count in counts.items()
+        if count > 1
+    ]
+    notes += [
+        f"The cell called `{name}` is missing: it was deleted, or copied without its name. "
+        "Write your answer into the cell of the original notebook."
+        for name in master.solutions
+        if name not in counts
+    ]
+    return {cell.grade_id: cell for cell in named}, notes
+
+
+def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list[str]:
+    """A note if the notebook's sheet is not the one that the student was given."""
+    wanted = f"variant={variant}"
+    varies = any(isinstance(step, Given) and UNCHOSEN in step.source for step in master.steps)
+    if not varies or any(re.search(rf"{wanted}\b", cell.source) for cell in cells):
+        return []
+    return [f"You are graded by other numbers than your notebook has: its sheet is not {wanted}."]
+
+
+def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list[StudentCell]:
+    """All code cells but the tests, which are the master's to ask and not the student's."""
+    tests = {exercise.grade_id for exercise in master.exercises}
+    run = []
+    for cell in cells:
+        if cell.kind != "code" or cell.grade_id in tests or (cell.grade and not cell.solution):
+            continue
+        defines = master.solutions.get(cell.grade_id)
+        if defines and answers[cell.grade_id] is cell:
+            run.append(StudentCell(cell.number, cell.source, defines.functions, defines.values))
+        else:
+            run.append(StudentCell(cell.number, cell.source))
+    return run
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How a part of a test failed: the state, what the student may read, and the line."""
+
+    state: State
+    text: str
+    line: int = 0
+
+
+class _Tests:
+    """The master's cells, run against the answers of one submission."""
+
+    def __init__(
+        self, master: Master, session: Session, answers: dict[str, Cell], variant: int
+    ) -> None:
+        self.master, self.session, self.answers, self.variant = master, session, answers, variant
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.names["get_ipython"] = lambda: WithoutIPython(self.names)
+        self.names["display"] = lambda *objects, **options: None
+        self.absent: dict[str, _Failure] = {}  # name → why the submission does not define it
+        self.given_failed = ""
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        found = {}
+        to_come = []
+        for step in self.master.steps:
+            match step:
+                case Given():
+                    self._give(step)
+                case Solution():
+                    self._bind(step)
+                case Written():
+                    found[step.grade_id] = Verdict(
+                        step.grade_id, None, step.points, State.BY_HAND, ""
+                    )
+                case Test():
+                    failure = self._missing(step) or self._run(step, step.visible, self.names)
+                    found[step.grade_id] = _verdict(step, failure)
+                    if failure is None:
+                        to_come.append((step, dict(self.names)))
+        for step, names in to_come:
+            if (failure := self._run(step, step.hidden, names)) is not None:
+                found[step.grade_id] = _verdict(step, _hidden(step, failure))
+        return tuple(found[exercise.grade_id] for exercise in self.master.exercises)
+
+    def _give(self, step: Given) -> None:
+        """Run a given cell. It may show off an answer, and fail by it."""
+        source = step.source.replace(UNCHOSEN, f"variant={self.variant}")
+        self.session.begin()
+        try:
+            with _at_most(self.session.seconds_left() + GRACE):
+                exec(source, self.names)
+        except Exception as error:
+            self.given_failed = f"{type(error).__name__}: {error}"
+
+    def _bind(self, step: Solution) -> None:
+        exec(step.imports, self.names)
+        cell = self.answers.get(step.grade_id)
+        told = self.session.told.get(cell.number, Told()) if cell else Told()
+        for name in (*step.functions, *step.values):
+            self.names.pop(name, None)
+            self.absent.pop(name, None)
+            if name in told.names:
+                self.names[name] = told.names[name]
+            else:
+                self.absent[name] = _why_absent(name, told)
+
+    def _missing(self, step: Test) -> _Failure | None:
+        lost = [name for name in step.solutions if name not in self.answers]
+        if not lost:
+            return None
+        return _Failure(
+            State.NOT_ATTEMPTED, f"The cell called `{lost[0]}` is missing from your notebook."
+        )
+
+    def _run(self, step: Test, source: str, names: dict[str, Any]) -> _Failure | None:
+        """Run a part of a test; how it failed, or None."""
+        self.session.begin()
+        torch.manual_seed(0)
+        file = f"<test {step.grade_id}>"
+        try:
+            with _at_most(self.session.seconds_left() + GRACE):
+                exec(compile(source, file, "exec"), names)
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            line = next((f.lineno or 0 for f in reversed(frames) if f.filename == file), 0)
+            return self._failure(error, line, source)
+        return None
+
+    def _failure(self, error: Exception, line: int, source: str) -> _Failure:
+        trouble = _trouble_behind(error)
+        if isinstance(error, NameError) and not isinstance(error, Trouble):
+            if error.name in self.absent:
+                return replace(self.absent[error.name], line=line)
+            if self.given_failed:
+                text = f"A given cell could not run with your answers: {self.given_failed}"
+                return _Failure(State.FAILED, text, line)
+        if isinstance(trouble, NotImplementedError):
+            return _Failure(State.NOT_ATTEMPTED, str(error) or "Not implemented yet.", line)
+        if isinstance(error, Trouble):
+            text = f"Your function stopped with {type(error).__name__}: {error}"
+        elif isinstance(error, AssertionError) and not str(error):
+            lines = source.splitlines()
+            text = f"This did not hold: {lines[line - 1].strip()}" if line else "A test failed."
+        elif type(error).__module__ == "builtins" and not isinstance(error, AssertionError):
+            text = f"The test could not use your answer: {type(error).__name__}: {error}"
+        else:
+            text = str(error)
+        return _Failure(trouble.state if trouble else State.FAILED, text, line)
+
+
+def _trouble_behind(error: BaseException | None) -> Trouble | None:
+    """The trouble that an exception is, or was raised on account of, as checks do."""
+    while error is not None and not isinstance(error, Trouble):
+        error = error.__context__
+    return error
+
+
+def _why_absent(name: str, told: Told) -> _Failure:
+    trouble = told.unfit.get(name) or told.trouble
+    if isinstance(trouble, NotImplementedError) or trouble is None:
+        return _Failure(
+            State.NOT_ATTEMPTED, f"Your notebook does not define `{name}` where it was asked for."
+        )
+    place = f"`{name}`" if name in told.unfit else f"The cell that should define `{name}`"
+    return _Failure(trouble.state, f"{place} failed with {type(trouble).__name__}: {trouble}")
+
+
+def _hidden(step: Test, failure: _Failure) -> _Failure:
+    """A failure of a hidden part in words that show neither the test nor what the code said."""
+    remark = step.remark(failure.line)
+    reason = "" if failure.state == State.FAILED else f" ({failure.state})"
+    return replace(failure, text=HIDDEN + reason + (f": {remark}." if remark else "."))
+
+
+def _verdict(step: Test, failure: _Failure | None) -> Verdict:
+    if failure is None:
+        return Verdict(step.grade_id, step.points, step.points, State.PASSED)
+    return Verdict(step.grade_id, 0.0, step.points, failure.state, failure.text)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What tests print is nobody's to read."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Interrupt a test that an answer keeps busy in this process, such as by an enormous number."""
+
+    def interrupt(*_: Any) -> None:
+        raise troubles.OutOfTime(f"the test was still running after {seconds:.0f} seconds")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,206 @@
+"""Masters: the notebooks from which exercises are made and by which submissions are graded.
+
+A master is a notebook with nbgrader's cell metadata:
+
+- A *solution cell* (`solution`) defines functions, or names with plain values. Students get it
+  without its `### BEGIN SOLUTION … ### END SOLUTION`.
+- A *test cell* (`grade`) carries points and tests what was defined above it. What stands between
+  `### BEGIN HIDDEN TESTS` and `### END HIDDEN TESTS`, at the top level, students never see; where
+  such a test fails they read the last comment `# student: …` above the failing line, if there is
+  one. A comment holds until the next; `# student:` alone ends it.
+- A *written answer* (`grade` and `solution`) is read and graded by a person.
+- Every other code cell is *given*: imports, the sheet, data.
+"""
+
+import ast
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbcourse.classroom import notebooks
+from nbcourse.classroom.notebooks import Cell, plain_python
+from nbcourse.publishing import chapters
+from nbcourse.publishing.chapters import ROOT
+
+BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
+REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A code cell that is run as it stands."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A cell that the student fills in.
+
+    Args:
+        grade_id: its name.
+        functions: names of the functions it defines.
+        values: names it assigns.
+        imports: its import statements, which tests may rely on.
+    """
+
+    grade_id: str
+    functions: tuple[str, ...]
+    values: tuple[str, ...]
+    imports: str
+
+
+@dataclass(frozen=True)
+class Test:
+    """A cell that carries points.
+
+    Args:
+        grade_id: its name.
+        points: what it is worth.
+        visible, hidden: its two parts; each keeps its lines at their numbers in the cell.
+        solutions: names of the solution cells between this test and the one before.
+    """
+
+    grade_id: str
+    points: float
+    visible: str
+    hidden: str
+    solutions: tuple[str, ...]
+
+    def remark(self, line: int) -> str:
+        """What the student may know of the hidden test in this line; empty if nothing."""
+        for above in reversed(self.hidden.splitlines()[:line]):
+            if found := REMARK.fullmatch(above):
+                return found.group(1)
+        return ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer in words, for a person to grade."""
+
+    grade_id: str
+    points: float
+
+
+@dataclass(frozen=True)
+class Master:
+    """What a submission is graded by.
+
+    Args:
+        path: its file; the name without the ending is the assignment's, such as "02-sequences".
+        steps: what happens, in the order of the cells.
+        digest: SHA-256 of the file.
+    """
+
+    path: Path
+    steps: tuple[Given | Solution | Test | Written, ...]
+    digest: str
+
+    @property
+    def assignment(self) -> str:
+        return self.path.stem
+
+    @property
+    def exercises(self) -> list[Test | Written]:
+        """What points are given for."""
+        return [step for step in self.steps if isinstance(step, Test | Written)]
+
+    @property
+    def solutions(self) -> dict[str, Solution]:
+        return {step.grade_id: step for step in self.steps if isinstance(step, Solution)}
+
+
+def find(assignment: str, root: Path = ROOT) -> Path:
+    """The master that has this number or name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    return chapters.find(assignment, sorted((root / "solutions").glob("*.ipynb")))
+
+
+def load(path: Path) -> Master:
+    """Read a master.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no notebook, two cells have one name, a region is not closed, hidden
+            tests do not stand on their own, or a solution cell defines a class.
+    """
+    content = path.read_bytes()
+    cells = notebooks.read(content)
+    twice = [
+        name for name, count in Counter(c.grade_id for c in cells).items() if name and count > 1
+    ]
+    if twice:
+        raise ValueError(f"{path.name} has several cells with the grade_id {twice[0]!r}")
+    steps: list[Given | Solution | Test | Written] = []
+    pending: list[str] = []  # solution cells that wait for their test
+    for cell in cells:
+        if cell.grade and cell.solution:
+            steps.append(Written(cell.grade_id, cell.points))
+        elif cell.kind != "code":
+            continue
+        elif cell.grade:
+            steps.append(_test(cell, tuple(pending), path))
+            pending = []
+        elif cell.solution:
+            steps.append(_solution(cell, path))
+            pending.append(cell.grade_id)
+        else:
+            steps.append(Given(plain_python(cell.source)))
+    return Master(path, tuple(steps), hashlib.sha256(content).hexdigest())
+
+
+def _solution(cell: Cell, path: Path) -> Solution:
+    functions, values, imports = [], [], []
+    for statement in ast.parse(plain_python(cell.source)).body:
+        match statement:
+            case ast.FunctionDef(name=name):
+                functions.append(name)
+            case ast.ClassDef(name=name):
+                raise ValueError(
+                    f"{path.name}, cell {cell.grade_id!r}: the class {name!r} cannot be graded; "
+                    "ask for functions and plain values"
+                )
+            case ast.Import() | ast.ImportFrom():
+                imports.append(ast.unparse(statement))
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                nodes = ast.walk(statement)
+                values += [
+                    node.id
+                    for node in nodes
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                ]
+    values = [name for name in dict.fromkeys(values) if name not in functions]
+    return Solution(
+        cell.grade_id, tuple(dict.fromkeys(functions)), tuple(values), "\n".join(imports)
+    )
+
+
+def _test(cell: Cell, solutions: tuple[str, ...], path: Path) -> Test:
+    visible, hidden, inside = [], [], False
+    for line in plain_python(cell.source).splitlines():
+        marker = line.strip() in (BEGIN, END)
+        if marker and (line.strip() == BEGIN) is inside:
+            raise ValueError(f"{path.name}, cell {cell.grade_id!r}: {line.strip()} out of order")
+        inside = inside is not marker
+        visible.append("" if inside or marker else line)
+        hidden.append(line if inside and not marker else "")
+    if inside:
+        raise ValueError(
+            f"{path.name}, cell {cell.grade_id!r}: a region of hidden tests stays open"
+        )
+    parts = "\n".join(visible), "\n".join(hidden)
+    for part in parts:
+        try:
+            ast.parse(part)
+        except SyntaxError as error:
+            raise ValueError(
+                f"{path.name}, cell {cell.grade_id!r}: the hidden tests and the rest must each be "
+                f"complete statements at the top level ({error})"
+            ) from None
+    return Test(cell.grade_id, cell.points, *parts, solutions)

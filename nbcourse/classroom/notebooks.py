@@ -1,0 +1,120 @@
+"""A notebook as the grader reads it: cells with their sources, whoever wrote the file.
+
+Submissions are strangers' files. They are read as plain JSON, below a limit of size, and anything
+that is not a Python notebook is refused in words that its author understands.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+LARGEST = 20 * 2**20  # bytes; a notebook that is bigger holds pictures, and nobody reads it whole
+
+
+class Unreadable(ValueError):
+    """Not a notebook that can be graded. The message is written for the student."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Args:
+        number: position in the notebook, from 1, all kinds of cells counted.
+        kind: "code" or "markdown" (or what else stands in the file).
+        source: the text of the cell.
+        grade_id: nbgrader's name of the cell; empty where it has none.
+        solution: whether the student writes it.
+        grade: whether it carries points.
+        points: how many; 0 without `grade`.
+    """
+
+    number: int
+    kind: str
+    source: str
+    grade_id: str = ""
+    solution: bool = False
+    grade: bool = False
+    points: float = 0.0
+
+
+def read(content: bytes) -> list[Cell]:
+    """The cells of a notebook file, in order.
+
+    Raises:
+        Unreadable: if the file is too big, no JSON, no notebook of format 4, or not for Python.
+    """
+    if len(content) > LARGEST:
+        raise Unreadable(
+            f"The file has {len(content) / 2**20:.0f} MB; at most {LARGEST / 2**20:.0f} are read. "
+            "Clear the outputs, save, and hand it in again."
+        )
+    try:
+        notebook = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        raise Unreadable(
+            "The file is damaged: it is no valid JSON, so Jupyter cannot open it either."
+        ) from None
+    if not (isinstance(notebook, dict) and isinstance(notebook.get("cells"), list)):
+        raise Unreadable("The file is not a Jupyter notebook of format 4: it has no list of cells.")
+    language = _language(notebook.get("metadata"))
+    if language not in ("", "python"):
+        raise Unreadable(f"The notebook is for {language}; the answers are to be in Python.")
+    return [_cell(number, cell) for number, cell in enumerate(notebook["cells"], start=1)]
+
+
+def _language(metadata: Any) -> str:
+    """The language of the notebook's kernel in lower case; empty if the file does not say."""
+    for key, name in (("language_info", "name"), ("kernelspec", "language")):
+        entry = metadata.get(key) if isinstance(metadata, dict) else None
+        if isinstance(entry, dict) and isinstance(entry.get(name), str):
+            return entry[name].lower()
+    return ""
+
+
+def _cell(number: int, cell: Any) -> Cell:
+    if not isinstance(cell, dict):
+        raise Unreadable(f"The file is damaged: its cell {number} is no cell.")
+    source, metadata = cell.get("source", ""), cell.get("metadata")
+    if isinstance(source, list):
+        source = "".join(line for line in source if isinstance(line, str))
+    if not isinstance(source, str):
+        raise Unreadable(f"The file is damaged: its cell {number} has no text.")
+    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    marks = marks if isinstance(marks, dict) else {}
+    grade_id, points = marks.get("grade_id"), marks.get("points")
+    return Cell(
+        number=number,
+        kind=str(cell.get("cell_type")),
+        source=source,
+        grade_id=grade_id if isinstance(grade_id, str) else "",
+        solution=marks.get("solution") is True,
+        grade=marks.get("grade") is True,
+        points=float(points) if isinstance(points, int | float) else 0.0,
+    )
+
+
+def plain_python(source: str) -> str:
+    """The source of a cell without IPython's own syntax: `%magic` and `!command` become calls.
+
+    They are calls of `get_ipython()`, which answers `WithoutIPython` where there is no IPython.
+    """
+    return re.sub(r"\n\Z", "", TransformerManager().transform_cell(source))
+
+
+class WithoutIPython:
+    """Stands for IPython where a notebook is graded: magics and shell commands do nothing."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+
+    def run_cell_magic(self, magic: str, line: str, body: str) -> None:
+        """Cells that are only timed or silenced are run; other languages are not."""
+        if magic in ("time", "timeit", "capture"):
+            exec(plain_python(body), self._names)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **keywords: None

@@ -1,0 +1,399 @@
+"""A submission's functions in the grader's process: they are called here and run elsewhere.
+
+A `Session` is one submission in its own process. Its functions are proxies that take and return
+plain data, and that gradients flow through as if the code ran here: the call is a node of the graph
+here, and its backward asks the process, which has kept the graph behind it.
+"""
+
+import itertools
+import os
+import select
+import shutil
+import socket
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.classroom import troubles, wire
+from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.troubles import Trouble
+
+LOOK_AFTER = 0.25  # seconds between two looks at the clock and at the folder
+
+
+class SandboxFailed(RuntimeError):
+    """The kernel refused to confine a process. Nothing of the submission was run."""
+
+
+@dataclass(frozen=True)
+class StudentCell:
+    """A code cell of a submission that is to be run.
+
+    Args:
+        number: its position in the notebook.
+        source: its text.
+        functions, values: names it should define; empty where it is no solution cell.
+    """
+
+    number: int
+    source: str
+    functions: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+@dataclass
+class Told:
+    """What a cell did when it was run.
+
+    Args:
+        names: name → proxy of the function, or value. What was not defined is not there.
+        trouble: why the cell ended early, or None.
+        unfit: name → why its value cannot be graded.
+    """
+
+    names: dict[str, Any] = field(default_factory=dict)
+    trouble: Trouble | None = None
+    unfit: dict[str, Trouble] = field(default_factory=dict)
+
+
+class Session:
+    """One submission, running. Use it in a `with` statement.
+
+    A cell or call that ends the process costs the exercise that it belongs to. The next cell gets a
+    new process in which all cells have been run again, less those that end it.
+
+    Args:
+        server: where processes come from.
+        cells: code cells, in order.
+        limits: what the submission may use.
+
+    Attributes:
+        told: number of a cell → what it did.
+        trouble: the last trouble of a call since `begin`.
+    """
+
+    def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
+        self.server, self.cells, self.limits = server, list(cells), limits
+        self.told: dict[int, Told] = {}
+        self.trouble: Trouble | None = None
+        self._numbers = itertools.count(1)
+        self._released: list[int] = []
+        self._channel: socket.socket | None = None
+
+    def __enter__(self) -> "Session":
+        self._end_of_all = time.monotonic() + self.limits.total
+        self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
+        try:
+            self._run_cells()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._channel is not None:
+            self._stop()
+        with suppress(RecursionError):  # folders in folders in folders: left behind
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def begin(self) -> None:
+        """Begin a part of the tests: forget old troubles, and bring back a process that ended."""
+        self.trouble = None
+        if self._channel is None and self.seconds_left():
+            self._run_cells()
+
+    def call(self, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call a function over there.
+
+        Raises:
+            Trouble: if it does not return plain data in time.
+        """
+        structure, tensors = wire.pack([list(arguments), keywords])
+        request = {"do": "call", "function": function, "structure": structure}
+        request["grad_enabled"] = torch.is_grad_enabled()
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            structures: list[Any] = []
+            outputs = _Call.apply(self, request, structures, *tensors)
+            return self._unpacked(structures[0], outputs)
+        reply, outputs = self._call(request, tensors, [False] * len(tensors))
+        return self._unpacked(reply["structure"], [tensor for tensor, _ in outputs])
+
+    def _call(
+        self, request: dict[str, Any], tensors: list[Tensor], wanted: list[bool]
+    ) -> tuple[dict[str, Any], list[tuple[Tensor, bool]]]:
+        """The reply to a call, and its tensors, each with whether a gradient flows through it."""
+        sent = [wire.from_tensor(tensor) for tensor in tensors]
+        for node, flag in zip(sent, wanted, strict=True):
+            node["requires_grad"] = flag
+        released, self._released = self._released, []
+        reply = self._ask(request | {"tensors": sent, "release": released})
+        with self._strictly():
+            outputs = [wire.to_tensor(node) for node in reply["tensors"]]
+            for index, node in reply["changed"]:
+                after, _ = wire.to_tensor(node)
+                if (after.shape, after.dtype) != (tensors[index].shape, tensors[index].dtype):
+                    raise wire.Malformed("an argument of another shape")
+                with torch.no_grad():
+                    tensors[index].copy_(after)
+        return reply, outputs
+
+    def backward(self, number: int, gradients: list[Tensor], inputs: list[Tensor]) -> list[Any]:
+        """Gradients of the inputs of call `number`, those that want one, given its outputs'."""
+        sent = [wire.from_tensor(gradient) for gradient in gradients]
+        reply = self._ask({"do": "backward", "call": number, "tensors": sent})
+        with self._strictly():
+            nodes = reply["gradients"]
+            found = [None if node is None else wire.to_tensor(node)[0] for node in nodes]
+            for gradient, tensor in zip(found, inputs, strict=True):
+                if gradient is not None and gradient.shape != tensor.shape:
+                    raise wire.Malformed("a gradient of another shape")
+        return found
+
+    def release(self, number: int) -> None:
+        """Let the process forget the graph of a call, when it is next asked anything."""
+        self._released.append(number)
+
+    def _unpacked(self, structure: Any, tensors: Any) -> Any:
+        with self._strictly():
+            return wire.unpack(structure, tensors)
+
+    # ------------------------------------------------------------ cells
+
+    def _run_cells(self) -> None:
+        """Start a process and run the cells; where one ends it, start again without that one."""
+        while True:
+            self._start()
+            for cell in self.cells:
+                told = self.told.get(cell.number)
+                if told and told.trouble and told.trouble.fatal:
+                    continue
+                self.told[cell.number] = told = self._run(cell)
+                if self._channel is None:
+                    break
+            else:
+                return
+            if not self.seconds_left():
+                return
+
+    def _run(self, cell: StudentCell) -> Told:
+        request = {
+            "do": "run",
+            "cell": cell.number,
+            "source": cell.source,
+            "functions": list(cell.functions),
+            "values": list(cell.values),
+        }
+        told = Told()
+        try:
+            reply = self._ask(request)
+            with self._strictly():
+                if reply["error"] is not None:
+                    told.trouble = _trouble(reply["error"])
+                for name in (*cell.functions, *cell.values):
+                    self._learn(told, cell, name, reply["names"][name])
+        except Trouble as trouble:
+            told.trouble = trouble
+        return told
+
+    def _learn(self, told: Told, cell: StudentCell, name: str, node: dict[str, Any]) -> None:
+        if not node:
+            return
+        if "error" in node:
+            told.unfit[name] = _trouble(node["error"])
+        elif name in cell.values:
+            tensors = [wire.to_tensor(tensor)[0] for tensor in node["tensors"]]
+            told.names[name] = wire.unpack(node["structure"], tensors)
+        elif node["function"] is True:
+            told.names[name] = _proxy(self, f"{cell.number}:{name}", name)
+        else:
+            told.unfit[name] = troubles.NotPlain(f"`{name}` is not a function")
+
+    # ------------------------------------------------------------ the process
+
+    def _start(self) -> None:
+        self._released = []
+        self._channel = self.server.start(self._folder, self.limits)
+        try:
+            hello = wire.receive(self._channel, self._watch(self.limits.seconds))
+        except (EOFError, ValueError) as error:
+            raise SandboxFailed("the confined process did not start") from error
+        if hello.get("refused") is not None:
+            raise SandboxFailed(hello["refused"])
+
+    def _stop(self) -> int:
+        assert self._channel is not None
+        self._channel.close()
+        self._channel = None
+        return self.server.end()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for its answer; any trouble is remembered and raised."""
+        try:
+            return self._exchange(request | {"number": next(self._numbers)})
+        except Trouble as trouble:
+            self.trouble = trouble
+            if trouble.fatal and self._channel is not None:
+                self._stop()
+            raise
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._channel is None:
+            raise self.trouble or troubles.OutOfTime("there was no time left to run it")
+        watch = self._watch(self.limits.seconds)
+        try:
+            self._channel.settimeout(self.limits.seconds)
+            wire.send(self._channel, request)
+            reply = wire.receive(self._channel, watch)
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise troubles.OutOfTime("it does not listen any more") from None
+            raise _ended(self._stop()) from None
+        except wire.TooBig as error:
+            raise troubles.Malformed(f"what came back had {error}") from None
+        except wire.Malformed:
+            raise _malformed() from None
+        if reply.get("number") != request["number"]:
+            raise _malformed()
+        if request["do"] != "run" and reply.get("error") is not None:
+            with self._strictly():
+                raise _trouble(reply["error"])
+        return reply
+
+    def _watch(self, seconds: float) -> Callable[[], None]:
+        """What waits for the process to say something, and raises where that takes too long."""
+        channel = self._channel
+        assert channel is not None
+        end = min(time.monotonic() + seconds, self._end_of_all)
+
+        def wait() -> None:
+            while True:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise troubles.OutOfTime(
+                        f"it was still running after {seconds:g} seconds"
+                        if self.seconds_left()
+                        else f"all cells and calls took over {self.limits.total:g} seconds"
+                    )
+                if select.select([channel], [], [], min(left, LOOK_AFTER))[0]:
+                    return
+                if _size(self._folder, self.limits.disk) > self.limits.disk:
+                    megabytes = self.limits.disk / 2**20
+                    raise troubles.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
+
+        return wait
+
+    @contextmanager
+    def _strictly(self) -> Iterator[None]:
+        """Whatever goes wrong while a reply is taken apart is one trouble, and ends the process."""
+        try:
+            yield
+        except Trouble:
+            raise
+        except Exception:
+            self.trouble = _malformed()
+            if self._channel is not None:
+                self._stop()
+            raise self.trouble from None
+
+    def seconds_left(self) -> float:
+        """How much of the time for everything is left."""
+        return max(0.0, self._end_of_all - time.monotonic())
+
+
+class _Call(torch.autograd.Function):
+    """A call as a node of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, session: Session, request: Any, structures: Any, *tensors: Any) -> Any:
+        wanted = list(ctx.needs_input_grad[3:])
+        reply, outputs = session._call(request, list(tensors), wanted)
+        structures.append(reply["structure"])
+        ctx.session, ctx.number, ctx.wanted = session, reply["number"], wanted
+        ctx.inputs = [torch.empty_like(t, device="meta") for t in tensors]
+        ctx.flows = [flows for _, flows in outputs]
+        weakref.finalize(ctx, session.release, reply["number"])
+        results = [tensor for tensor, _ in outputs]
+        ctx.mark_non_differentiable(*(t for t, flows in outputs if not flows))
+        return tuple(results)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        given = [g for g, flows in zip(gradients, ctx.flows, strict=True) if flows]
+        inputs = [t for t, wanted in zip(ctx.inputs, ctx.wanted, strict=True) if wanted]
+        found = iter(ctx.session.backward(ctx.number, given, inputs))
+        return None, None, None, *(next(found) if wanted else None for wanted in ctx.wanted)
+
+
+def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
+    def remote(*arguments: Any, **keywords: Any) -> Any:
+        return session.call(function, arguments, keywords)
+
+    remote.__name__ = remote.__qualname__ = name
+    return remote
+
+
+def _trouble(node: Any) -> Trouble:
+    """The trouble that the process itself reports."""
+    kind, name, message, line = (node[key] for key in ("kind", "type", "message", "line"))
+    if not all(isinstance(text, str) and len(text) <= 5000 for text in (name, message, line)):
+        raise wire.Malformed("no error")
+    for text in (name, message, line):
+        text.encode("utf-8")
+    match kind:
+        case "raised":
+            return troubles.raised(name, message, line)
+        case "not-plain":
+            return troubles.NotPlain(f"it gave {message}")
+        case "too-big":
+            return troubles.TooBig(f"the result is too big to be handed in ({message})")
+        case "memory":
+            return troubles.OutOfMemory("it asked for more memory than there is")
+        case "ended":
+            trouble = troubles.Ended(f"it ended the program ({name})")
+            trouble.fatal = False  # the process caught it
+            return trouble
+    raise wire.Malformed("no error")
+
+
+def _ended(status: int) -> Trouble:
+    if status == -9:
+        return troubles.Ended("its process was killed: too much memory or processor time")
+    how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+    return troubles.Ended(f"it ended its own process {how}")
+
+
+def _malformed() -> Trouble:
+    return troubles.Malformed("what came back was no answer")
+
+
+def _size(folder: Path, enough: int) -> int:
+    """Bytes in a folder, each file counted as 4 KiB at least; counting ends beyond `enough`."""
+    total, folders = 0, [str(folder)]
+    while folders and total <= enough:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    total += max(4096, entry.stat(follow_symlinks=False).st_size)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except OSError:
+            return enough + 1  # a path too long to follow
+    return total

@@ -1,0 +1,281 @@
+"""Confinement of a process that is about to run a stranger's code, on Linux.
+
+Three mechanisms of the kernel, none of which needs privileges, and none of which can be undone by
+the process that called for it:
+
+- Landlock: which files may be opened. Readable are Python, its packages, the system's libraries and
+  `nbcourse`; writable is one folder. Not among them are the masters, other submissions, /proc, and
+  so the memory of other processes.
+- Seccomp: which calls of the kernel are refused, namely new processes, sockets and everything else
+  that reaches other processes or files' attributes, which Landlock does not guard.
+- Limits on memory, processor time, file sizes and open files.
+
+Time on the clock, the folder's size and the end of the process are its parent's to see to.
+"""
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# ---------------------------------------------------------------- the kernel's numbers
+# linux/landlock.h. The calls have the same number on every architecture.
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_DIR, MAKE_REG = 1 << 7, 1 << 8
+TRUNCATE = 1 << 14
+READ = READ_FILE | READ_DIR
+WRITE = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE
+ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE  # rights that a rule for a file may hold
+# version of Landlock → how many rights on files, in networks, and scopes it knows
+KNOWN = {1: (13, 0, 0), 2: (14, 0, 0), 3: (15, 0, 0), 4: (15, 2, 0), 5: (16, 2, 0), 6: (16, 2, 2)}
+
+# asm/unistd.h: number on x86-64, number on 64-bit ARM, None where the call does not exist.
+REFUSED = {
+    # programs and processes; `clone` is below
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
+    # networks, and io_uring, which would open sockets past this filter
+    "socket": (41, 198), "socketpair": (53, 199), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    # other processes
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    "ptrace": (101, 117), "kcmp": (312, 272), "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    # memory that counts for nobody, or is shared
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
+    "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    # attributes of files
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
+    "truncate": (76, 45), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
+    "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "removexattrat": (466, 466), "file_setattr": (469, 469),
+    # the machine
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430), "fsmount": (432, 432),
+    "mount_setattr": (442, 442), "pivot_root": (155, 41), "chroot": (161, 51),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+}  # fmt: skip
+KILL, TGKILL, PRLIMIT, SET_AFFINITY = (62, 129), (234, 131), (302, 261), (203, 122)
+CLONE, CLONE3, PRCTL, FCNTL, IOCTL = (56, 220), (435, 435), (157, 167), (72, 25), (16, 29)
+CLONE_THREAD = 0x00010000
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
+SET_OWNER = (8, 15)  # fcntl's F_SETOWN and F_SETOWN_EX: whom a file sends signals
+SET_OWNER_OF_SOCKET = (0x8901, 0x8902)  # the same as an ioctl
+# machine → column above, linux/audit.h's name for it
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+X32 = 0x40000000  # a second numbering of the calls of x86-64
+
+# linux/bpf_common.h, linux/seccomp.h
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, KILL_PROCESS, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
+NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16
+EPERM, ENOSYS = 1, 38
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one submission may use.
+
+    Args:
+        memory: bytes, beyond what Python and torch themselves take.
+        seconds: on the clock, for one cell or one call of a function.
+        total: seconds for everything.
+        disk: bytes in the private folder.
+    """
+
+    memory: int = 4 * 2**30
+    seconds: float = 60.0
+    total: float = 300.0
+    disk: int = 256 * 2**20
+
+
+def missing() -> list[str]:
+    """What this machine lacks to confine a process, in words; empty if nothing."""
+    if sys.platform != "linux":
+        return [f"Landlock and seccomp, which are Linux's (this is {platform.system()})"]
+    lacking = []
+    if _landlock_version() < 1:
+        lacking.append("Landlock (Linux 5.13 or newer, switched on, and permitted in containers)")
+    if platform.machine() not in MACHINES or _libc().prctl(21, 0, 0, 0, 0) < 0:  # PR_GET_SECCOMP
+        lacking.append(f"seccomp on {' or '.join(MACHINES)}")
+    return lacking
+
+
+def readable() -> list[Path]:
+    """What a confined process may read: the files that Python and its packages are made of."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    own += [sysconfig.get_config_var("LIBDIR"), str(Path(__file__).parents[1])]
+    libraries = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
+    others = ("/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null")
+    paths = [Path(path).resolve() for path in (*own, *libraries, *others) if path]
+    return [path for path in dict.fromkeys(paths) if path.exists()]
+
+
+def confine(folder: Path, limits: Limits) -> None:
+    """Confine this process, for good, to computing and to its folder.
+
+    Raises:
+        OSError: if the kernel refuses a step; the process must not go on then.
+    """
+    _limit(limits)
+    libc = _libc()
+    _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _guard_files(libc, folder)
+    _drop_capabilities(libc)
+    _filter_calls(libc)
+
+
+def insist(secrets: Iterable[Path]) -> None:
+    """Make sure that this machine can keep a process away from the secrets.
+
+    Raises:
+        ValueError: if it cannot confine processes, or a secret is among what Python is made of.
+    """
+    if lacking := missing():
+        raise ValueError(
+            f"submissions cannot be confined here, since this machine lacks {'; '.join(lacking)}. "
+            "Grade them on Linux, in a container for example; --trust-submissions runs them all "
+            "the same, and then they can do whatever you can do"
+        )
+    for secret in secrets:
+        if exposed(secret):
+            raise ValueError(
+                f"{secret} could be read by submissions, since it is among the folders of Python "
+                "and its packages; move it to another place"
+            )
+
+
+def exposed(path: Path) -> bool:
+    """Whether a confined process could read this file or folder, or a part of it."""
+    path = path.resolve()
+    return any(p.is_relative_to(path) or path.is_relative_to(p) for p in readable())
+
+
+def limit_memory(memory: int) -> None:
+    """Let this process take this many bytes beyond what it has mapped already."""
+    import resource  # not on Windows, where `missing` must still answer
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _bound({resource.RLIMIT_AS: mapped + memory})
+
+
+def _limit(limits: Limits) -> None:
+    import resource
+
+    limit_memory(limits.memory)
+    bounds = {
+        resource.RLIMIT_CPU: int(2 * limits.total) + 1,  # threads count together
+        resource.RLIMIT_FSIZE: 16 * 2**20,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_CORE: 0,
+    }
+    _bound(bounds)
+
+
+def _bound(bounds: dict[int, int]) -> None:
+    import resource
+
+    for what, bound in bounds.items():
+        _, hard = resource.getrlimit(what)
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(what, (bound, bound))
+
+
+def _guard_files(libc: ctypes.CDLL, folder: Path) -> None:
+    version = _landlock_version()
+    files, networks, scopes = KNOWN[min(version, max(KNOWN))]
+    handled = (1 << files) - 1
+    attributes = struct.pack("QQQ", handled, (1 << networks) - 1, (1 << scopes) - 1)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    rules = _check(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
+    allowed = [(path, READ) for path in readable()]
+    allowed += [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
+    for path, rights in allowed:
+        at = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        kept = rights & handled & (-1 if path.is_dir() else ON_FILES)
+        rule = struct.pack("=Qi", kept, at)
+        _check(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"Landlock's rule for {path}")
+        os.close(at)
+    _check(libc.syscall(RESTRICT_SELF, rules, 0), "Landlock")
+    os.close(rules)
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Root without its powers, where the grader is root."""
+    version_3_self, none = struct.pack("Ii", 0x20080522, 0), struct.pack("6I", *[0] * 6)
+    _check(libc.capset(version_3_self, none), "dropping capabilities")
+
+
+def _filter_calls(libc: ctypes.CDLL) -> None:
+    column, machine = MACHINES[platform.machine()]
+    own, refuse = os.getpid(), REFUSE | EPERM
+    program = [
+        (LOAD, 0, 0, MACHINE_AT),
+        (EQUAL, 1, 0, machine),
+        (RETURN, 0, 0, KILL_PROCESS),
+        (LOAD, 0, 0, NUMBER_AT),
+    ]
+    if platform.machine() == "x86_64":
+        program += [(AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE | ENOSYS)]
+    for numbers in REFUSED.values():
+        if (number := numbers[column]) is not None:
+            program += [(EQUAL, 0, 1, number), (RETURN, 0, 0, refuse)]
+    # The C library tries `clone`, whose flags can be seen here, where there is no `clone3`.
+    program += [(EQUAL, 0, 1, CLONE3[column]), (RETURN, 0, 0, REFUSE | ENOSYS)]
+    program += _if_argument(CLONE[column], 0, ANY_BIT, [CLONE_THREAD], ALLOW, refuse)
+    for call in (KILL, TGKILL, PRLIMIT, SET_AFFINITY):  # upon oneself only
+        program += _if_argument(call[column], 0, EQUAL, [0, own], ALLOW, refuse)
+    program += _if_argument(PRCTL[column], 0, EQUAL, [PR_SET_PDEATHSIG], refuse, ALLOW)
+    program += _if_argument(FCNTL[column], 1, EQUAL, SET_OWNER, refuse, ALLOW)
+    program += _if_argument(IOCTL[column], 1, EQUAL, SET_OWNER_OF_SOCKET, refuse, ALLOW)
+    program += [(RETURN, 0, 0, ALLOW)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
+    _check(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")  # 2: a filter
+
+
+def _if_argument(
+    number: int, argument: int, test: int, values: list[int] | tuple[int, ...], hit: int, miss: int
+) -> list[tuple[int, int, int, int]]:
+    """What happens to call `number`, depending on the lower 32 bits of one of its arguments."""
+    tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
+    body = [(LOAD, 0, 0, ARGUMENTS_AT + 8 * argument), *tests, (RETURN, 0, 0, miss)]
+    body += [(RETURN, 0, 0, hit)]
+    return [(EQUAL, 0, len(body), number), *body]
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends."""
+    if sys.platform == "linux":
+        _libc().prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+def _landlock_version() -> int:
+    """Version of the kernel's Landlock; below 1 where there is none."""
+    return _libc().syscall(CREATE_RULESET, None, 0, 1)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, step: str) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"the kernel refuses {step}: {os.strerror(error)}")
+    return result

@@ -1,0 +1,241 @@
+"""The process in which a student's code runs, and the one that it is forked from.
+
+`python -m nbcourse.classroom.student FD` imports torch once, which takes a second or two, and then
+waits on the socket FD. Told to start, it forks; the child confines itself before it runs the first
+line of a submission. The process that forks holds nothing that is worth reading: no tests, no
+masters, no other submission.
+
+The child answers requests: run a cell, call a function, send gradients back through a call. Only
+it trusts what it is sent; the grader trusts nothing of what it answers.
+"""
+
+import builtins
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.classroom import sandbox, wire
+from nbcourse.classroom.notebooks import WithoutIPython, plain_python
+
+CELL = "<cell {}>"
+LONGEST = 2000  # characters of an error's message
+
+
+class Student:
+    """The names of a submission, and the answers of its functions."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+        self.names["get_ipython"] = lambda: WithoutIPython(self.names)
+        self.names["display"] = lambda *objects, **options: None
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self.sources: dict[str, list[str]] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a request asks for, or {"error": …}; nothing that a student's code does escapes."""
+        doing = {"run": self.run, "call": self.call, "backward": self.backward}
+        try:
+            return doing[request["do"]](request)
+        except BaseException as error:
+            return {"error": self.describe(error)}
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a cell, also one that fails half-way, and tell about the names it was to define."""
+        file = CELL.format(request["cell"])
+        self.sources[file] = request["source"].splitlines()
+        error = None
+        try:
+            exec(compile(plain_python(request["source"]), file, "exec"), self.names)
+        except BaseException as raised:
+            error = self.describe(raised)
+        told: dict[str, Any] = {}
+        for name in request["functions"]:
+            found = self.names.get(name)
+            if callable(found):
+                self.functions[f"{request['cell']}:{name}"] = found
+            told[name] = {"function": callable(found)} if name in self.names else {}
+        for name in request["values"]:
+            if self.names.get(name, ...) is not ...:
+                try:
+                    told[name] = _parcel(self.names[name])
+                except BaseException as raised:
+                    told[name] = {"error": self.describe(raised)}
+            else:
+                told[name] = {}
+        return {"error": error, "names": told}
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call a function; where gradients are wanted, keep the graph until it is released."""
+        for number in request["release"]:
+            self.graphs.pop(number, None)
+        sent = [wire.to_tensor(node) for node in request["tensors"]]
+        inputs = [tensor.requires_grad_(wanted) for tensor, wanted in sent]
+        arguments, keywords = wire.unpack(request["structure"], inputs)
+        with torch.set_grad_enabled(request["grad_enabled"]):
+            result = self.functions[request["function"]](*arguments, **keywords)
+            _, outputs = wire.pack(result)
+        wanted = [tensor for tensor in inputs if tensor.requires_grad]
+        if wanted and any(output.requires_grad for output in outputs):
+            self.graphs[request["number"]] = wanted, outputs
+        changed = [
+            [index, after]
+            for index, (before, tensor) in enumerate(zip(request["tensors"], inputs, strict=True))
+            if (after := wire.from_tensor(tensor.detach()))["data"] != before["data"]
+            and after["shape"] == before["shape"]
+        ]
+        return _parcel(result) | {"changed": changed}
+
+    def backward(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Gradients of a kept call's inputs, given those of its outputs."""
+        inputs, outputs = self.graphs[request["call"]]
+        given = [wire.to_tensor(node)[0] for node in request["tensors"]]
+        gradients = torch.autograd.grad(
+            [output for output in outputs if output.requires_grad],
+            inputs,
+            given,
+            retain_graph=True,
+            allow_unused=True,
+        )
+        return {"gradients": [None if g is None else wire.from_tensor(g) for g in gradients]}
+
+    def describe(self, error: BaseException) -> dict[str, Any]:
+        """An error in a form that can be sent: its type's name, its message, the student's line."""
+        try:
+            message = str(error)[:LONGEST]
+        except BaseException:
+            message = ""
+        if isinstance(error, wire.NotPlain):
+            kind = "not-plain"
+        elif isinstance(error, wire.TooBig):
+            kind = "too-big"
+        elif isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate" in message:
+            kind = "memory"
+        elif isinstance(error, Exception):
+            kind = "raised"
+        else:  # SystemExit, KeyboardInterrupt
+            kind = "ended"
+        return {
+            "kind": kind,
+            "type": type(error).__name__[:80],
+            "message": message.encode("utf-8", "replace").decode("utf-8"),
+            "line": self._line(error.__traceback__, error),
+        }
+
+    def _line(self, trace: TracebackType | None, error: BaseException) -> str:
+        """The last of the student's own lines that was running."""
+        own = [
+            (frame.f_code.co_filename, number)
+            for frame, number in traceback.walk_tb(trace)
+            if frame.f_code.co_filename in self.sources
+        ]
+        if isinstance(error, SyntaxError) and error.filename in self.sources:
+            own.append((error.filename, error.lineno or 1))
+        if not own:
+            return ""
+        file, number = own[-1]
+        lines = self.sources[file]
+        line = lines[number - 1].strip() if 1 <= number <= len(lines) else ""
+        return line[:200].encode("utf-8", "replace").decode("utf-8")
+
+
+def _parcel(value: Any) -> dict[str, Any]:
+    structure, tensors = wire.pack(value)
+    return {"structure": structure, "tensors": [wire.from_tensor(tensor) for tensor in tensors]}
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer requests until the grader closes the channel."""
+    student = Student()
+    while True:
+        try:
+            request = wire.receive(channel)
+        except EOFError:
+            return
+        answer = student.answer(request)
+        answer["number"] = request["number"]
+        try:
+            wire.send(channel, answer)
+        except wire.TooBig as error:
+            refusal = {"error": student.describe(error), "number": request["number"]}
+            wire.send(channel, refusal)
+
+
+def _become_student(channel: int, order: dict[str, Any]) -> None:
+    """In the forked child: keep one descriptor, confine, serve; never return."""
+    try:
+        sandbox.die_with_parent()
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        kept = os.dup(channel)  # beyond the numbers that are about to be overwritten
+        for standard in (0, 1, 2):
+            os.dup2(nothing, standard)
+        os.dup2(kept, 3)
+        os.closerange(4, 4096)
+        folder = Path(order["folder"])
+        os.chdir(folder)
+        os.environ.update(HOME=str(folder), TMPDIR=str(folder), MPLCONFIGDIR=str(folder))
+        with socket.socket(fileno=3) as connection:
+            try:
+                if order["confined"]:
+                    sandbox.confine(folder, sandbox.Limits(**order["limits"]))
+            except OSError as error:
+                wire.send(connection, {"refused": str(error)})
+                return
+            wire.send(connection, {"refused": None})
+            random.seed(0)
+            torch.manual_seed(0)
+            serve(connection)
+    finally:
+        os._exit(0)
+
+
+def main() -> None:
+    """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.sendall(b"ready")
+    child = 0
+    while True:
+        request, descriptors, *_ = socket.recv_fds(control, 65536, 1)
+        order: dict[str, Any] = json.loads(request) if request else {"end": True}
+        if "start" in order:
+            child = os.fork()
+            if not child:
+                control.detach()
+                _become_student(descriptors[0], order["start"])
+            os.close(descriptors[0])
+            control.sendall(b"started")
+        elif child:
+            status = _end(child)
+            child = 0
+            if request:
+                control.sendall(str(status).encode())
+        if not request:
+            return
+
+
+def _end(child: int) -> int:
+    """Kill the child and what it has started; the status with which it ended."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(child, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended, or has no group of its own yet
+            continue
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+"""Submissions that try to break out, to hold up the grader, or to be given points for nothing.
+
+Each is graded by the same fork server, right after the one before it, and each time the exercise
+that nothing is wrong with must get its points.
+"""
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nbcourse.classroom import masters
+from nbcourse.classroom.grading import grade as grade_submission
+from nbcourse.classroom.troubles import State
+from tests.classroom import a_class
+from tests.classroom.conftest import LIMITS
+
+ROOT = Path(__file__).resolve().parents[2]
+GRADER = os.getpid()
+
+ENDLESS = """
+def double(x):
+    while True:
+        pass
+"""
+SWALLOWS_EVERYTHING = """
+import signal, threading
+for number in set(range(1, 65)) - {9, 19, 32, 33}:
+    signal.signal(number, lambda *_: None)
+
+def double(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+"""
+MEMORY = """
+def double(x):
+    hoard = []
+    while True:
+        hoard.append(bytearray(2**24))
+"""
+TENSOR_MEMORY = """
+import torch
+
+def double(x):
+    return torch.ones(2**40).sum()
+"""
+FORKS = """
+import os
+
+def double(x):
+    while True:
+        os.fork()
+"""
+DAEMON = """
+import os, subprocess, time
+
+def double(x):
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(1000)
+    except OSError:
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    return 2 * x
+"""
+ENDS_ITSELF = """
+import os
+
+def double(x):
+    os._exit(0)
+"""
+CRASHES = """
+import ctypes
+
+def double(x):
+    ctypes.string_at(0)
+"""
+EXITS = """
+import sys
+
+def double(x):
+    sys.exit("passed")
+"""
+NO_ASSERT = """
+import builtins, sys
+
+builtins.AssertionError = builtins.BaseException = ()
+for module in list(sys.modules.values()):
+    for name in ("assert_close", "equal", "allclose"):
+        if hasattr(module, name):
+            setattr(module, name, lambda *a, **k: True)
+
+def double(x):
+    return 0
+"""
+EQUAL_TO_ALL = """
+class Right(int):
+    def __eq__(self, other):
+        return True
+    def __hash__(self):
+        return 0
+
+def double(x):
+    return Right(5)
+"""
+AN_OBJECT = """
+class Right:
+    def __eq__(self, other):
+        return True
+
+def double(x):
+    return Right()
+"""
+TENSOR_EQUAL_TO_ALL = """
+import torch
+
+class Right(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        if function is torch.Tensor.__eq__:
+            return torch.tensor(True)
+        return super().__torch_function__(function, types, arguments, keywords or {})
+
+def double(x):
+    return torch.tensor(5).as_subclass(Right)
+"""
+READS_THE_STACK = """
+import inspect, sys
+
+def double(x):
+    told = [frame.filename + str(frame.frame.f_locals) for frame in inspect.stack()]
+    told += [name for name in sys.modules if "grading" in name or "masters" in name]
+    told += [str(vars(sys.modules["__main__"]))]
+    return 2 * x if any("-check" in text or "assert" in text for text in told) else 0
+"""
+HOLDS_ON = """
+import threading, time
+
+def forever():
+    while True:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            pass
+
+for _ in range(3):
+    threading.Thread(target=forever).start()
+
+def double(x):
+    return 2 * x
+"""
+TALKS = """
+import os, sys
+
+def double(x):
+    os.write(1, b"x" * 10**8)
+    for _ in range(1000):
+        print("y" * 10**4, file=sys.stderr)
+    return 2 * x
+"""
+FILLS_THE_DISK = """
+import time
+
+def double(x):
+    for number in range(20):
+        with open(f"{number}.bin", "wb") as file:
+            file.write(bytes(2**20))
+    time.sleep(100)
+"""
+A_HUGE_FILE = """
+def double(x):
+    with open("huge.bin", "wb") as file:
+        for _ in range(10**6):
+            file.write(bytes(2**20))
+"""
+TOO_MUCH = """
+def double(x):
+    return "x" * 2**26
+"""
+TOO_DEEP = """
+def double(x):
+    found = []
+    for _ in range(10**5):
+        found = [found]
+    return found
+"""
+LIES_ON_THE_WIRE = """
+import os
+
+def double(x):
+    os.write(3, b"\\x00\\x00\\x00\\x02[]")
+    return 2 * x
+"""
+ANNOUNCES_TOO_MUCH = """
+import os
+
+def double(x):
+    os.write(3, b"\\xff" * 4)
+    return 2 * x
+"""
+ANSWERS_IN_ADVANCE = """
+import json, os, struct
+
+def double(x):
+    for number in range(1, 50):
+        reply = json.dumps({"number": number, "structure": 6, "tensors": [], "changed": []})
+        os.write(3, struct.pack(">I", len(reply)) + reply.encode())
+    return 0
+"""
+HANGS_UP = """
+import os, time
+
+def double(x):
+    os.close(3)
+    time.sleep(1000)
+"""
+WITHOUT_DESCRIPTION = """
+import time
+
+class Silent(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+def double(x):
+    raise Silent
+"""
+
+EXPECTED = {
+    "endless": (ENDLESS, State.OUT_OF_TIME),
+    "swallows everything": (SWALLOWS_EVERYTHING, State.OUT_OF_TIME),
+    "memory": (MEMORY, State.OUT_OF_MEMORY),
+    "memory of tensors": (TENSOR_MEMORY, State.OUT_OF_MEMORY),
+    "forks": (FORKS, State.RAISED),
+    "a daemon": (DAEMON, State.RAISED),
+    "ends itself": (ENDS_ITSELF, State.ENDED),
+    "crashes": (CRASHES, State.ENDED),
+    "exits": (EXITS, State.ENDED),
+    "no assert": (NO_ASSERT, State.FAILED),
+    "equal to all": (EQUAL_TO_ALL, State.FAILED),
+    "an object": (AN_OBJECT, State.NOT_PLAIN),
+    "a tensor equal to all": (TENSOR_EQUAL_TO_ALL, State.FAILED),
+    "reads the stack": (READS_THE_STACK, State.FAILED),
+    "holds on": (HOLDS_ON, State.PASSED),
+    "talks": (TALKS, State.PASSED),
+    "fills the disk": (FILLS_THE_DISK, State.TOO_BIG),
+    "a huge file": (A_HUGE_FILE, State.RAISED),
+    "too much": (TOO_MUCH, State.TOO_BIG),
+    "too deep": (TOO_DEEP, State.NOT_PLAIN),
+    "lies on the wire": (LIES_ON_THE_WIRE, State.MALFORMED),
+    "announces too much": (ANNOUNCES_TOO_MUCH, State.MALFORMED),
+    "answers in advance": (ANSWERS_IN_ADVANCE, State.MALFORMED),
+    "hangs up": (HANGS_UP, State.ENDED),
+    "without description": (WITHOUT_DESCRIPTION, State.RAISED),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_hostile_answer_has_its_verdict_and_costs_no_other_exercise(grade, name):
+    source, state = EXPECTED[name]
+    verdicts = grade(double=source)
+    found = verdicts["double-check"]
+    assert found.state == state, found
+    assert found.points == (2 if state == State.PASSED else 0)
+    assert bool(found.feedback) == (state != State.PASSED)
+    for other in ("answer-check", "cube-check"):
+        assert verdicts[other].state == State.PASSED, verdicts[other]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("endless", State.OUT_OF_TIME), ("ends itself", State.ENDED), ("memory", State.OUT_OF_MEMORY)],
+)
+def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, name, state):
+    verdicts = grade(double=EXPECTED[name][0] + "\n\ndouble(1)\n")
+    assert verdicts["double-check"].state == state
+    assert verdicts["answer-check"].state == verdicts["cube-check"].state == State.PASSED
+
+
+FORBIDDEN = {
+    "read the master": "open({master!r}).read()",
+    "list the masters": "os.listdir(os.path.dirname({master!r}))",
+    "read solutions/": f"open({str(ROOT / 'solutions' / 'README.md')!r}).read()",
+    "read another submission": "open({neighbour!r}).read()",
+    "list the home folder": "os.listdir(os.path.expanduser('~root'))",
+    "read /etc/passwd": "open('/etc/passwd').read()",
+    "list the processes": "os.listdir('/proc')",
+    "read the grader's environment": f"open('/proc/{GRADER}/environ').read()",
+    "read the grader's memory": f"open('/proc/{GRADER}/mem', 'rb')",
+    "read its parent's memory": "open(f'/proc/{{os.getppid()}}/mem', 'rb')",
+    "trace its parent": (
+        "ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0) and raise_errno()"
+    ),
+    "kill its parent": "os.kill(os.getppid(), 9)",
+    "kill the grader": f"os.kill({GRADER}, 9)",
+    "kill everybody": "os.kill(-1, 9)",
+    "kill by a file": "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+    "limit the grader": f"resource.prlimit({GRADER}, resource.RLIMIT_CPU, (1, 1))",
+    "raise its limits": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+    "open a TCP socket": "socket.create_connection(('127.0.0.1', 80), timeout=1)",
+    "open a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "open a Unix socket": "socket.socket(socket.AF_UNIX)",
+    "ask for a name": "socket.getaddrinfo('example.org', 80)",
+    "write into /tmp": "open({neighbour!r} + '.mine', 'w')",
+    "change a file's mode": "os.chmod({master!r}, 0)",
+    "change a file's times": "os.utime({master!r})",
+    "delete a file": "os.remove({neighbour!r})",
+    "link to a file": "os.link({neighbour!r}, 'mine')",
+    "make a symbolic link": "os.symlink({neighbour!r}, 'mine')",
+    "start a program": "subprocess.run(['true'])",
+    "share memory": "os.memfd_create('mine')",
+    "become another user": "os.setuid(12345) if os.getuid() == 0 else os.setuid(0)",
+    "mount": "ctypes.CDLL(None, use_errno=True).mount(b'a', b'b', b'c', 0, None) and raise_errno()",
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_the_kernel_refuses_to(grade, master, tmp_path, what):
+    neighbour = a_class.submission(tmp_path, b"{}", "neighbour").notebook.path
+    attempt = FORBIDDEN[what].format(master=str(master.path), neighbour=str(neighbour))
+    source = f"""
+    import ctypes, fcntl, os, resource, socket, subprocess
+
+    def raise_errno():
+        raise OSError(ctypes.get_errno(), "refused")
+
+    def double(x):
+        try:
+            found = {attempt}
+        except (OSError, ValueError) as error:
+            return 2 * x  # as it should be
+        raise AssertionError(f"this worked: {{found!r:.100}}")
+    """
+    verdicts = grade(double=textwrap.dedent(source))
+    assert verdicts["double-check"].state == State.PASSED, verdicts["double-check"]
+    assert master.path.exists()
+    assert neighbour.read_bytes() == b"{}"
+
+
+def test_what_a_submission_knows_of_hidden_tests_never_comes_out(grade):
+    """Neither by the message of an error, nor by keeping it for the next exercise to tell."""
+    verdicts = grade(
+        double="""
+seen = []
+
+class Seen(Exception):
+    pass
+
+def double(x):
+    seen.append(x)
+    if x == 20250:
+        raise type(f"Seen{x}", (Seen,), {})(f"I was asked {x}")
+    return 2 * x
+""",
+        cube="""
+def cube(x):
+    raise ValueError(f"it was asked {seen}")
+""",
+    )
+    feedback = " ".join(verdict.feedback for verdict in verdicts["result"].verdicts)
+    assert verdicts["double-check"].state == State.RAISED
+    assert "[3, 4]" in verdicts["cube-check"].feedback  # what the visible part asked
+    for secret in ("20250", "40500", "77", "154", "-1"):
+        assert secret not in feedback
+
+
+def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_path):
+    master = masters.load(masters.find("02-sequences"))
+    content = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
+    patched = content.replace(
+        "    raise NotImplementedError",
+        "    import nbcourse.checks.sheet as s, nbcourse.checks.attempt as a\\n"
+        "    s.Sheet.check = a.Attempt.equal = lambda *x, **y: None\\n    return torch.zeros(4)",
+    )
+    assert patched != content
+    submitted = a_class.submission(tmp_path, patched.encode())
+    result = grade_submission(submitted, master, server, limits=LIMITS)
+    assert {verdict.state for verdict in result.verdicts} == {State.FAILED}
