@@ -347,6 +347,8 @@ function exploreKl(root, names, probs, refProbs) {
       grabbed = { y: event.clientY, value: policy.hundredths[token] };
       event.preventDefault(); // no selection of text
     });
+    // A finger on a bar does not scroll the page. (`touch-action` holds for a whole SVG only.)
+    slider.addEventListener("touchstart", event => event.preventDefault(), { passive: false });
     slider.addEventListener("pointermove", event => {
       if (!grabbed) return;
       const pixels = slider.ownerSVGElement.getScreenCTM().d; // of one unit of the drawing

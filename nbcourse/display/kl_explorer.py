@@ -15,29 +15,14 @@ from IPython.display import HTML
 
 from nbcourse.display.explorers import STYLE
 
-PROGRAM = Path(__file__).with_name("kl_explorer.js")
+FILES = Path(__file__).parent
 HUNDREDTHS = 100
 NAMES = "ABCDEF"
 LONGEST_NAME = 6  # characters; longer ones would not fit under six bars
-PANELS = (
-    "<style>.nb-panels{display:flex;flex-wrap:wrap;gap:8px 16px;padding:4px;"
-    "background:#fff;color:#222}"
-    ".nb-panels>*{flex:360 1 300px;min-width:0;max-width:480px}"
-    ".nb-panels .nb-values{flex:400 1 340px}.nb-panels .nb-gradients{flex:330 1 280px}"
-    # as high as its longest text, so that nothing jumps while a bar is dragged
-    ".nb-panels output{display:block;min-height:13em}"
-    ".nb-panels p{margin:0 0 .5em}.nb-panels button{font:inherit;color:#222;"
-    "background:#f0f4f8;border:1px solid #777;border-radius:4px;padding:1px 10px}"
-    ".nb-panels svg .nb-small{font-size:12px}.nb-panels svg .nb-tiny{font-size:11px}"
-    ".nb-halo{paint-order:stroke;stroke:#fff;stroke-width:3px}"
-    ".nb-panels [role=slider]{cursor:ns-resize;touch-action:none;outline:none}"
-    ".nb-panels [role=slider]:hover .nb-track{fill:#f0f4f8}"
-    ".nb-panels [role=slider]:focus .nb-track{fill:#dbe7f1}"
-    ".nb-panels [role=slider]:focus circle{fill:#222}</style>"
-)
 # JupyterLab has its own use for the arrow keys; the attribute asks it to leave ours alone. Until
 # the notebook is trusted, its program does not run and the sentence stays.
-STORED = """%(style)s<div class="nb-explorer" id="%(id)s" data-lm-suppress-shortcuts="true">\
+STORED = """%(style)s<style>%(panels)s</style>
+<div class="nb-explorer" id="%(id)s" data-lm-suppress-shortcuts="true">\
 Run this cell to drag the bars.</div>
 <script>(() => {
 %(program)s
@@ -93,11 +78,12 @@ def explore_kl(
         json.dumps(values)
         for values in ([escape(token) for token in tokens], hundredths, ref_hundredths)
     )
-    program = PROGRAM.read_text(encoding="utf-8")
+    program = (FILES / "kl_explorer.js").read_text(encoding="utf-8")
     return HTML(
         STORED
         % {
-            "style": STYLE + PANELS,
+            "style": STYLE,
+            "panels": (FILES / "kl_explorer.css").read_text(encoding="utf-8"),
             "id": "nb-explorer-" + sha256((program + data).encode()).hexdigest()[:8],
             "program": program,
             "data": data,
