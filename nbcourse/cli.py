@@ -230,14 +230,15 @@ def grade(
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.classroom import batch, masters, sandbox
+    from nbcourse.classroom import batch, feedback, gradebook, masters, sandbox
     from nbcourse.classroom import submissions as handed_in
     from nbcourse.progress import track
 
     master = masters.load(masters.find(assignment))
     found = handed_in.find(submissions, master.assignment)
-    if class_list is not None:
-        found = handed_in.identified(found, class_list)
+    listed = None if class_list is None else gradebook.read(class_list)
+    if listed is not None:
+        found = handed_in.identified(found, listed)
     if not trust_submissions:
         sandbox.insist([master.path.parent, submissions, out])
     terms = batch.Terms(
@@ -258,9 +259,12 @@ def grade(
     for result in sorted(results, key=lambda result: result.student):
         points = f"{result.points:g} of {result.max_points:g}"
         others = [v for v in result.verdicts if v.state != "passed"]
-        remarks = ", ".join(f"{verdict.exercise} ({verdict.state})" for verdict in others)
+        remarks = ", ".join(f"{feedback.name(verdict)} ({verdict.state})" for verdict in others)
         table.add_row(result.student, points, remarks)
     Console().print(table)
+    keys = {submission.student: submission.key for submission in found}
+    files = feedback.write(results, [keys[r.student] for r in results], out, listed=listed)
+    typer.echo(f"pages for the students: {out / 'feedback'}; for you: {', '.join(map(str, files))}")
     for result in results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)

@@ -121,7 +121,7 @@ class _Worker:
 
     def give(self, job: Job) -> None:
         self.submission = job[0]
-        self.give_up_at = time.monotonic() + 2 * self.terms.limits.total + 60
+        self.give_up_at = time.monotonic() + 3 * self.terms.limits.total + 60
         with suppress(BrokenPipeError):  # it has ended, and `take` will see that
             self.connection.send(job)
 

@@ -29,11 +29,12 @@ def generate(root: Path = ROOT) -> Iterator[Path]:
                 notebook.unlink()
     for text in texts:
         master = stored.tidy(twins.read_text(text))
-        for notebook, target in (
-            (master, root / "solutions" / f"{text.stem}.ipynb"),
-            (student_version(master), root / "book" / "exercises" / f"{text.stem}.ipynb"),
-        ):
-            stored.write(notebook, target)
+        versions = {
+            root / "solutions" / f"{text.stem}.ipynb": master,
+            root / "book" / "exercises" / f"{text.stem}.ipynb": student_version(master),
+        }
+        for target, version in versions.items():
+            stored.write(version, target)
             yield target
 
 

@@ -59,7 +59,8 @@ def secrets(root: Path = ROOT) -> Secrets:
             given.append(REGION.sub("", cell.source))
     public_words = set(_words("\n".join(given)))
     public_text = _dense("\n".join(given))
-    lines, words = {}, {}
+    lines: dict[str, str] = {}
+    words: dict[str, str] = {}
     for where, text in secret:
         for line in map(_dense, text.splitlines()):
             if len(line) >= SHORTEST_LINE and line not in public_text:

@@ -91,7 +91,7 @@ class Session:
         self._channel: socket.socket | None = None
 
     def __enter__(self) -> "Session":
-        self._end_of_all = time.monotonic() + self.limits.total
+        self._left = self.limits.total
         self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
         try:
             self._run_cells()
@@ -114,7 +114,7 @@ class Session:
     def begin(self) -> None:
         """Begin a part of the tests: forget old troubles, and bring back a process that ended."""
         self.trouble = None
-        if self._channel is None and self.seconds_left():
+        if self._channel is None and self._left > 0:
             self._run_cells()
 
     def call(self, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -187,7 +187,7 @@ class Session:
                     break
             else:
                 return
-            if not self.seconds_left():
+            if self._left <= 0:
                 return
 
     def _run(self, cell: StudentCell) -> Told:
@@ -243,6 +243,7 @@ class Session:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer; any trouble is remembered and raised."""
+        begun = time.monotonic()
         try:
             return self._exchange(request | {"number": next(self._numbers)})
         except Trouble as trouble:
@@ -250,6 +251,8 @@ class Session:
             if trouble.fatal and self._channel is not None:
                 self._stop()
             raise
+        finally:
+            self._left -= time.monotonic() - begun
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._channel is None:
@@ -278,7 +281,7 @@ class Session:
         """What waits for the process to say something, and raises where that takes too long."""
         channel = self._channel
         assert channel is not None
-        end = min(time.monotonic() + seconds, self._end_of_all)
+        end = time.monotonic() + min(seconds, self._left)
 
         def wait() -> None:
             while True:
@@ -286,7 +289,7 @@ class Session:
                 if left <= 0:
                     raise troubles.OutOfTime(
                         f"it was still running after {seconds:g} seconds"
-                        if self.seconds_left()
+                        if seconds < self._left
                         else f"all cells and calls took over {self.limits.total:g} seconds"
                     )
                 if select.select([channel], [], [], min(left, LOOK_AFTER))[0]:
@@ -310,9 +313,6 @@ class Session:
                 self._stop()
             raise self.trouble from None
 
-    def seconds_left(self) -> float:
-        """How much of the time for everything is left."""
-        return max(0.0, self._end_of_all - time.monotonic())
 
 
 class _Call(torch.autograd.Function):

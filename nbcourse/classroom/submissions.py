@@ -14,10 +14,11 @@ notebook may have.
 import re
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from nbcourse.classroom import gradebook
+from nbcourse.classroom.gradebook import ClassList
 from nbcourse.classroom.notebooks import LARGEST, Unreadable
 
 CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)")
@@ -126,17 +127,27 @@ def find(folder: Path, assignment: str) -> list[Submission]:
             f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or the folder "
             "that Canvas, Moodle or nbgrader makes"
         )
-    return [_chosen(key, student, assignment) for key, student in sorted(students.items())]
+    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
 
 
-def identified(submissions: list[Submission], class_list: Path) -> list[Submission]:
+def identified(submissions: list[Submission], listed: ClassList) -> list[Submission]:
     """The submissions under the names that the class list has for their students.
 
     Raises:
-        FileNotFoundError, ValueError: as `gradebook.read`.
+        ValueError: if two submissions belong to one student.
     """
-    listed = gradebook.read(class_list)
-    return [replace(s, student=listed.student(s.user_id or s.student)) for s in submissions]
+    renamed = [replace(s, student=listed.student(s.user_id or s.student)) for s in submissions]
+    for name, count in Counter(submission.student for submission in renamed).items():
+        if count > 1:
+            keys = ", ".join(s.key for s in renamed if s.student == name)
+            raise ValueError(f"{name} has several submissions: {keys}. Which is to count?")
+    return renamed
+
+
+def _told_apart(submissions: list[Submission]) -> list[Submission]:
+    """The same, with the key as name where two students have the same one."""
+    names = Counter(submission.student for submission in submissions)
+    return [replace(s, student=s.key) if names[s.student] > 1 else s for s in submissions]
 
 
 def _read_folder(folder: Path, students: dict[str, _Student]) -> None:

@@ -129,9 +129,9 @@ def unpack(structure: Any, tensors: list[Tensor] | tuple[Tensor, ...]) -> Any:
 
 def from_tensor(tensor: Tensor) -> dict[str, Any]:
     """A tensor as JSON: dtype, shape, bytes, and whether gradients are wanted."""
+    if tensor.numel() * tensor.element_size() > LARGEST:
+        raise TooBig(f"a tensor of shape {tuple(tensor.shape)}")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    if plain.numel() * plain.element_size() > LARGEST:
-        raise TooBig(f"a tensor of shape {tuple(plain.shape)}")
     data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return {
         "dtype": str(plain.dtype).removeprefix("torch."),

@@ -6,7 +6,7 @@ from nbcourse.classroom import grading, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from tests.classroom import a_class
 
-LIMITS = sandbox.Limits(memory=2**29, seconds=1.5, total=8, disk=8 * 2**20)
+LIMITS = sandbox.Limits(memory=2**29, seconds=3, total=20, disk=8 * 2**20)
 
 
 @pytest.fixture(scope="session")

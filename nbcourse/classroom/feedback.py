@@ -1,0 +1,141 @@
+"""What goes back: a page for each student, a page for the teacher, gradebooks for the platform.
+
+The pages are plain HTML that asks no other host for anything. All text in them is escaped: parts of
+it were written by students' code.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from nbcourse.classroom import gradebook
+from nbcourse.classroom.gradebook import ClassList
+from nbcourse.classroom.results import Result, Verdict
+from nbcourse.classroom.troubles import State
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>%(title)s</title>
+<meta name="viewport" content="width=device-width">
+<style>
+body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
+h2{font-size:1.05rem;margin:1.6rem 0 .2rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem .8rem}
+table{border-collapse:collapse;width:100%%}
+td,th{text-align:left;padding:.25rem .6rem .25rem 0;border-bottom:1px solid #ddd}
+td.number,th.number{text-align:right}
+.bar{background:#e8e8e8;height:.8rem;width:9rem}
+.bar div{background:#0072B2;height:100%%}
+</style></head><body>
+<h1>%(title)s</h1>
+%(body)s
+</body></html>
+"""
+MARKS = {State.PASSED: "✓", State.BY_HAND: "…"}
+
+
+def for_student(result: Result) -> str:
+    """The page of one student: points, and for each exercise how it ended and what to look at."""
+    parts = [f"<p>{escape(result.student)}: <strong>{_points(result)}</strong></p>"]
+    if result.late:
+        parts.append("<p>Handed in late.</p>")
+    parts += [f"<p>{escape(note)}</p>" for note in result.notes]
+    for verdict in result.verdicts:
+        mark = MARKS.get(verdict.state, "✗")
+        parts.append(
+            f"<h2>{mark} {escape(name(verdict))}: {escape(verdict.state)}, {_out_of(verdict)}</h2>"
+        )
+        if verdict.feedback:
+            parts.append(f"<pre>{escape(verdict.feedback)}</pre>")
+    return _page(result.assignment, parts)
+
+
+def for_teacher(results: Sequence[Result]) -> str:
+    """The class at a glance: how many passed each exercise and how the others ended, then everyone.
+
+    Args:
+        results: of one assignment, at least one.
+    """
+    parts = [
+        f"<p>{len(results)} submissions.</p>",
+        '<table><tr><th>exercise<th>passed<th class="number"><th>otherwise</tr>',
+    ]
+    for verdicts in zip(*(result.verdicts for result in results), strict=True):
+        states = Counter(verdict.state for verdict in verdicts)
+        passed = states.pop(State.PASSED, 0)
+        width = 100 * passed / len(results)
+        others = ", ".join(f"{count} {state}" for state, count in states.most_common())
+        parts.append(
+            f"<tr><td>{escape(name(verdicts[0]))}"
+            f'<td><div class="bar"><div style="width:{width:.0f}%"></div></div>'
+            f'<td class="number">{passed}<td>{escape(others)}</tr>'
+        )
+    parts.append(
+        '</table><h2>Students</h2><table><tr><th>student<th class="number">points<th></tr>'
+    )
+    for result in sorted(results, key=lambda result: result.student.lower()):
+        remarks = [*result.notes, *(["late"] if result.late else [])]
+        remarks += ["to be finished by hand"] if result.by_hand else []
+        remarks += [result.failure] if result.failure else []
+        parts.append(
+            f'<tr><td>{escape(result.student)}<td class="number">{result.points:g}'
+            f"<td>{escape('; '.join(remarks))}</tr>"
+        )
+    parts.append("</table>")
+    return _page(f"{results[0].assignment}: the class", parts)
+
+
+def write(
+    results: Sequence[Result], keys: Sequence[str], out: Path, *, listed: ClassList | None = None
+) -> list[Path]:
+    """Write the pages and the gradebooks of an assignment.
+
+    Args:
+        results: of the class, at least one.
+        keys: name of each student's page, in the order of the results.
+        out: folder; gets `feedback/KEY.html`, `class.html`, `canvas.csv` and `moodle.csv`.
+        listed: the class, if known.
+
+    Returns:
+        The three files for the teacher.
+    """
+    (out / "feedback").mkdir(parents=True, exist_ok=True)
+    for result, key in zip(results, keys, strict=True):
+        page = out / "feedback" / f"{key}.html"
+        page.write_text(for_student(result), encoding="utf-8")
+    graded = [result for result in results if not result.failure]  # no grade that is not deserved
+    points = {result.student: result.points for result in graded}
+    passed = {
+        result.student: f"{sum(v.state is State.PASSED for v in result.verdicts)} of "
+        f"{len(result.verdicts)} exercises passed"
+        for result in graded
+    }
+    assignment, most = results[0].assignment, results[0].max_points
+    files = {
+        "canvas.csv": gradebook.canvas(assignment, points, most, listed),
+        "moodle.csv": gradebook.moodle(assignment, points, passed, listed),
+        "class.html": for_teacher(results),
+    }
+    for file, text in files.items():
+        (out / file).write_text(text, encoding="utf-8")
+    return [out / file for file in files]
+
+
+def name(verdict: Verdict) -> str:
+    """What the student calls the exercise: nbgrader's name of the test cell, less "-check"."""
+    return verdict.exercise.removesuffix("-check")
+
+
+def _points(result: Result) -> str:
+    text = f"{result.points:g} of {result.max_points:g} points"
+    return f"{text}, and a part still to be graded by hand" if result.by_hand else text
+
+
+def _out_of(verdict: Verdict) -> str:
+    if verdict.points is None:
+        return f"up to {verdict.max_points:g} points"
+    return f"{verdict.points:g} of {verdict.max_points:g}"
+
+
+def _page(title: str, parts: Sequence[str]) -> str:
+    return PAGE % {"title": escape(title), "body": "\n".join(parts)}

@@ -1,0 +1,330 @@
+"""One submission: what counts, what is said, and answers that behave as if they were local."""
+
+import json
+
+import pytest
+import torch
+
+from nbcourse.classroom import grading, masters, notebooks, results, sandbox
+from nbcourse.classroom.remote import Session, StudentCell
+from nbcourse.classroom.troubles import Raised, State, Trouble
+from nbcourse.classroom.variants import variant_of
+from tests.classroom import a_class
+from tests.classroom.conftest import LIMITS
+
+EVERYTHING = {"double-check": 2, "answer-check": 1, "cube-check": 3}
+
+
+def points(verdicts) -> dict[str, float]:
+    return {verdict.exercise: verdict.points for verdict in verdicts["result"].verdicts}
+
+
+def test_the_master_itself_gets_all_points(grade):
+    verdicts = grade()
+    assert points(verdicts) == EVERYTHING
+    assert verdicts["result"].points == verdicts["result"].max_points == 6
+    assert all(verdict.feedback == "" for verdict in verdicts["result"].verdicts)
+
+
+@pytest.mark.parametrize("path", sorted(masters.ROOT.glob("solutions/*.ipynb")), ids=lambda p: p.stem)
+def test_every_master_of_the_book_passes_its_own_tests(server, path):
+    submitted = grading.Submission("", "", notebook=grading_candidate(path))
+    limits = sandbox.Limits(seconds=30, total=60)
+    result = grading.grade(submitted, masters.load(path), server, limits=limits)
+    assert result.verdicts
+    for verdict in result.verdicts:
+        assert verdict.state in (State.PASSED, State.BY_HAND), verdict
+
+
+def grading_candidate(path):
+    from nbcourse.classroom.submissions import Candidate
+
+    return Candidate(path)
+
+
+@pytest.mark.parametrize(
+    ("double", "state", "says"),
+    [
+        ("def double(x):\n    return x + 3", State.FAILED, "assert double(4) == 8"),
+        ("def double(x):\n    return x", State.FAILED, "2 · 3 is 6"),
+        ("def double(x):\n    raise NotImplementedError", State.NOT_ATTEMPTED, ""),
+        ("def double(x):\n    return x / 0", State.RAISED, "in the line: return x / 0"),
+        ("def double(x):\n    return {}[x]", State.RAISED, "KeyError: 3"),
+        ("def double(x):\n    return [", State.RAISED, "SyntaxError"),
+        ("1 / 0", State.RAISED, "ZeroDivisionError"),
+        ("raise NotImplementedError", State.NOT_ATTEMPTED, "`double`"),
+        ("", State.NOT_ATTEMPTED, "does not define `double`"),
+        ("double = 5", State.NOT_PLAIN, "not a function"),
+        ("def double(x):\n    return lambda: x", State.NOT_PLAIN, "type function"),
+        ("def double(x):\n    return -2 * x if x < 0 else 2 * x", State.FAILED, "negative numbers"),
+        ("def double(x):\n    return min(2 * x, 100)", State.FAILED, "not shown"),
+    ],
+)
+def test_a_wrong_answer_costs_its_exercise_and_the_feedback_says_why(grade, double, state, says):
+    verdicts = grade(double=double)
+    assert verdicts["double-check"].state == state, verdicts["double-check"]
+    assert says in verdicts["double-check"].feedback
+    assert points(verdicts) == EVERYTHING | {"double-check": 0}
+
+
+def test_feedback_on_a_hidden_test_shows_the_remark_for_students_and_not_the_test(grade):
+    found = grade(double="def double(x):\n    return abs(2 * x)")["double-check"]
+    assert found.feedback == (
+        "A further test, which is not shown, failed: negative numbers count too."
+    )
+    found = grade(double="def double(x):\n    return min(2 * x, 100)")["double-check"]
+    assert found.feedback == "A further test, which is not shown, failed."
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ("answer = 41", State.FAILED),
+        ("answer = ...", State.NOT_ATTEMPTED),
+        ("answer = object()", State.NOT_PLAIN),
+        ("answer = open('nothing')", State.RAISED),
+    ],
+)
+def test_a_value_is_an_answer_too(grade, answer, state):
+    verdicts = grade(answer=answer)
+    assert verdicts["answer-check"].state == state, verdicts["answer-check"]
+    assert points(verdicts) == EVERYTHING | {"answer-check": 0}
+
+
+def test_gradients_flow_through_a_call_and_stop_where_they_should(grade):
+    assert points(grade(cube="def cube(x):\n    return x * x * x")) == EVERYTHING
+    detached = grade(cube="def cube(x):\n    return x.detach()**3")["cube-check"]
+    wrong = grade(cube="def cube(x):\n    return x**3 + x - x.detach()")["cube-check"]
+    assert detached.state == wrong.state == State.FAILED
+
+
+def test_magics_and_shell_commands_do_no_harm(grade):
+    cells = a_class.solved(double="%time y = 1\n!echo hello\ndef double(x):\n    return 2 * x")
+    timed = a_class.cell("%%time\nunit = 1")
+    shell = a_class.cell("%%bash\nexit 1")
+    cells[1:1] = [timed, shell, a_class.cell("%matplotlib inline\nassert unit == 1")]
+    assert points(grade(a_class.notebook(cells))) == EVERYTHING
+
+
+def test_cells_of_the_student_run_in_order_and_broken_ones_are_passed_over(grade):
+    cells = a_class.solved(double="def double(x):\n    return two * x")
+    cells[1:1] = [a_class.cell("two = 2\nthree = 1 / 0"), a_class.cell("## a title", "markdown")]
+    assert points(grade(a_class.notebook(cells))) == EVERYTHING
+
+
+def test_what_is_in_the_students_test_cells_is_not_run(grade):
+    cells = a_class.solved()
+    for cell in cells:
+        if cell["metadata"]["nbgrader"].get("grade"):
+            cell["source"] = "double = None\nimport os\nos._exit(0)"
+    assert points(grade(a_class.notebook(cells))) == EVERYTHING
+
+
+def test_a_missing_cell_is_not_attempted_and_the_notes_name_it(grade):
+    cells = [c for c in a_class.solved() if c["metadata"]["nbgrader"]["grade_id"] != "double"]
+    verdicts = grade(a_class.notebook(cells))
+    assert verdicts["double-check"].state == State.NOT_ATTEMPTED
+    assert points(verdicts) == EVERYTHING | {"double-check": 0}
+    (note,) = verdicts["result"].notes
+    assert "`double` is missing" in note
+
+
+def test_a_missing_test_cell_is_still_asked(grade):
+    cells = [c for c in a_class.solved() if not c["metadata"]["nbgrader"].get("grade")]
+    assert points(grade(a_class.notebook(cells))) == EVERYTHING
+
+
+def test_of_two_cells_with_one_name_the_last_counts(grade):
+    cells = a_class.solved(double="def double(x):\n    return 0")
+    right = a_class.SOLUTIONS["double"]
+    cells.append(a_class.cell(right, grade_id="double", solution=True))
+    verdicts = grade(a_class.notebook(cells))
+    assert points(verdicts) == EVERYTHING
+    assert "2 cells called `double`" in verdicts["result"].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no valid JSON"),
+        (b'{"cells": [', "no valid JSON"),
+        (b"\xff\xfe", "no valid JSON"),
+        (b"[" * 10**6, "no valid JSON"),
+        (b"{}", "format 4"),
+        (b"[]", "format 4"),
+        (b'{"cells": [1]}', "cell 1"),
+        (b'{"cells": [{"cell_type": "code", "source": 1}]}', "cell 1"),
+        (b" " * (notebooks.LARGEST + 1), "at most 20 are read"),
+        (a_class.notebook([], language="R"), "for r"),
+        (a_class.notebook([], language="julia"), "for julia"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_what_is_no_notebook_says_so_on_every_exercise(grade, content, says):
+    verdicts = grade(content)
+    for exercise in EVERYTHING:
+        assert verdicts[exercise].state == State.UNREADABLE
+        assert says in verdicts[exercise].feedback
+    assert verdicts["result"].points == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metadata": None},
+        {"metadata": {"nbgrader": 7}},
+        {"metadata": {"nbgrader": {"grade_id": [], "solution": "yes", "points": "all"}}},
+        {"source": ["double", 5, " = 1"]},
+        {"cell_type": 5},
+    ],
+    ids=repr,
+)
+def test_damaged_metadata_cost_at_most_the_exercise(grade, damage):
+    cells = a_class.solved()
+    cells[1] |= damage
+    verdicts = grade(a_class.notebook(cells))
+    assert points(verdicts) == EVERYTHING | {"double-check": 0}
+
+
+def test_a_test_that_an_answer_keeps_busy_here_is_interrupted(monkeypatch, server, tmp_path):
+    """A number is plain data, and `range` of it runs in the grader's process."""
+    monkeypatch.setitem(a_class.TESTS, "answer", "for _ in range(answer):\n    pass")
+    master = a_class.master(tmp_path)
+    content = a_class.notebook(a_class.solved(answer="answer = 2**62"))
+    limits = sandbox.Limits(memory=2**29, seconds=1, total=8)
+    submitted = a_class.submission(tmp_path, content)
+    result = grading.grade(submitted, master, server, limits=limits)
+    assert result.verdicts[1].state == State.OUT_OF_TIME
+    assert result.verdicts[0].state == State.PASSED
+
+
+def test_time_is_limited_for_everything_together(grade):
+    slow = "import time\ndef double(x):\n    time.sleep(0.7)\n    return 2 * x"
+    limits = sandbox.Limits(memory=2**29, seconds=5, total=1)
+    found = grade(double=slow, limits=limits)["double-check"]
+    assert found.state == State.OUT_OF_TIME
+    assert "over 1 seconds" in found.feedback
+
+
+def test_personal_numbers_are_those_of_the_student(server, tmp_path):
+    path = masters.find("02-sequences")
+    master, variant = masters.load(path), variant_of("ada", "02-sequences")
+    content = path.read_text(encoding="utf-8")
+    for sheet, notes in [(f"variant={variant}", 0), ("variant=0", 1)]:
+        text = content.replace("variant=0", sheet)
+        submitted = a_class.submission(tmp_path, text.encode())
+        result = grading.grade(submitted, master, server, limits=LIMITS, variant=variant)
+        assert len(result.notes) == notes
+        assert (result.points == result.max_points) == (notes == 0)
+
+
+def test_variants_are_stable_and_differ():
+    assert variant_of("ada", "02-sequences") == variant_of("ada", "02-sequences") != 0
+    assert len({variant_of(f"student {n}", "02-sequences") for n in range(500)}) == 500
+    assert variant_of("ada", "02-sequences") != variant_of("ada", "03-critics")
+
+
+def test_a_result_is_the_same_after_it_was_written(grade, tmp_path):
+    result = grade(double="def double(x):\n    return x")["result"]
+    results.write(result, tmp_path / "results" / "ada.json")
+    assert results.read(tmp_path / "results" / "ada.json") == result
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["ada.json"]
+    (tmp_path / "results" / "ada.json").write_text(json.dumps({"student": "ada"}))
+    with pytest.raises(ValueError, match=r"ada\.json holds no result"):
+        results.read(tmp_path / "results" / "ada.json")
+
+
+# ---------------------------------------------------------------- functions that run elsewhere
+
+
+@pytest.fixture
+def remote(server):
+    """Functions of a cell, as proxies: `remote("def f(x): …").f`."""
+    sessions = []
+
+    def start(source: str, *names: str):
+        session = Session(server, [StudentCell(1, source, functions=names or ("f",))], LIMITS)
+        sessions.append(session.__enter__())
+        told = session.told[1]
+        return told.names[names[0] if names else "f"]
+
+    yield start
+    for session in sessions:
+        session.__exit__(None, None, None)
+
+
+def test_a_call_takes_and_gives_any_plain_data(remote):
+    f = remote("def f(*a, **k):\n    return {'a': a, 'k': k}")
+    assert f(1, (2.5, [None]), k="é") == {"a": (1, (2.5, [None])), "k": {"k": "é"}}
+    with pytest.raises(ValueError, match="plain data"):
+        f(object())
+
+
+def test_gradients_of_several_inputs_and_outputs_equal_local_ones(remote):
+    source = "def f(x, n, *, w):\n    return {'y': [(x * w).sum(), n], 'z': x.exp() / w}"
+    names: dict = {}
+    exec(source, names)
+    gradients = []
+    for f in (names["f"], remote(source)):
+        generator = torch.Generator().manual_seed(0)
+        x, w = (
+            torch.rand(3, dtype=torch.float64, generator=generator).requires_grad_()
+            for _ in range(2)
+        )
+        result = f(x * 2, 5, w=w.sin())
+        assert result["y"][1] == 5
+        loss = result["y"][0] * 3 + result["z"].square().sum()
+        gradients.append(torch.autograd.grad(loss, (x, w)))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_gradients_are_asked_for_twice_and_after_other_calls(remote):
+    f = remote("def f(x):\n    return x**2")
+    x, y = torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)
+    first, second = f(x), f(y)
+    f(torch.tensor(1.0))
+    for _ in range(2):
+        assert torch.autograd.grad(first, x, retain_graph=True)[0] == 6
+    assert torch.autograd.grad(second, y)[0] == 10
+
+
+def test_a_result_requires_gradients_exactly_where_it_would_locally(remote):
+    f = remote("def f(x):\n    return x * 2, x.detach(), x > 0, x")
+    doubled, detached, positive, same = f(torch.tensor([1.0], requires_grad=True))
+    wanted = [t.requires_grad for t in (doubled, detached, positive, same)]
+    assert wanted == [True, False, False, True]
+    assert not f(torch.tensor([1.0]))[0].requires_grad
+    with torch.no_grad():
+        assert not f(torch.tensor([1.0], requires_grad=True))[0].requires_grad
+
+
+def test_an_argument_changed_in_place_is_changed_here(remote):
+    x = torch.zeros(2)
+    remote("def f(x):\n    x += 1\n    return None")(x)
+    assert x.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, NotImplementedError, ZeroDivisionError])
+def test_an_error_of_pythons_own_is_of_its_type_here_too(remote, kind):
+    f = remote(f"def f():\n    raise {kind.__name__}('because')")
+    with pytest.raises(kind) as caught:
+        f()
+    assert isinstance(caught.value, Raised)
+    assert type(caught.value).__name__ == kind.__name__
+    assert "because" in str(caught.value)
+    assert "in the line: raise" in str(caught.value)
+
+
+def test_an_error_of_the_students_own_type_keeps_its_name(remote):
+    f = remote("class Oops(Exception): pass\ndef f():\n    raise Oops('because')")
+    with pytest.raises(Trouble, match="because") as caught:
+        f()
+    assert type(caught.value).__name__ == "Oops"
+
+
+def test_the_process_forgets_the_graphs_of_results_that_are_gone(remote):
+    f = remote("import gc\ndef f(x):\n    return x * 2, len([o for o in gc.get_objects()"
+               " if type(o).__name__ == 'Student'][0].graphs)")
+    for _ in range(5):
+        _, kept = f(torch.ones(1, requires_grad=True))
+    assert kept <= 2
