@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site site-instructor exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
+.PHONY: help lab test site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -132,6 +132,13 @@ chapters: $(READY)  ## book_text → notebooks, run and stored; one of them: mak
 # One thread per process: two workers with two threads each only get in each other's way.
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile
+
+# Twenty invented students, some of them hostile: what each hands in is in tests/classroom.
+REHEARSAL := _build/rehearsal
+rehearsal: $(READY)  ## release to an invented class of twenty, and grade what comes back
+	@$(PY) -m tests.classroom.rehearsal $(REHEARSAL)
+	@$(PY) -m nbcourse grade $(REHEARSAL)/submissions --assignment 2 --personal --seconds 10 \
+	  --class-list $(REHEARSAL)/class.csv --out $(REHEARSAL)/graded
 
 exercises: $(READY_DEV)  ## solutions/text → masters and students' notebooks
 	@$(PY) -m nbcourse exercises

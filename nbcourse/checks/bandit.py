@@ -88,7 +88,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "that is the gradient with respect to the probabilities; asked for are the logits": (
                 rewards
             ),
-            "the probability was counted twice": probs * right,
+            "the probability was counted twice, π² (r − J)": probs * right,
         },
         tolerance=6e-3,
     )
@@ -126,8 +126,7 @@ def harmful_baseline(attempt: Attempt, generator: Generator) -> None:
     attempt.holds(
         float(rewards.min()) >= 0 and float(rewards.max()) <= 1,
         "rewards from 0 to 1",
-        otherwise="The rewards must lie between 0 and 1. Multiplying both by the same number "
-        "multiplies both variances alike, so nothing is lost.",
+        otherwise=f"The rewards must lie between 0 and 1; yours are {rewards.tolist()}.",
     )
     mean = float(probs @ rewards)
     none, with_mean = _variance(probs, rewards, 0.0), _variance(probs, rewards, mean)
@@ -259,7 +258,7 @@ def best_of_two(attempt: Attempt, generator: Generator) -> None:
             "the average that is subtracted is J, that of one pull; the components must add up to "
             "zero": 2 * probs * (worth - mean),
             "no average is subtracted; the score of arm a is e_a − π, not e_a": 2 * probs * worth,
-            "the sign is the wrong way round": -right,
+            "the sign is the wrong way round: along this direction the objective falls": -right,
             "only the score of the better pull was counted. Both pulls were drawn from the policy, "
             "so both scores belong to the pair": (
                 torch.tensor([0.0, 0.56, 0.95]).double() - best * probs

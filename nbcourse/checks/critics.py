@@ -50,15 +50,23 @@ def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
     values = torch.randn(7, 3, generator=generator, dtype=torch.float64)
     finals = torch.randn(6, 3, generator=generator, dtype=torch.float64)
     terminated, truncated = _ends(0.2, 6, generator), _ends(0.2, 6, generator)
-    expected = torch.empty_like(rewards)
+    terminated[2, 1] = truncated[2, 1] = True  # over, just as the clock stopped
+    expected, clock_first = torch.empty_like(rewards), torch.empty_like(rewards)
     for t in range(6):
         for i in range(3):
             followed = finals[t, i] if truncated[t, i] else values[t + 1, i]
-            expected[t, i] = rewards[t, i] + 0.9 * (0.0 if terminated[t, i] else followed)
+            over = bool(terminated[t, i])
+            expected[t, i] = rewards[t, i] + 0.9 * (0.0 if over else followed)
+            unless_cut = over and not truncated[t, i]
+            clock_first[t, i] = rewards[t, i] + 0.9 * (0.0 if unless_cut else followed)
     attempt.equal(
         attempt(rewards, values, finals, terminated, truncated, 0.9),
         expected,
         case="six steps of three environments",
+        mistakes={
+            "in one of the steps the episode is over just as the clock stops it; over is over, and "
+            "nothing follows": clock_first
+        },
     )
     poisoned = torch.where(terminated | truncated, finals, torch.nan)
     attempt.holds(

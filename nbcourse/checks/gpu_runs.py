@@ -123,8 +123,8 @@ def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
             "that is the sum over the tokens, times the processes; divide by the tokens of the "
             "minibatch": torch.tensor(20.0),
             "times the processes is right, but the mean over this slice's tokens is not: in the "
-            "end the means of all slices are added up, of short ones and long ones alike": torch.tensor(
-                5.0
+            "end the means of all slices are added up, of short ones and long ones alike": (
+                torch.tensor(5.0)
             ),
         },
     )

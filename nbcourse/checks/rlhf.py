@@ -129,7 +129,7 @@ def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
         )
         before, after = (s - s[:, :1] for s in (scores, other))
         attempt.holds(
-            bool((before - after).abs().max() < 1e-3),
+            bool((before - after).abs().max() < 1e-2),
             "the same preferences",
             otherwise="Within a prompt, the differences between scores are not what they were, so "
             "this reward model predicts other choices. Likely mistake: scores were scaled, moved "
@@ -147,9 +147,9 @@ def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
         attempt.holds(
             fooled,
             f"{prompts} prompts: the batch mean is fooled",
-            otherwise=f"With {prompts} prompts of 4 answers, minus the mean of the batch, the signs "
-            f"are {_signs(advantages)}. The rows should be +, −, +, −, … throughout: move each "
-            "prompt by an offset of its own, and by more than its answers differ.",
+            otherwise=f"With {prompts} prompts of 4 answers, minus the mean of the batch, the "
+            f"signs are {_signs(advantages)}. The rows should be +, −, +, −, … throughout: move "
+            "each prompt by an offset of its own, and by more than its answers differ.",
         )
 
 
@@ -177,7 +177,9 @@ def ties(attempt: Attempt, generator: Generator) -> None:
             )
             / 3,
             "the difference counts twice: u/2 and −u/2 are the logits of winning and losing, so "
-            "that they are u apart": _tie_loss([2 * math.log(4), 0.0, -2 * math.log(16)], [1, 0, 1], 2),
+            "that they are u apart": _tie_loss(
+                [2 * math.log(4), 0.0, -2 * math.log(16)], [1, 0, 1], 2
+            ),
             "ν is a weight beside exponentials; as a logit it is log ν": _tie_loss(
                 [math.log(4), 0.0, -math.log(16)], [1, 0, 1], math.exp(2)
             ),
@@ -213,11 +215,8 @@ def ties(attempt: Attempt, generator: Generator) -> None:
         2000.0,
         case="a difference of 2,000, and the choice was the other one",
         mistakes={
-            explanation: value
-            for explanation, value in (
-                ("an exponential has overflowed: e¹⁰⁰⁰ is infinite in floating point", math.inf),
-                ("infinity was divided by infinity; use log_softmax, or logsumexp", math.nan),
-            )
+            "an exponential has overflowed, since e¹⁰⁰⁰ is infinite in floating point; use "
+            "log_softmax, or logsumexp": math.inf,
         },
     )
 
@@ -248,7 +247,7 @@ def how_far_to_go(attempt: Attempt, generator: Generator) -> None:
         case="gains of 2 at 1 nat and 2 (2 − log 2) at 4 nats, where a = 2 and b = 1",
         mistakes={
             "that is the distance d at the peak; its KL is d²": math.e,
-            "that is where the gain is 0 again; the peak comes earlier, where the derivative is 0": (
+            "that is where the gain is 0 again; at the peak it is the derivative that is 0": (
                 math.exp(4)
             ),
             "the distance is the square root of the KL, and not the KL": math.exp(2 / of_kl - 1),
@@ -343,13 +342,13 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
         V = torch.stack([values[b, part[0]] for part in parts])
         for part, A in zip(parts, _advantages(R, V, 0.8).tolist(), strict=True):
             expected[b, part] = A
-    attempt.equal(
-        attempt(rewards, values, segments, 0.8), expected, case="three answers, λ = 0.8"
-    )
+    attempt.equal(attempt(rewards, values, segments, 0.8), expected, case="three answers, λ = 0.8")
     padding = segments < 0
     poisoned = [x.masked_fill(padding, math.nan) for x in (rewards, values)]
     attempt.holds(
-        bool(torch.equal(attempt(*poisoned, segments, 0.8), attempt(rewards, values, segments, 0.8))),
+        bool(
+            torch.equal(attempt(*poisoned, segments, 0.8), attempt(rewards, values, segments, 0.8))
+        ),
         "NaN in the padding",
         otherwise="With NaN in the padding the advantages change. Padded positions belong to no "
         "segment: select, do not multiply, since NaN times 0 is NaN.",
@@ -363,9 +362,7 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-step-scores": Exercise(
-        "6.5 A price for leaving the reference", mend_the_step_scores
-    ),
+    "mend-the-step-scores": Exercise("6.5 A price for leaving the reference", mend_the_step_scores),
     "by-hand": Exercise("6.1 One answer, by hand", by_hand, three_tokens),
     "fool-the-batch-mean": Exercise("Only differences are identified", fool_the_batch_mean),
     "ties": Exercise("6.4 A reward model from comparisons", ties),

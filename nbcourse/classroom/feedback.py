@@ -24,6 +24,7 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem
 table{border-collapse:collapse;width:100%%}
 td,th{text-align:left;padding:.25rem .6rem .25rem 0;border-bottom:1px solid #ddd}
 td.number,th.number{text-align:right}
+td:first-child{white-space:nowrap}
 .bar{background:#e8e8e8;height:.8rem;width:9rem}
 .bar div{background:#0072B2;height:100%%}
 </style></head><body>

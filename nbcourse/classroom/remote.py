@@ -314,7 +314,6 @@ class Session:
             raise self.trouble from None
 
 
-
 class _Call(torch.autograd.Function):
     """A call as a node of the graph."""
 

@@ -15,7 +15,7 @@ import json
 import math
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,79 +52,83 @@ def pack(value: Any) -> tuple[Any, list[Tensor]]:
             and dicts.
     """
     tensors: list[Tensor] = []
-
-    def walk(value: Any, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise NotPlain(f"more than {DEEPEST} lists inside each other")
-        if value is None or isinstance(value, bool | str | float):
-            return value
-        if isinstance(value, int):
-            if not -(2**63) <= value < 2**63:
-                raise NotPlain("an integer of more than 64 bits")
-            return value
-        if isinstance(value, Tensor):
-            if str(value.dtype).removeprefix("torch.") not in DTYPES:
-                raise NotPlain(f"a tensor of dtype {value.dtype}")
-            tensors.append(value)
-            return {"tensor": len(tensors) - 1}
-        if isinstance(value, list | tuple):
-            kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [walk(item, depth + 1) for item in value]}
-        if isinstance(value, dict):
-            return {"dict": [[walk(k, depth + 1), walk(v, depth + 1)] for k, v in value.items()]}
-        raise NotPlain(
-            f"an object of type {type(value).__name__}; plain data are tensors, numbers, strings, "
-            "booleans, None, and lists, tuples and dicts of these"
-        )
-
-    return walk(value, 0), tensors
+    return _pack(value, tensors, 0), tensors
 
 
-def unpack(structure: Any, tensors: list[Tensor] | tuple[Tensor, ...]) -> Any:
+def _pack(value: Any, tensors: list[Tensor], depth: int) -> Any:
+    if depth > DEEPEST:
+        raise NotPlain(f"more than {DEEPEST} lists inside each other")
+    if value is None or isinstance(value, bool | str | float):
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise NotPlain("an integer of more than 64 bits")
+        return value
+    if isinstance(value, Tensor):
+        if str(value.dtype).removeprefix("torch.") not in DTYPES:
+            raise NotPlain(f"a tensor of dtype {value.dtype}")
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [_pack(item, tensors, depth + 1) for item in value]}
+    if isinstance(value, dict):
+        return {
+            "dict": [
+                [_pack(key, tensors, depth + 1), _pack(item, tensors, depth + 1)]
+                for key, item in value.items()
+            ]
+        }
+    raise NotPlain(
+        f"an object of type {type(value).__name__}; plain data are tensors, numbers, strings, "
+        "booleans, None, and lists, tuples and dicts of these"
+    )
+
+
+def unpack(structure: Any, tensors: Sequence[Tensor]) -> Any:
     """The value that `pack` took apart.
 
     Raises:
         Malformed: if the structure is not of the form that `pack` makes.
     """
+    return _unpack(structure, tensors, 0)
 
-    def walk(node: Any, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise Malformed("too deep")
-        if node is None or isinstance(node, bool | float):
-            return node
-        if isinstance(node, str):
-            return _text(node)
-        if isinstance(node, int):
-            return _integer(node, -(2**63), 2**63 - 1)
-        if not (isinstance(node, dict) and len(node) == 1):
-            raise Malformed("neither a plain value nor an object of one key")
-        ((kind, content),) = node.items()
-        if kind == "tensor":
-            return tensors[_integer(content, 0, len(tensors) - 1)]
-        if not isinstance(content, list):
-            raise Malformed(f"{kind!r} without a list")
-        match kind:
-            case "list":
-                return [walk(item, depth + 1) for item in content]
-            case "tuple":
-                return tuple(walk(item, depth + 1) for item in content)
-            case "dict":
-                return dict(_pair(pair, depth) for pair in content)
-        raise Malformed("an unknown kind")
 
-    def _pair(pair: Any, depth: int) -> tuple[Any, Any]:
-        if not (isinstance(pair, list) and len(pair) == 2):
-            raise Malformed("a dict's entry that is no pair")
-        key = walk(pair[0], depth + 1)
-        if isinstance(key, Tensor):
-            raise Malformed("a tensor as a dict's key")
-        try:
-            hash(key)
-        except TypeError:
-            raise Malformed("a dict's key that is not hashable") from None
-        return key, walk(pair[1], depth + 1)
+def _unpack(node: Any, tensors: Sequence[Tensor], depth: int) -> Any:
+    if depth > DEEPEST:
+        raise Malformed("too deep")
+    if node is None or isinstance(node, bool | float):
+        return node
+    if isinstance(node, str):
+        return _text(node)
+    if isinstance(node, int):
+        return _integer(node, -(2**63), 2**63 - 1)
+    if not (isinstance(node, dict) and len(node) == 1):
+        raise Malformed("neither a plain value nor an object of one key")
+    ((kind, content),) = node.items()
+    if kind == "tensor":
+        return tensors[_integer(content, 0, len(tensors) - 1)]
+    if not isinstance(content, list):
+        raise Malformed(f"{kind!r} without a list")
+    match kind:
+        case "list":
+            return [_unpack(item, tensors, depth + 1) for item in content]
+        case "tuple":
+            return tuple(_unpack(item, tensors, depth + 1) for item in content)
+        case "dict":
+            return dict(_unpack_entry(pair, tensors, depth + 1) for pair in content)
+    raise Malformed("an unknown kind")
 
-    return walk(structure, 0)
+
+def _unpack_entry(pair: Any, tensors: Sequence[Tensor], depth: int) -> tuple[Any, Any]:
+    if not (isinstance(pair, list) and len(pair) == 2):
+        raise Malformed("a dict's entry that is no pair")
+    key = _unpack(pair[0], (), depth)  # no tensor can be a key
+    try:
+        hash(key)
+    except TypeError:
+        raise Malformed("a dict's key that is not hashable") from None
+    return key, _unpack(pair[1], tensors, depth)
 
 
 def from_tensor(tensor: Tensor) -> dict[str, Any]:

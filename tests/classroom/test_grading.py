@@ -26,7 +26,9 @@ def test_the_master_itself_gets_all_points(grade):
     assert all(verdict.feedback == "" for verdict in verdicts["result"].verdicts)
 
 
-@pytest.mark.parametrize("path", sorted(masters.ROOT.glob("solutions/*.ipynb")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted(masters.ROOT.glob("solutions/*.ipynb")), ids=lambda p: p.stem
+)
 def test_every_master_of_the_book_passes_its_own_tests(server, path):
     submitted = grading.Submission("", "", notebook=grading_candidate(path))
     limits = sandbox.Limits(seconds=30, total=60)
@@ -323,8 +325,10 @@ def test_an_error_of_the_students_own_type_keeps_its_name(remote):
 
 
 def test_the_process_forgets_the_graphs_of_results_that_are_gone(remote):
-    f = remote("import gc\ndef f(x):\n    return x * 2, len([o for o in gc.get_objects()"
-               " if type(o).__name__ == 'Student'][0].graphs)")
+    f = remote(
+        "import gc\ndef f(x):\n    return x * 2, len([o for o in gc.get_objects()"
+        " if type(o).__name__ == 'Student'][0].graphs)"
+    )
     for _ in range(5):
         _, kept = f(torch.ones(1, requires_grad=True))
     assert kept <= 2

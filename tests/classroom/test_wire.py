@@ -1,4 +1,4 @@
-"""The bytes between the grader and a student's process: exact both ways, and nothing else gets in."""
+"""The bytes between the grader and a student's process: exact both ways; nothing else gets in."""
 
 import base64
 import json

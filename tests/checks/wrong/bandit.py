@@ -182,6 +182,10 @@ def wrong_answers(sheet):
                 lambda ref, r, k: bisected(ref, r, k, kl, policy=overflowing),
                 "infinity over infinity is NaN",
             ),
+            "the first two arms": (
+                lambda ref, r, k: bisected(ref[:2].log_softmax(0), r[:2], k, kl),
+                "Wrong for five arms with a random reference",
+            ),
             "a coarse grid": (
                 lambda ref, r, k: min(
                     (0.01 * i for i in range(1, 500)),

@@ -129,6 +129,10 @@ def wrong_answers(sheet):
                 lambda r, v, f, end, cut, g: td(r, v, f, end, cut, 1.0),
                 "the critic's word is not discounted",
             ),
+            "the clock before the end": (
+                lambda r, v, f, end, cut, g: r + g * torch.where(cut, f, ~end * v[1:]),
+                "over is over",
+            ),
             "flags as factors": (
                 lambda r, v, f, end, cut, g: r + g * (cut * f + ~cut * v[1:]).masked_fill(end, 0.0),
                 "NaN times 0 is NaN",
@@ -209,6 +213,10 @@ def wrong_answers(sheet):
             ),
             "s": (lambda s, q, g: s, "how much bias is left"),
             "the same always": (lambda s, q, g: 5 / 6, "the bias that your λ leaves"),
+            "no λ": (
+                lambda s, q, g: 5 / 6 if q == 0.8 else 1.5,
+                "λ must lie between 0 and 1",
+            ),
             "upside down": (
                 lambda s, q, g: (1 - s * g * q) / (1 - s),
                 "Wrong for a quarter of the bias",
@@ -243,6 +251,10 @@ def wrong_answers(sheet):
             "two numbers": (
                 batches((returns[:2] + 100, returns[:2])),
                 "of four numbers or more",
+            ),
+            "a return missing": (
+                batches((returns + 100, returns.repeat(2))),
+                "Expected shape (8,), got (4,)",
             ),
             "one batch only": (lambda: {"flattered": flattered}, "with the two entries"),
         },

@@ -1,0 +1,134 @@
+"""A class: results that stay, work that goes on where it stopped, and machines that cannot."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nbcourse.classroom import batch, masters, results, sandbox
+from nbcourse.classroom.troubles import State
+from tests.classroom import a_class
+from tests.classroom.conftest import LIMITS, running_submissions
+
+pytestmark = pytest.mark.skipif(bool(sandbox.missing()), reason="needs Linux with Landlock")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def terms(tmp_path):
+    return batch.Terms(a_class.master(tmp_path), LIMITS)
+
+
+def hand_in(folder, student, **answers):
+    return a_class.submission(folder, a_class.notebook(a_class.solved(**answers)), student)
+
+
+def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, terms):
+    handed_in = [
+        hand_in(tmp_path, "ada"),
+        hand_in(tmp_path, "bob", double="import os\nos.kill(os.getppid(), 9)\nos._exit(1)"),
+        hand_in(tmp_path, "cid", answer="answer = 1"),
+    ]
+    out = tmp_path / "graded"
+    graded = {r.student: r for r in batch.grade_all(handed_in, terms, out, jobs=1)}
+    assert {name: result.points for name, result in graded.items()} == {
+        "ada": 6,
+        "bob": 4,
+        "cid": 5,
+    }
+    assert sorted(path.name for path in out.iterdir()) == ["ada.json", "bob.json", "cid.json"]
+    assert results.read(out / "cid.json") == graded["cid"]
+
+    stamps = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    hand_in(tmp_path, "cid", answer="answer = 42")
+    again = {r.student: r.points for r in batch.grade_all(handed_in, terms, out, jobs=2)}
+    assert again == {"ada": 6, "bob": 4, "cid": 6}
+    changed = [path.name for path in out.iterdir() if path.stat().st_mtime_ns != stamps[path.name]]
+    assert changed == ["cid.json"]
+
+
+def test_other_terms_are_graded_anew(tmp_path, terms):
+    submission = hand_in(tmp_path, "ada")
+    digests = {
+        results.conditions(terms.master, limits, variant=variant, confined=confined)
+        for limits in (LIMITS, sandbox.Limits())
+        for variant in (0, 1)
+        for confined in (True, False)
+    }
+    assert len(digests) == 8
+    stored = results.failed(submission, terms.master, "power cut")
+    results.write(stored, tmp_path / "ada.json")
+    assert batch._done(submission, 0, terms, tmp_path) is None
+
+
+def test_a_grading_process_that_dies_or_hangs_costs_one_submission(tmp_path, terms):
+    submission = hand_in(tmp_path, "ada")
+    worker = batch._Worker(terms)
+    worker.process.kill()
+    worker.process.join()
+    worker.give((submission, 0))
+    result = worker.take()
+    worker.end()
+    assert result.student == "ada"
+    assert "ended with status -9" in result.failure
+    assert {verdict.state for verdict in result.verdicts} == {State.NOT_GRADED}
+
+
+def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, monkeypatch):
+    monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
+    terms = batch.Terms(a_class.master(tmp_path), LIMITS)
+    with pytest.raises(ValueError, match="fails its own test 'answer-check'"):
+        [*batch.grade_all([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
+
+
+def test_the_command_stops_at_ctrl_c_and_goes_on_later(tmp_path):
+    stub = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
+    loop = stub.replace("raise NotImplementedError", "while True: pass")
+    for student, content in (("ada", stub), ("bob", loop)):
+        path = tmp_path / "submissions" / student / "02-sequences.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(content, encoding="utf-8")
+    command = [sys.executable, "-m", "nbcourse", "grade", "submissions", "--assignment", "2"]
+    command += ["--seconds", "30", "--jobs", "1"]
+    stored = tmp_path / "graded" / "results" / "ada.json"
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not (stored.exists() and running_submissions()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 1
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 10
+    while running_submissions() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not running_submissions()
+    assert [path.name for path in stored.parent.iterdir()] == ["ada.json"]
+    assert json.loads(stored.read_text(encoding="utf-8"))["verdicts"][0]["state"] == "not attempted"
+
+
+def test_a_machine_that_cannot_confine_is_told_what_is_missing_and_what_helps(monkeypatch):
+    monkeypatch.setattr(sandbox, "missing", lambda: ["Landlock"])
+    with pytest.raises(ValueError, match="lacks Landlock.*container.*--trust-submissions"):
+        sandbox.insist([])
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems_cannot_confine(monkeypatch, platform):
+    monkeypatch.setattr(sys, "platform", platform)
+    assert "Landlock and seccomp" in sandbox.missing()[0]
+
+
+def test_secrets_among_pythons_own_files_are_refused():
+    sandbox.insist([masters.find("2").parent])
+    for exposed in (ROOT / "nbcourse" / "checks", Path(sys.prefix), Path("/")):
+        with pytest.raises(ValueError, match="could be read by submissions"):
+            sandbox.insist([exposed])

@@ -1,0 +1,75 @@
+"""A class of twenty, from the release to the gradebook, by the documented commands."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nbcourse.classroom import leaks, sandbox
+from nbcourse.cli import app
+
+from . import rehearsal
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(sandbox.missing()), reason="no submission can be confined here"),
+]
+
+
+def grade(folder: Path) -> None:
+    arguments = ["grade", str(folder / "submissions"), "--assignment", "2", "--personal"]
+    arguments += ["--class-list", str(folder / "class.csv"), "--out", str(folder / "graded")]
+    run = CliRunner().invoke(app, [*arguments, "--seconds", "10", "--jobs", "2"])
+    assert run.exit_code == 0, run.output
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("class")
+    rehearsal.write(folder)
+    grade(folder)
+    return folder / "graded"
+
+
+def test_everyone_gets_what_the_work_deserves(graded):
+    with (graded / "moodle.csv").open(newline="") as file:
+        points = {row["student"]: float(row["02-sequences"]) for row in csv.DictReader(file)}
+    assert points == rehearsal.POINTS
+
+
+@pytest.mark.parametrize(
+    ("student", "exercise", "state"),
+    [
+        ("donald", "length-bias", "not attempted"),
+        ("hedy", "by-hand", "failed"),
+        ("margaret", "length-bias", "error"),
+        ("niklaus", "mend-the-groups", "error"),
+        ("radia", "mend-the-groups", "out of time"),
+        ("shafi", "mend-the-groups", "out of memory"),
+        ("tim", "by-hand", "ended itself"),
+        ("ursula", "mend-the-groups", "no plain data"),
+        ("vint", "by-hand", "error"),
+        ("whitfield", "mend-the-groups", "failed"),
+    ],
+)
+def test_a_verdict_says_what_happened(graded, student, exercise, state):
+    result = json.loads((graded / "results" / f"{student}.json").read_text())
+    verdicts = {v["exercise"].removesuffix("-check"): v for v in result["verdicts"]}
+    assert verdicts[exercise]["state"] == state
+    assert verdicts[exercise]["feedback"]
+
+
+def test_the_pages_name_mistakes_and_show_no_hidden_test(graded):
+    john = (graded / "feedback" / "john.html").read_text()
+    assert "that is the mean of the whole batch" in john
+    leslie = (graded / "feedback" / "leslie.html").read_text()
+    assert "rewards [3, 1, 5]" in leslie  # the example alone is not enough
+    assert leaks.scan([graded], leaks.secrets()) == []
+
+
+def test_the_second_call_grades_nothing_again(graded):
+    before = {path: path.stat().st_mtime_ns for path in (graded / "results").iterdir()}
+    grade(graded.parent)
+    assert {path: path.stat().st_mtime_ns for path in (graded / "results").iterdir()} == before

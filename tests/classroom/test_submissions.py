@@ -1,0 +1,168 @@
+"""The folders that learning platforms make, and zip files that mean no good."""
+
+import io
+import os
+import zipfile
+
+import pytest
+
+from nbcourse.classroom import notebooks
+from nbcourse.classroom.notebooks import Unreadable
+from nbcourse.classroom.submissions import find, identified
+
+NAME = "02-sequences"
+
+
+def put(folder, *paths, content=b"{}"):
+    for path in paths:
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def zipped(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def found(folder):
+    return {
+        s.student: (s.user_id, s.late, s.notebook and s.notebook.path.name)
+        for s in find(folder, NAME)
+    }
+
+
+def test_a_folder_for_each_student(tmp_path):
+    put(tmp_path, "ada/02-sequences.ipynb", "bob/02-sequences.ipynb", "readme.txt")
+    assert found(tmp_path) == {
+        "ada": ("", False, "02-sequences.ipynb"),
+        "bob": ("", False, "02-sequences.ipynb"),
+    }
+
+
+def test_nbgraders_folders(tmp_path):
+    put(tmp_path, "ada/02-sequences/02-sequences.ipynb", "ada/01-bandit/01-bandit.ipynb")
+    put(tmp_path, "ada/02-sequences/.ipynb_checkpoints/02-sequences-checkpoint.ipynb")
+    assert found(tmp_path) == {"ada": ("", False, "02-sequences.ipynb")}
+
+
+def test_canvass_flat_download(tmp_path):
+    put(
+        tmp_path,
+        "doejane_12345_67890_02-sequences.ipynb",
+        "roejohn_LATE_222_67891_02-sequences-1.ipynb",
+        "poesam_333_67892_02-sequences.ipynb",
+        "poesam_333_67893_02-sequences-2.ipynb",
+        "poesam_333_67894_02-sequences-1.ipynb",
+        "coxann_444_67895_my_own_name.ipynb",
+        "doejane_555_67896_02-sequences.ipynb",
+    )
+    submissions = find(tmp_path, NAME)
+    assert [(s.student, s.user_id, s.late, s.name) for s in submissions] == [
+        ("coxann", "444", False, "coxann_444_67895_my_own_name.ipynb"),
+        ("doejane", "12345", False, "doejane_12345_67890_02-sequences.ipynb"),
+        ("doejane", "555", False, "doejane_555_67896_02-sequences.ipynb"),
+        ("poesam", "333", False, "poesam_333_67893_02-sequences-2.ipynb"),
+        ("roejohn", "222", True, "roejohn_LATE_222_67891_02-sequences-1.ipynb"),
+    ]
+    assert len({s.key for s in submissions}) == 5
+
+
+def test_moodles_folders(tmp_path):
+    put(
+        tmp_path,
+        "Zoë Ó Brien_98765_assignsubmission_file_/02-sequences.ipynb",
+        "Anna_Maria Li_98766_assignsubmission_file_/02-sequences.ipynb",
+        "Anna_Maria Li_98767_assignsubmission_file/02-sequences.ipynb",
+    )
+    submissions = find(tmp_path, NAME)
+    assert [(s.student, s.user_id) for s in submissions] == [
+        ("Anna_Maria Li", "98766"),
+        ("Anna_Maria Li", "98767"),
+        ("Zoë Ó Brien", "98765"),
+    ]
+    assert submissions[2].key == "Zoë Ó Brien_98765"
+
+
+def test_a_class_list_gives_students_their_names(tmp_path):
+    put(tmp_path / "in", "doejane_12345_67890_02-sequences.ipynb", "bob/02-sequences.ipynb")
+    (tmp_path / "class.csv").write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section\nDoe Jane,12345,u1,jdoe,A\n"
+    )
+    submissions = identified(find(tmp_path / "in", NAME), tmp_path / "class.csv")
+    assert [s.student for s in submissions] == ["bob", "jdoe"]
+
+
+def test_without_a_notebook_the_student_is_there_and_reads_why(tmp_path):
+    put(tmp_path, "ada/notes.txt", "bob/broken.zip", "cid/a.ipynb", "cid/b.ipynb")
+    problems = {s.student: s.problem for s in find(tmp_path, NAME)}
+    assert problems["ada"] == "No notebook was handed in."
+    assert "broken.zip is damaged" in problems["bob"]
+    assert "a.ipynb, b.ipynb" in problems["cid"]
+    with pytest.raises(Unreadable, match="No notebook"):
+        find(tmp_path, NAME)[0].read()
+
+
+def test_a_folder_without_submissions_is_an_error_that_names_what_was_expected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        find(tmp_path / "nowhere", NAME)
+    put(tmp_path, "02-sequences.ipynb")
+    with pytest.raises(ValueError, match=r"expected STUDENT/02-sequences\.ipynb"):
+        find(tmp_path, NAME)
+
+
+def test_a_notebook_in_a_zip_is_read_where_it_is(tmp_path):
+    content = zipped(
+        **{"homework/02-sequences.ipynb": b"one", "__MACOSX/._02-sequences.ipynb": b""}
+    )
+    put(tmp_path, "ada/handed-in.zip", "doejane_1_2_work.zip", content=content)
+    before = sorted(tmp_path.rglob("*"))
+    submissions = find(tmp_path, NAME)
+    assert [(s.student, s.name, s.read()) for s in submissions] == [
+        ("ada", "02-sequences.ipynb", b"one"),
+        ("doejane", "02-sequences.ipynb", b"one"),
+    ]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "member", ["../../02-sequences.ipynb", "/etc/02-sequences.ipynb", "C:\\02-sequences.ipynb"]
+)
+def test_a_path_that_leads_out_of_a_zip_leads_nowhere(tmp_path, member):
+    put(tmp_path / "in", "ada/x.zip", content=zipped(**{member: b"one"}))
+    (submission,) = find(tmp_path / "in", NAME)
+    assert submission.read() == b"one"
+    assert [path.name for path in tmp_path.rglob("*")] == ["in", "ada", "x.zip"]
+
+
+def test_of_a_zip_bomb_no_more_is_read_than_a_notebook_may_have(tmp_path):
+    bomb = zipped(**{"02-sequences.ipynb": bytes(3 * notebooks.LARGEST)})
+    assert len(bomb) < 10**5
+    put(tmp_path, "ada/x.zip", content=bomb)
+    (submission,) = find(tmp_path, NAME)
+    content = submission.read()
+    assert len(content) == notebooks.LARGEST + 1
+    with pytest.raises(Unreadable, match="at most 20"):
+        notebooks.read(content)
+
+
+def test_a_zip_of_very_many_files_is_looked_at_in_part(tmp_path):
+    members = {f"{n}.ipynb": b"" for n in range(1500)}
+    put(tmp_path, "ada/x.zip", content=zipped(**members))
+    (submission,) = find(tmp_path, NAME)
+    assert submission.notebook is None
+
+
+@pytest.mark.parametrize("place", ["ada/02-sequences.ipynb", "ada", "ada/deep/02-sequences.ipynb"])
+def test_links_are_not_followed(tmp_path, place):
+    put(tmp_path / "elsewhere", "02-sequences.ipynb", content=b"secret")
+    put(tmp_path / "in", "bob/02-sequences.ipynb")
+    link = tmp_path / "in" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    target = tmp_path / "elsewhere"
+    os.symlink(target if place == "ada" else target / "02-sequences.ipynb", link)
+    for submission in find(tmp_path / "in", NAME):
+        assert submission.student == "bob" or submission.notebook is None
