@@ -20,6 +20,8 @@ READY     := $(VENV)/ready
 READY_DEV := $(VENV)/ready-dev
 # JupyterLab would ask the reader about news, and ask its makers for updates.
 NEWS      := @jupyterlab/apputils-extension:announcements
+# nbgrader is here for a test and for `make exercises`; its menus are not for readers.
+NBGRADER  := @jupyter/nbgrader
 
 ifneq ("$(shell cat $(READY) 2>/dev/null)","$(CURDIR)")
 $(READY): FORCE
@@ -46,6 +48,7 @@ $(READY): requirements.txt pyproject.toml
 $(READY_DEV): requirements-dev.txt $(READY)
 	@echo "  installing requirements-dev.txt"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@$(PY) -m jupyter labextension disable $(NBGRADER) >/dev/null 2>&1
 	@touch $@
 
 # ---------------------------------------------------------------- read

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from nbcourse.classroom import results, sandbox
+from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Result
 from nbcourse.classroom.sandbox import Limits
@@ -170,14 +171,13 @@ def _graded(jobs: list[Job], terms: Terms, workers: int) -> Iterator[tuple[Submi
 def _work(connection: Connection, terms: Terms) -> None:
     """Grade what comes through the connection until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends us
-    import torch
-
-    from nbcourse.classroom.forkserver import ForkServer
-    from nbcourse.classroom.grading import grade
-    from nbcourse.classroom.remote import SandboxFailed
-
-    torch.set_num_threads(1)
     with ForkServer(confined=terms.confined) as server:
+        import torch  # while the server does the same
+
+        from nbcourse.classroom.grading import grade
+        from nbcourse.classroom.remote import SandboxFailed
+
+        torch.set_num_threads(1)
         if terms.confined:  # an answer may be a number that a test makes a tensor of
             sandbox.limit_memory(terms.limits.memory)
         while True:

@@ -212,10 +212,10 @@ function drawGradients({ exact, estimators }, names) {
     return rect(centre(i) - width / 2 + inset, zero - (slope > 0 ? height : 0),
       width - 2 * inset, height, settings);
   }).join("");
-  const row = (index, name, title, remark, gradient) => {
+  const row = (index, name, remark, gradient) => {
     const y = TOP + index * ROW;
     const zero = y + 46;
-    parts.push(`<g data-gradient="${name}">`, text(4, y + 14, title, bold),
+    parts.push(`<g data-gradient="${name}">`, text(4, y + 14, name, bold),
       text(right, y + 14, remark, atEnd));
     for (const end of [-1, 1]) {
       const height = zero - 22 * end;
@@ -231,9 +231,9 @@ function drawGradients({ exact, estimators }, names) {
       centred)));
     parts.push("</g>");
   };
-  row(0, "exact", "exact", `∇KL(π‖${REF}), outlined below`, exact);
+  row(0, "exact", `∇KL(π‖${REF}), outlined below`, exact);
   estimators.forEach((estimator, i) =>
-    row(i + 1, estimator.name, estimator.name, comparison(estimator), estimator.gradient));
+    row(i + 1, estimator.name, comparison(estimator), estimator.gradient));
   names.forEach((name, i) => parts.push(text(centre(i), TOP + 4 * ROW + 14, name, centred)));
   parts.push(text((left + right) / 2, TOP + 4 * ROW + 30, "logit of the token",
     { "text-anchor": "middle" }));
@@ -255,7 +255,7 @@ function words({ kl, exact, estimators }, names) {
       every gradient is 0.</p>`;
   }
   const bias = fixed(100 * (k2.mean / kl - 1), 1, "+");
-  const deviations = estimators.map(({ name, deviation }) => `${name} ${decimal(deviation)}`);
+  const deviations = estimators.map(({ name, deviation }) => `${name}&nbsp;${decimal(deviation)}`);
   const angle = Math.round(Math.acos(Math.min(1, k3.cosine)) * 180 / Math.PI);
   const direction = angle === 0 ? "in the same direction" : `${angle}° away`;
   const opposite = names.filter((_, i) => k3.gradient[i] * exact[i] < -NOTHING);
@@ -312,12 +312,13 @@ function exploreKl(root, names, probs, refProbs) {
     sliders.forEach((slider, i) => {
       const value = policies[Math.floor(i / count)].hundredths[i % count] / UNITS;
       slider.setAttribute("aria-valuenow", value.toFixed(2));
+      const top = floor - height * value;
       const bar = slider.querySelector(".nb-bar");
-      bar.setAttribute("y", floor - height * value);
+      bar.setAttribute("y", top);
       bar.setAttribute("height", height * value);
+      slider.querySelector("circle").setAttribute("cy", top);
       const label = slider.querySelector("text");
-      slider.querySelector("circle").setAttribute("cy", floor - height * value);
-      label.setAttribute("y", floor - height * value - 9);
+      label.setAttribute("y", top - 9);
       label.textContent = value.toFixed(2);
     });
     const [now, ref] = policies.map(({ hundredths }) => hundredths.map(p => p / UNITS));

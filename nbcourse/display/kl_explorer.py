@@ -19,11 +19,9 @@ FILES = Path(__file__).parent
 HUNDREDTHS = 100
 NAMES = "ABCDEF"
 LONGEST_NAME = 6  # characters; longer ones would not fit under six bars
-# JupyterLab has its own use for the arrow keys; the attribute asks it to leave ours alone. Until
-# the notebook is trusted, its program does not run and the sentence stays.
+# In a notebook that is not trusted yet no program runs, and the sentence stays.
 STORED = """%(style)s<style>%(panels)s</style>
-<div class="nb-explorer" id="%(id)s" data-lm-suppress-shortcuts="true">\
-Run this cell to drag the bars.</div>
+<div class="nb-explorer" id="%(id)s">Run this cell to drag the bars.</div>
 <script>(() => {
 %(program)s
 exploreKl(document.getElementById("%(id)s"), %(data)s);

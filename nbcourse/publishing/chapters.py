@@ -1,6 +1,7 @@
 """Where the chapters are. What lies in `book/` is the book: no list of chapters is typed anywhere.
 
-A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book_text/01-bandit.md`.
+A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book_text/01-bandit.md`. An
+appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
 """
 
 from pathlib import Path
@@ -29,17 +30,25 @@ def notebook_of(text: Path) -> Path:
 
 
 def names(chapter: Path) -> list[str]:
-    """What a reader may call a chapter, shortest first: 1, 01, bandit, 01-bandit."""
-    number, _, title = chapter.stem.partition("-")
-    if not (number.isdigit() and title):
-        return [chapter.stem]
-    return list(dict.fromkeys([str(int(number)), number, title, chapter.stem]))
+    """What a reader may call a chapter, shortest first: 1, 01, bandit, 01-bandit.
+
+    An appendix goes by its letter: b, errata, appendix-b-errata.
+    """
+    number, _, title = chapter.stem.removeprefix("appendix-").partition("-")
+    if number.isdigit() and title:
+        return list(dict.fromkeys([str(int(number)), number, title, chapter.stem]))
+    if chapter.stem.startswith("appendix-") and title:
+        return [number, title, chapter.stem]
+    return [chapter.stem]
 
 
 def find(name: str, among: list[Path] | None = None) -> Path:
-    """The chapter that has `name` among its `names`; a path to its file is understood too."""
+    """The chapter that has `name` among its `names`; a path to its file is understood too.
+
+    Capitals do not matter: appendix B is the one that lies in a file with a small b.
+    """
     chapters = notebooks() if among is None else among
-    wanted = Path(name).stem
+    wanted = Path(name).stem.lower()
     for chapter in chapters:
         if wanted in names(chapter):
             return chapter

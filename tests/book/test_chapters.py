@@ -6,7 +6,12 @@ import pytest
 
 from nbcourse.publishing import chapters
 
-SHELF = [Path("book/00-start-here.ipynb"), Path("book/01-bandit.ipynb"), Path("book/12-kl.ipynb")]
+SHELF = [
+    Path("book/00-start-here.ipynb"),
+    Path("book/01-bandit.ipynb"),
+    Path("book/12-kl.ipynb"),
+    Path("book/appendix-b-errata.ipynb"),
+]
 
 
 @pytest.mark.parametrize(
@@ -20,15 +25,20 @@ SHELF = [Path("book/00-start-here.ipynb"), Path("book/01-bandit.ipynb"), Path("b
         ("book/01-bandit.ipynb", "01-bandit"),
         ("start-here", "00-start-here"),
         ("12", "12-kl"),
+        ("B", "appendix-b-errata"),
+        ("b", "appendix-b-errata"),
+        ("errata", "appendix-b-errata"),
+        ("book/appendix-b-errata.ipynb", "appendix-b-errata"),
     ],
 )
 def test_a_chapter_answers_to_its_names(name, found):
     assert chapters.find(name, SHELF).stem == found
 
 
-@pytest.mark.parametrize("name", ["", "2", "001", "band", "start", "bandit-01"])
+@pytest.mark.parametrize("name", ["", "2", "001", "band", "start", "bandit-01", "appendix"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name):
-    with pytest.raises(ValueError, match=r"00-start-here, 01-bandit, 12-kl") as caught:
+    known = "00-start-here, 01-bandit, 12-kl, appendix-b-errata"
+    with pytest.raises(ValueError, match=known) as caught:
         chapters.find(name, SHELF)
     assert "\n" not in str(caught.value)
 

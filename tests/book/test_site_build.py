@@ -11,16 +11,19 @@ from nbcourse.publishing.chapters import ROOT
 
 @pytest.fixture
 def small_book(tmp_path):
-    """small_book(prose, …) → the root of a book with one chapter of these cells."""
+    """small_book(prose, …) → the root of a book whose one chapter has these cells."""
 
     def write(*prose: str):
-        (tmp_path / "book").mkdir()
+        (tmp_path / "book" / "exercises").mkdir(parents=True)
         for name in ("_config.yml", "_toc.yml"):
             shutil.copy(ROOT / name, tmp_path)
         shutil.copytree(ROOT / "book" / "_static", tmp_path / "book" / "_static")
         (tmp_path / "book" / "intro.md").write_text("# The book\n")
         cells = [new_markdown_cell(text) for text in ("# One", *prose)]
         stored.write(new_notebook(cells=cells), tmp_path / "book" / "01-one.ipynb")
+        for other in ("exercises/01-one", "appendix-a-last"):  # a part without a page is refused
+            page = new_notebook(cells=[new_markdown_cell(f"# {other}")])
+            stored.write(page, tmp_path / "book" / f"{other}.ipynb")
         return tmp_path
 
     return write

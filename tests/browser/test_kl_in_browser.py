@@ -34,7 +34,7 @@ class Opened:
         return self.probs()[0].tolist()
 
     def readout(self) -> str:
-        return self.page.locator(".nb-readout").inner_text()
+        return self.page.locator(".nb-readout").inner_text().replace("\xa0", " ")
 
     def texts(self, group: str) -> list[str]:
         return self.page.locator(f"{group} text").all_text_contents()
@@ -196,7 +196,6 @@ def test_no_probability_leaves_its_range(open_explorer):
 def test_the_keyboard_does_what_the_pointer_does(open_explorer):
     explorer = open_explorer(probs=(0.5, 0.3, 0.2), ref_probs=(0.2, 0.3, 0.5))
     page = explorer.page
-    page.set_viewport_size({"width": 400, "height": 400})  # too small: there is room to scroll
     page.keyboard.press("Tab")
     expected = 0.5
     steps = {"ArrowUp": 0.01, "ArrowRight": 0.01, "PageDown": -0.1, "ArrowDown": -0.01}
@@ -220,7 +219,15 @@ def test_the_keyboard_does_what_the_pointer_does(open_explorer):
     page.keyboard.press("ArrowDown")  # from here on, not from what this bar was first given
     assert explorer.pi() == [0.96, 0.03, 0.01]
     check(explorer)
-    assert page.evaluate("scrollY") == 0
+
+
+def test_the_keys_move_the_bar_and_not_the_page(open_explorer):
+    explorer = open_explorer(380)
+    explorer.sliders[0].press("PageDown")
+    explorer.sliders[0].press("ArrowDown")
+    explorer.page.wait_for_timeout(300)  # as long as scrolling would take
+    assert explorer.pi()[0] == 0.39
+    assert explorer.page.evaluate("scrollY") == 0
 
 
 def test_it_can_be_started_again(open_explorer):
@@ -269,6 +276,20 @@ def test_each_token_stands_at_its_value_as_high_as_its_probability(open_explorer
         torch.testing.assert_close((xs - at[0]) / unit, values, atol=1e-3, rtol=0)
         heights = ys.max() - ys + 32 * probs.min()
         torch.testing.assert_close(heights / 32, probs, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_gradient_is_a_bar_within_the_outline_of_the_exact_one(open_explorer, kind):
+    explorer = open_explorer()
+    bars = explorer.page.locator(f"[data-gradient={kind}] rect").evaluate_all(
+        "all => all.map(({y, height}) => [y.baseVal.value, height.baseVal.value])"
+    )
+    scale = numbers(explorer.texts(f"[data-gradient={kind}]")[3])[0]
+    zero = max(y for y, _ in bars)  # where the bars below it begin
+    heights = [(1 if y < zero else -1) * height / 22 * scale for y, height in bars]
+    drawn, outline = heights[: explorer.count], heights[explorer.count :]
+    assert drawn == pytest.approx(slopes(explorer, kind), abs=0.0006)
+    assert outline == pytest.approx(slopes(explorer, "exact"), abs=0.0006)
 
 
 def test_tokens_of_one_value_stand_on_each_other(open_explorer):

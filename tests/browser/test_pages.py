@@ -98,7 +98,7 @@ def test_every_explorer_moves_without_a_kernel(visit, name):
     assert explorers.count() == sum('class="nb-explorer"' in page for page in pages)
     for explorer in explorers.all():
         before = explorer.evaluate(SEEN)
-        explorer.locator("input[type=range]").press("ArrowRight")
+        explorer.get_by_role("slider").first.press("ArrowRight")
         assert explorer.evaluate(SEEN) != before
 
 

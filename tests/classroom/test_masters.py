@@ -3,7 +3,7 @@
 import pytest
 
 from nbcourse.classroom import masters
-from nbcourse.classroom.masters import Given, Solution, Test, Written
+from nbcourse.classroom.masters import Given, Solution, Written
 from tests.classroom.a_class import cell, notebook
 
 
@@ -30,7 +30,7 @@ def test_cells_become_steps(tmp_path):
     given, solution, test, written = master.steps
     assert given == Given("import math")
     assert solution == Solution("f", ("f",), ("a", "b", "c"), "import re")
-    assert test == Test(
+    assert test == masters.Test(
         "f-check", 2.5, "x = f(1)\n\n\n\n\ny = 2", "\n\n# student: zero\nassert f(0)\n\n", ("f",)
     )
     assert written == Written("why", 4)

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from nbcourse.classroom import notebooks
+from nbcourse.classroom import gradebook, notebooks
 from nbcourse.classroom.notebooks import Unreadable
 from nbcourse.classroom.submissions import find, identified
 
@@ -63,8 +63,8 @@ def test_canvass_flat_download(tmp_path):
     submissions = find(tmp_path, NAME)
     assert [(s.student, s.user_id, s.late, s.name) for s in submissions] == [
         ("coxann", "444", False, "coxann_444_67895_my_own_name.ipynb"),
-        ("doejane", "12345", False, "doejane_12345_67890_02-sequences.ipynb"),
-        ("doejane", "555", False, "doejane_555_67896_02-sequences.ipynb"),
+        ("doejane_12345", "12345", False, "doejane_12345_67890_02-sequences.ipynb"),
+        ("doejane_555", "555", False, "doejane_555_67896_02-sequences.ipynb"),
         ("poesam", "333", False, "poesam_333_67893_02-sequences-2.ipynb"),
         ("roejohn", "222", True, "roejohn_LATE_222_67891_02-sequences-1.ipynb"),
     ]
@@ -80,8 +80,8 @@ def test_moodles_folders(tmp_path):
     )
     submissions = find(tmp_path, NAME)
     assert [(s.student, s.user_id) for s in submissions] == [
-        ("Anna_Maria Li", "98766"),
-        ("Anna_Maria Li", "98767"),
+        ("Anna_Maria Li_98766", "98766"),  # two of one name are told apart
+        ("Anna_Maria Li_98767", "98767"),
         ("Zoë Ó Brien", "98765"),
     ]
     assert submissions[2].key == "Zoë Ó Brien_98765"
@@ -92,7 +92,7 @@ def test_a_class_list_gives_students_their_names(tmp_path):
     (tmp_path / "class.csv").write_text(
         "Student,ID,SIS User ID,SIS Login ID,Section\nDoe Jane,12345,u1,jdoe,A\n"
     )
-    submissions = identified(find(tmp_path / "in", NAME), tmp_path / "class.csv")
+    submissions = identified(find(tmp_path / "in", NAME), gradebook.read(tmp_path / "class.csv"))
     assert [s.student for s in submissions] == ["bob", "jdoe"]
 
 
