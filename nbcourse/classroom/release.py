@@ -68,9 +68,14 @@ def release(
 
     Raises:
         ValueError: if there is no such assignment, or a student's name cannot be a file's name.
+        FileNotFoundError: if the master is not here.
         Leak: if a bundle held a line of a solution or of a hidden test.
     """
     notebook = chapters.find(assignment, assignments(root))
+    if not (root / "solutions" / notebook.name).exists():
+        raise FileNotFoundError(
+            f"solutions/{notebook.name} is missing: nobody can tell what is secret without it"
+        )
     hidden = leaks.secrets(root)
     if students is None:
         yield _write(out / f"{notebook.stem}.zip", notebook, 0, hidden, root)

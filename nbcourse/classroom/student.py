@@ -206,25 +206,29 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.sendall(b"ready")
     child = 0
-    while True:
-        request, descriptors, *_ = socket.recv_fds(control, 65536, 1)
-        order: dict[str, Any] = json.loads(request) if request else {"end": True}
-        if "start" in order:
-            child = os.fork()
-            if not child:
-                control.detach()
-                _become_student(descriptors[0], order["start"])
-            os.close(descriptors[0])
-            control.sendall(b"started")
-        elif child:
-            status = _end(child)
-            child = 0
-            if request:
-                control.sendall(str(status).encode())
-        if not request:
-            return
+    try:
+        control.sendall(b"ready")
+        while True:
+            request, descriptors, *_ = socket.recv_fds(control, 65536, 1)
+            if not request:
+                return
+            order = json.loads(request)
+            if "start" in order:
+                child = os.fork()
+                if not child:
+                    control.detach()
+                    _become_student(descriptors[0], order["start"])
+                os.close(descriptors[0])
+                control.sendall(b"started")
+            else:
+                ended, child = child, 0
+                control.sendall(str(_end(ended)).encode())
+    except ConnectionError:
+        return  # the grader was killed
+    finally:
+        if child:
+            _end(child)
 
 
 def _end(child: int) -> int:

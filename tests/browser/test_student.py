@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from nbcourse.classroom.release import release
+from tests.checks import masters
 
 from . import jupyterlab
 from .jupyterlab import ERRORS, FINISHED
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [masters.needed, pytest.mark.browser, pytest.mark.slow]
 
 OUTPUTS = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
   .map(output => output.textContent)"""

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from nbformat import NotebookNode
 
 from nbcourse.checks import Sheet
 from nbcourse.publishing.chapters import ROOT
 
 MASTERS = sorted(path.stem for path in (ROOT / "solutions").glob("*.ipynb"))
+# A class may read a copy of the book whose masters are elsewhere.
+needed = pytest.mark.skipif(not MASTERS, reason="there are no masters in solutions/")
 
 
 def read(path: Path) -> NotebookNode:

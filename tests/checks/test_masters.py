@@ -81,6 +81,7 @@ def test_the_generated_notebooks_are_up_to_date(chapter):
     assert masters.student(chapter) == exercises.student_version(master), "run `make exercises`"
 
 
+@masters.needed
 def test_every_text_has_its_notebooks_and_every_notebook_its_text():
     texts = {path.stem for path in (ROOT / "solutions" / "text").glob("*.md")}
     students = {path.stem for path in (ROOT / "book" / "exercises").glob("*.ipynb")}

@@ -8,6 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from nbcourse.classroom import leaks
+from tests.checks import masters
 
 MASTER = """\
 def mean_of_others(rewards):
@@ -100,6 +101,7 @@ def test_pictures_and_other_bytes_do_no_harm(tmp_path, hidden):
     assert leaks.scan([tmp_path / "picture.png"], hidden) == []
 
 
+@masters.needed
 def test_the_masters_of_the_book_are_full_of_secrets_and_its_public_texts_hold_none():
     hidden = leaks.secrets()
     assert len(hidden.lines) > 30

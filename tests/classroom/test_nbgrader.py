@@ -10,8 +10,10 @@ from traitlets.config import Config
 from nbcourse.classroom.exercises import STUB
 from nbcourse.publishing import stored
 from nbcourse.publishing.chapters import ROOT
+from tests.checks import masters
 
 pytestmark = [
+    masters.needed,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"),  # its own, about its database
 ]

@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 
 from nbcourse.classroom import leaks, sandbox
 from nbcourse.cli import app
+from tests.checks import masters
 
 from . import rehearsal
 
 pytestmark = [
+    masters.needed,
     pytest.mark.slow,
     pytest.mark.skipif(bool(sandbox.missing()), reason="no submission can be confined here"),
 ]

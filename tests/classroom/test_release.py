@@ -15,8 +15,10 @@ from nbcourse.classroom.exercises import student_version
 from nbcourse.classroom.release import Leak, assignments, personal, release
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing.chapters import ROOT
+from tests.checks import masters
 
 EVERY = [path.stem for path in assignments()]
+pytestmark = masters.needed
 
 
 @pytest.mark.parametrize("assignment", EVERY)
@@ -93,7 +95,7 @@ def test_a_leak_stops_the_release_and_leaves_nothing(tmp_path, monkeypatch):
     root = tmp_path / "root"
     (root / "book" / "exercises").mkdir(parents=True)
     (root / "book" / "exercises" / "02-sequences.ipynb").write_text(planted, encoding="utf-8")
-    for name in ("LICENSE", "nbcourse"):
+    for name in ("LICENSE", "nbcourse", "solutions"):
         (root / name).symlink_to(ROOT / name)
     with pytest.raises(Leak, match="02, x"):
         list(release("2", tmp_path / "out", root=root))
@@ -110,6 +112,12 @@ def test_a_name_that_is_no_file_name_is_refused_before_anything_is_written(tmp_p
 def test_an_unknown_assignment_is_said_with_those_that_exist(tmp_path):
     with pytest.raises(ValueError, match="02-sequences"):
         list(release("99", tmp_path))
+
+
+def test_without_the_master_nothing_is_released(tmp_path):
+    (tmp_path / "book").symlink_to(ROOT / "book")
+    with pytest.raises(FileNotFoundError, match=r"solutions/02-sequences.ipynb is missing"):
+        list(release("2", tmp_path / "out", root=tmp_path))
 
 
 def test_a_notebook_without_its_locked_cell_cannot_be_made_personal():
