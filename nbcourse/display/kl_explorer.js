@@ -64,7 +64,7 @@ function withToken(origin, token, hundredths) {
 // ---- drawing
 
 function fixed(number, digits = 3, sign = "") {
-  const rounded = Number(number.toFixed(digits)) || 0; // never −0
+  const rounded = Number(number.toFixed(digits)); // first: −0.0004 is shown without its sign
   const plus = rounded > 0 ? sign : "";
   return plus + rounded.toFixed(digits).replace("-", "−");
 }

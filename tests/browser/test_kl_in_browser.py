@@ -152,6 +152,15 @@ def test_a_bar_that_was_let_go_stays(open_explorer):
     assert explorer.pi() == before
 
 
+def test_only_the_main_button_drags(open_explorer):
+    explorer = open_explorer()
+    box = explorer.sliders[0].bounding_box()
+    explorer.page.mouse.move(box["x"] + 10, box["y"] + box["height"] - 10)
+    explorer.page.mouse.down(button="right")
+    explorer.page.mouse.move(box["x"] + 10, box["y"] + 10)
+    assert explorer.pi() == [0.5, 0.4, 0.1]
+
+
 def test_a_finger_drags_a_bar_and_not_the_page(open_explorer):
     explorer = open_explorer(380, has_touch=True)
     page = explorer.page
