@@ -301,7 +301,8 @@ function exploreKl(root, names, probs, refProbs) {
     <svg viewBox="0 0 360 210" role="group" aria-label="two policies">
       ${text(4, 16, "Two policies: drag a bar", bold)}
       ${rect(250, 6, 10, 10, { fill: "#0072B2" })}${text(265, 16, "π")}
-      ${rect(295, 7, 9, 9, { fill: "#fff", stroke: "#222", "stroke-width": 2 })}${text(310, 16, REF)}
+      ${rect(295, 7, 9, 9, { fill: "#fff", stroke: "#222", "stroke-width": 2 })}
+      ${text(310, 16, REF)}
       ${bars}${line(6, floor, 354, floor)}${tokens}</svg>
     <div><output class="nb-readout"></output><button type="button">Start again</button></div>
     <svg class="nb-values" viewBox="0 0 400 412" aria-hidden="true"></svg>
