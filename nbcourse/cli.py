@@ -175,7 +175,7 @@ def release(
 
     Without a class list there is one bundle, `OUT/NAME.zip`, for all. With one there is
     `OUT/NAME/STUDENT.zip` for each student, with numbers and cases that come from a hash of the
-    student and the assignment; `nbcourse grade` with the same class list grades by the same ones.
+    student and the assignment; `nbcourse grade --personal` with the same list grades by them.
     Every bundle is searched for lines of solutions and hidden tests before it gets its name.
     """
     from nbcourse.classroom import gradebook

@@ -111,7 +111,7 @@ def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list
     tests = {exercise.grade_id for exercise in master.exercises}
     run = []
     for cell in cells:
-        if cell.kind != "code" or cell.grade_id in tests or (cell.grade and not cell.solution):
+        if cell.kind != "code" or cell.grade_id in tests:
             continue
         defines = master.solutions.get(cell.grade_id)
         if defines and answers[cell.grade_id] is cell:

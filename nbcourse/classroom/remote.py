@@ -92,7 +92,6 @@ class Session:
 
     def __enter__(self) -> "Session":
         self._left = self.limits.total
-        self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
         try:
             self._run_cells()
         except BaseException:
@@ -108,8 +107,6 @@ class Session:
     ) -> None:
         if self._channel is not None:
             self._stop()
-        with suppress(RecursionError):  # folders in folders in folders: left behind
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def begin(self) -> None:
         """Begin a part of the tests: forget old troubles, and bring back a process that ended."""
@@ -227,6 +224,7 @@ class Session:
 
     def _start(self) -> None:
         self._released = []
+        self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
         self._channel = self.server.start(self._folder, self.limits)
         try:
             hello = wire.receive(self._channel, self._watch(self.limits.seconds))
@@ -239,7 +237,10 @@ class Session:
         assert self._channel is not None
         self._channel.close()
         self._channel = None
-        return self.server.end()
+        status = self.server.end()
+        with suppress(RecursionError):  # folders in folders in folders: left behind
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return status
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer; any trouble is remembered and raised."""

@@ -1,3 +1,4 @@
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,16 @@ from nbcourse.classroom import grading, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from tests.classroom import a_class
 
-LIMITS = sandbox.Limits(memory=2**29, seconds=3, total=20, disk=8 * 2**20)
+LIMITS = sandbox.Limits(memory=2**29, seconds=3, total=20, disk=32 * 2**20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory):
+    """Where submissions have their folders, here and in processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +48,11 @@ def grade(server, master, tmp_path):
 
 
 def running_submissions() -> list[Path]:
-    """Processes that are at home in a submission's folder."""
+    """Processes that are at home in a submission's folder, of these tests and no others."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if "/submission-" in str((process / "cwd").readlink()):
+            if str((process / "cwd").readlink()).startswith(f"{tempfile.gettempdir()}/submission-"):
                 found.append(process)
         except OSError:
             continue  # ended meanwhile, or not ours to look at

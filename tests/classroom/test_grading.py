@@ -1,12 +1,14 @@
 """One submission: what counts, what is said, and answers that behave as if they were local."""
 
 import json
+import os
 
 import pytest
 import torch
 
 from nbcourse.classroom import grading, masters, notebooks, results, sandbox
 from nbcourse.classroom.remote import Session, StudentCell
+from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.troubles import Raised, State, Trouble
 from nbcourse.classroom.variants import variant_of
 from tests.classroom import a_class
@@ -30,7 +32,7 @@ def test_the_master_itself_gets_all_points(grade):
     "path", sorted(masters.ROOT.glob("solutions/*.ipynb")), ids=lambda p: p.stem
 )
 def test_every_master_of_the_book_passes_its_own_tests(server, path):
-    submitted = grading.Submission("", "", notebook=grading_candidate(path))
+    submitted = grading.Submission("", "", notebook=Candidate(path))
     limits = sandbox.Limits(seconds=30, total=60)
     result = grading.grade(submitted, masters.load(path), server, limits=limits)
     assert result.verdicts
@@ -38,10 +40,21 @@ def test_every_master_of_the_book_passes_its_own_tests(server, path):
         assert verdict.state in (State.PASSED, State.BY_HAND), verdict
 
 
-def grading_candidate(path):
-    from nbcourse.classroom.submissions import Candidate
+def test_a_student_notebook_as_it_was_handed_out_is_not_attempted(server):
+    """Also where a check has turned the NotImplementedError into words of its own."""
+    path = masters.find("02-sequences")
+    handed_out = path.parents[1] / "book" / "exercises" / path.name
+    submitted = grading.Submission("ada", "ada", notebook=Candidate(handed_out))
+    result = grading.grade(submitted, masters.load(path), server, limits=LIMITS)
+    assert {verdict.state for verdict in result.verdicts} == {State.NOT_ATTEMPTED}
 
-    return Candidate(path)
+
+def test_nothing_of_the_graders_environment_is_there(grade):
+    assert "PYTEST_CURRENT_TEST" in os.environ
+    look = (
+        "import os\ndef double(x):\n    return 0 if 'PYTEST_CURRENT_TEST' in os.environ else 2 * x"
+    )
+    assert points(grade(double=look)) == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -114,7 +127,7 @@ def test_cells_of_the_student_run_in_order_and_broken_ones_are_passed_over(grade
     assert points(grade(a_class.notebook(cells))) == EVERYTHING
 
 
-def test_what_is_in_the_students_test_cells_is_not_run(grade):
+def test_what_is_in_the_students_test_cells_does_no_harm(grade):
     cells = a_class.solved()
     for cell in cells:
         if cell["metadata"]["nbgrader"].get("grade"):

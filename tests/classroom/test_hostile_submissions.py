@@ -170,7 +170,7 @@ FILLS_THE_DISK = """
 import time
 
 def double(x):
-    for number in range(20):
+    for number in range(48):
         with open(f"{number}.bin", "wb") as file:
             file.write(bytes(2**20))
     time.sleep(100)

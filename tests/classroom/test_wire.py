@@ -149,6 +149,7 @@ TWO = {
     "change",
     [
         {"shape": [3]},
+        {"shape": [1]},
         {"shape": [-2]},
         {"shape": [2.0]},
         {"shape": [True, 2]},
