@@ -22,9 +22,11 @@ def mend_the_estimate(attempt: Attempt, generator: Generator) -> None:
             "float32 a number has four": 820,
             "AdamW's two moments are missing: two numbers for each parameter that learns": 1640
             - 8 * learning,
-            "AdamW keeps two moments, one of the gradient and one of its square; only one was "
-            "counted": 1640 - 4 * learning,
+            "four bytes for each parameter that learns are missing: it has a gradient and, with "
+            "AdamW, two moments, the mean of the gradient and that of its square": 1640
+            - 4 * learning,
             "frozen parameters were given gradients and moments; they have a weight only": 2000,
+            "frozen parameters were given gradients; they have a weight only": 1640 + 4 * frozen,
             "the frozen parameters' own weights are missing: they never learn, but are used": (
                 1640 - 4 * frozen
             ),
@@ -103,29 +105,31 @@ def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
     losses = torch.tensor([[1.0, 2.0, 3.0], [4.0, 9.0, 9.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     attempt.equal(
-        attempt(losses, mask, 10, 2),
-        torch.tensor(2.0),
-        case="a slice with the losses [[1, 2, 3], [4, pad, pad]] of a minibatch of 10 tokens, two "
+        attempt(losses, mask, 40, 6),
+        torch.tensor(1.5),
+        case="a slice with the losses [[1, 2, 3], [4, pad, pad]] of a minibatch of 40 tokens, six "
         "processes",
         mistakes={
             "that is the mean over the tokens of this slice; a slice with few tokens would count "
             "as much as one with many": torch.tensor(2.5),
-            "the mean over processes divides by their number afterwards: with two of them half of "
-            "the gradient would be left": torch.tensor(1.0),
+            "the mean over processes divides by their number afterwards: with six of them a sixth "
+            "of the gradient would be left": torch.tensor(0.25),
             "it was divided by the number of processes, and their mean divides once more": (
-                torch.tensor(0.5)
+                torch.tensor(0.25 / 6)
             ),
             "each answer was averaged over its own tokens, which makes the tokens of short answers "
             "count more": torch.tensor(3.0),
-            "the padding was counted": torch.tensor(5.6),
+            "the padding was counted": torch.tensor(4.2),
             "that is the sum over the tokens; asked for is a mean over those of the whole "
             "minibatch": torch.tensor(10.0),
             "that is the sum over the tokens, times the processes; divide by the tokens of the "
-            "minibatch": torch.tensor(20.0),
+            "minibatch": torch.tensor(60.0),
             "times the processes is right, but the mean over this slice's tokens is not: in the "
             "end the means of all slices are added up, of short ones and long ones alike": (
-                torch.tensor(5.0)
+                torch.tensor(15.0)
             ),
+            "it was divided by the number of answers in the slice, too; nothing that belongs to "
+            "the slice may divide": torch.tensor(0.75),
         },
     )
     lengths = torch.randint(1, 6, (6,), generator=generator)

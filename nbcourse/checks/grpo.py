@@ -58,6 +58,17 @@ def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
             "and divided by the deviation they count in full": torch.zeros(8, dtype=torch.bool)
         },
     )
+    tiny = torch.zeros(8)
+    tiny[6] = 1e-30
+    attempt.equal(
+        attempt(tiny, 4),
+        torch.tensor([False] * 4 + [True] * 4),
+        case="groups of 4: all 0, then three of 0 and one of 1e-30",
+        mistakes={
+            "the square of a very small difference is 0 in float32, and with it the variance; "
+            "compare the rewards themselves": torch.zeros(8, dtype=torch.bool)
+        },
+    )
     rewards = torch.randint(0, 2, (24,), generator=generator).float()
     expected = []
     for start in range(0, 24, 3):

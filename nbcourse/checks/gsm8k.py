@@ -85,6 +85,12 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
             "brackets, spaces and a full stop are allowed; a good claim was refused",
         )
     reads("Answer: b", None, "small letters were not offered")
+    reads(
+        "Answer: ..(B",
+        None,
+        "brackets and full stops were taken away wherever they stood, as `strip` does; allowed are "
+        "a pair of brackets around the letter and one full stop behind",
+    )
 
 
 def samples(generator: Generator) -> Numbers:

@@ -72,6 +72,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
 
     mu = tempered(2.0)
     exponentiated = (weights / 0.5).softmax(dim=0)
+    mu_on_paper = mu.round(decimals=2)
     attempt.equal(
         attempt(),
         torch.stack([mu, pi / mu]),
@@ -90,6 +91,10 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "the first row is right; the second is a difference, and should be a ratio": (
                 torch.stack([mu, pi - mu])
             ),
+            "the first row is right; the ratios were formed from rounded numbers, those of μ. "
+            "Round only at the end": torch.stack([mu_on_paper, pi / mu_on_paper]),
+            "the first row is right; the ratios were formed from rounded numbers, of π and of μ. "
+            "Round only at the end": torch.stack([mu_on_paper, pi.round(decimals=2) / mu_on_paper]),
             "the temperature divides the logits, and not the probabilities": (
                 torch.stack([2 * pi, torch.full_like(pi, 0.5)])
             ),

@@ -138,6 +138,8 @@ def clip_the_probability(attempt: Attempt, generator: Generator) -> None:
             ),
             "that is the objective; a loss is its negative": -right,
             "the ratio is upside down: it is new over old": -torch.min(A / ratio, A / near),
+            "the probability stands in the objective; there it is still the ratio, and only the "
+            "interval is another": -torch.min(ratio * A, near * A) * old,
         },
     )
     attempt.equal(
@@ -184,7 +186,7 @@ def best_sampler(attempt: Attempt, generator: Generator) -> None:
                 pi * r
             ),
             "these do not add up to 1": pi * r.abs(),
-            "how likely the new policy makes an arm has been forgotten": share(r.abs()),
+            "how likely π makes an arm has been forgotten": share(r.abs()),
             "yours is proportional to π r²; it is the square root of π² r² that counts": share(
                 pi * r**2
             ),

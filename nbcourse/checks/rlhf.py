@@ -60,13 +60,25 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
         "has not been paid there. Nothing follows that could differ from it.",
     )
     attempt.equal(found, expected, case="four random answers of three steps")
+    attempt.equal(
+        attempt(torch.tensor([[5.0]]), torch.zeros(1, 3, dtype=torch.long)),
+        torch.tensor([[0.0, 0.0, 5.0]]),
+        case="a single step that fills its row, score 5",
+        mistakes={
+            "the last token was compared with the first one, as `roll` does; it has no neighbour "
+            "on the right, so its step ends there": torch.zeros(1, 3),
+        },
+    )
 
 
 def three_tokens(generator: Generator) -> Numbers:
-    """An answer of three tokens: its log-ratios to the reference, and the critic's values."""
+    """An answer of three tokens: its log-ratios to the reference, and the critic's values.
+
+    The values are such that the last surprise is not 0, and none is half of the next one.
+    """
     tenths = torch.tensor([-4, -3, -2, 2, 3, 4])
     log_ratios = tenths[torch.randperm(6, generator=generator)[:3]].tolist()
-    values = (torch.randperm(9, generator=generator)[:3] + 1).tolist()
+    values = (torch.randperm(6, generator=generator)[:3] + 2).tolist()
     return {"log_ratios": [d / 10 for d in log_ratios], "values": [v / 10 for v in values]}
 
 
@@ -118,8 +130,9 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
 
 
 def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
-    for prompts in (2, 3, 6):
+    for prompts, apart in ((2, 0.0), (3, 0.0), (6, 50.0)):
         scores = 3 * torch.randn(prompts, 4, generator=generator)
+        scores += apart * torch.arange(prompts)[:, None]
         other = attempt(scores)
         attempt.tensor(other, (prompts, 4))
         attempt.holds(
@@ -149,7 +162,7 @@ def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
             f"{prompts} prompts: the batch mean is fooled",
             otherwise=f"With {prompts} prompts of 4 answers, minus the mean of the batch, the "
             f"signs are {_signs(advantages)}. The rows should be +, −, +, −, … throughout: move "
-            "each prompt by an offset of its own, and by more than its answers differ.",
+            "each prompt by an offset of its own, larger than the scores of the batch differ.",
         )
 
 

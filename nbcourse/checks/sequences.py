@@ -173,37 +173,30 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
 
 
 def length_bias(attempt: Attempt, generator: Generator) -> None:
-    def of(theta: float, short: float, long: float, weight: float) -> float:
-        stop = 1 / (1 + math.exp(-theta))
-        return stop * (1 - stop) * (short - weight * long)
-
     attempt.equal(
-        attempt(0.0, 1.0, 1.0),
-        0.125,
-        case="θ = 0, both rewards 1",
+        attempt(math.log(3), 2.0, 1.0),
+        0.28125,
+        case="σ(θ) = 3/4, rewards 2 and 1: 3/4 · 2 · 1/4 − 1/4 · 1/2 · 3/4",
         mistakes={
-            "that is the gradient of the expected reward, which is 0 here; the estimator divides "
-            "each response's sum by its length": 0.0,
-            "the factor for not stopping, 1 − σ(θ), or that for stopping is missing": 0.25,
-            "the sign is that of the loss; asked for is the direction in which θ is pushed": -0.125,
+            "that is the gradient of the expected reward; the estimator divides each response's "
+            "sum by its length, and a token that was certain adds nothing to the sum": 0.1875,
+            "the sign is that of the loss; asked for is the direction in which θ is pushed": (
+                -0.28125
+            ),
+            "that is the short response's share; the long one's first token pushes, too": 0.375,
+            "the probabilities of the two responses are missing": 0.125,
+            "that is E[R/|y|] itself; asked for is the way in which θ changes it": 1.625,
+            "the long response's share has the wrong sign: going on has the score −σ(θ)": 0.46875,
+            "the short response was divided by 2 and the long one by 1": 0.0,
         },
     )
     for _ in range(3):
         theta, short, long = torch.randn(3, generator=generator, dtype=torch.float64).tolist()
+        stop = 1 / (1 + math.exp(-theta))
         attempt.equal(
             attempt(theta, short, long),
-            of(theta, short, long, 0.5),
+            stop * (1 - stop) * (short - long / 2),
             case=f"θ = {theta:.2f}, rewards {short:.2f} and {long:.2f}",
-            mistakes={
-                "that is the gradient of the expected reward E[R]; dividing by the length makes it "
-                "that of E[R/|y|]": of(theta, short, long, 1.0),
-                "the long response's share has the wrong sign: going on has the score −σ(θ)": of(
-                    theta, short, long, -0.5
-                ),
-                "the short response was divided by 2 and the long one by 1": of(
-                    theta, short / 2, long, 1.0
-                ),
-            },
         )
 
 
@@ -214,5 +207,5 @@ EXERCISES = {
     "discounted-weights": Exercise(
         "2.4 Rewards, returns, and why the past drops out", discounted_weights
     ),
-    "length-bias": Exercise("2.8 The same thing with padding", length_bias),
+    "length-bias": Exercise("2.9 How this fails silently", length_bias),
 }

@@ -5,8 +5,10 @@ refused with the message meant for it, whatever the student's variant.
 """
 
 from importlib import import_module
+from typing import Any
 
 import pytest
+import torch
 
 from nbcourse.checks import Sheet
 from nbcourse.checks.attempt import NotRight, NotYet
@@ -39,6 +41,27 @@ def test_the_solution_passes_whatever_the_variant(chapter, exercise, capsys):
         namespace = masters.work(masters.master(chapter), variant=variant)
         exec(masters.check_cell(masters.master(chapter), exercise), namespace)  # hidden tests too
         assert f"{exercise}: right. Checked: " in capsys.readouterr().out
+
+
+def in_precision(result: Any, dtype: torch.dtype) -> Any:
+    """The same result, with every floating-point tensor in it in this precision."""
+    if isinstance(result, torch.Tensor):
+        return result.to(dtype) if result.is_floating_point() else result
+    if isinstance(result, tuple | list):
+        return type(result)(in_precision(part, dtype) for part in result)
+    if isinstance(result, dict):
+        return {key: in_precision(part, dtype) for key, part in result.items()}
+    return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+def test_a_right_answer_passes_in_either_precision(chapter, exercise, dtype):
+    namespace = masters.work(masters.master(chapter), variant=0)
+    name = masters.answer_name(chapter, exercise)
+    solution = namespace[name]
+    namespace[name] = lambda *arguments: in_precision(solution(*arguments), dtype)
+    exec(masters.check_cell(masters.master(chapter), exercise), namespace)  # hidden tests too
 
 
 @pytest.mark.parametrize(("chapter", "exercise"), EVERY)

@@ -1,8 +1,11 @@
 """The ablation of the KL on arithmetic: five recipes that differ in the form of the KL alone."""
 
+import json
+
 import pytest
 
 from nbcourse.publishing.chapters import ROOT
+from nbcourse.training import records
 from nbcourse.training.recipe import load
 
 FORMS = ("k1-reward", "k2-loss", "k3-loss", "k3-token", "k3-prefix")
@@ -40,3 +43,15 @@ def test_the_kl_is_equally_strong_in_all_forms(form):
     }[made.penalty.placement]
     assert made.row.aggregation == "seq-mean-token-sum-norm"
     assert made.penalty.beta * scale / (own_mean * by_length) == pytest.approx(0.3, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("form", FORMS)
+def test_the_recorded_runs_are_whole_and_of_the_recipes_in_the_folder(form, seed):
+    run = records.RUNS / "kl-arithmetic" / f"{form}-seed{seed}"
+    made = load(ROOT / "recipes" / f"kl-{form}.toml", [f"seed={seed}"])
+    assert records.read_recipe(run) == made
+    assert [row["step"] for row in records.read_metrics(run)] == list(range(1, made.steps + 1))
+    assert records.summarised_steps(run) == made.steps
+    environment = json.loads((run / records.ENVIRONMENT).read_text(encoding="utf-8"))
+    assert not environment["uncommitted_changes"]

@@ -59,7 +59,14 @@ def wrong_answers(sheet):
                 lambda p, f: standing(p, f, moments=0),
                 "AdamW's two moments are missing",
             ),
-            "one moment": (lambda p, f: standing(p, f, moments=4), "only one was counted"),
+            "no gradients": (
+                lambda p, f: standing(p, f, gradient=0),
+                "four bytes for each parameter that learns are missing",
+            ),
+            "frozen ones with gradients": (
+                lambda p, f: standing(p, f) + 4 * f,
+                "frozen parameters were given gradients;",
+            ),
             "frozen ones learn": (
                 lambda p, f: standing(p, 0),
                 "frozen parameters were given gradients and moments",
@@ -113,7 +120,7 @@ def wrong_answers(sheet):
                 lambda x, m, n, k: x[m].mean(),
                 "that is the mean over the tokens of this slice",
             ),
-            "no processes": (lambda x, m, n, k: x[m].sum() / n, "half of the gradient would be"),
+            "no processes": (lambda x, m, n, k: x[m].sum() / n, "a sixth of the gradient would be"),
             "divided by the processes": (
                 lambda x, m, n, k: x[m].sum() / n / k,
                 "their mean divides once more",
@@ -131,6 +138,10 @@ def wrong_answers(sheet):
             "own means, times the processes": (
                 lambda x, m, n, k: x[m].mean() * k,
                 "the means of all slices are added up",
+            ),
+            "the mean over answers": (
+                lambda x, m, n, k: torch.where(m, x, 0).sum(1).mean() * k / n,
+                "divided by the number of answers in the slice",
             ),
             "the mask multiplied in": (
                 lambda x, m, n, k: (x * m).sum() * k / n,

@@ -73,6 +73,10 @@ def wrong_answers(sheet):
                 filtered(lambda x: x.amax(1) - x.amin(1) > 1e-4),
                 "a tolerance hides a small but honest difference",
             ),
+            "the variance": (
+                filtered(lambda x: x.var(1) > 0),
+                "the square of a very small difference",
+            ),
             "one word for each group": (
                 lambda r, g: r.view(-1, g).amax(1) > r.view(-1, g).amin(1),
                 "Expected shape (18,), got (3,)",

@@ -120,6 +120,10 @@ def wrong_answers(sheet):
                 lambda r: agreed({letter(c.upper()) for c in claims(r)}),
                 "small letters were not offered",
             ),
+            "stripped": (
+                lambda r: agreed({letter(c.strip(" ().")) for c in claims(r)}),
+                "as `strip` does",
+            ),
             "a list": (lambda r: claims(r), "Expected a letter or None, got list"),
         },
         "by-hand": {

@@ -129,6 +129,15 @@ def wrong_answers(sheet):
                 lambda: with_ratios(pi / 0.5),
                 "and not the probabilities",
             ),
+            "rounded in between": (
+                lambda: torch.stack(
+                    [
+                        sampler(2).round(decimals=2),
+                        pi.round(decimals=2) / sampler(2).round(decimals=2),
+                    ]
+                ),
+                "the ratios were formed from rounded numbers",
+            ),
             "columns": (lambda: with_ratios(sampler(2)).T, "Expected shape (2, 3), got (3, 2)"),
             "rounded to one decimal": (
                 lambda: with_ratios(sampler(2)).round(decimals=1) + 0.03,

@@ -159,6 +159,10 @@ def wrong_answers(sheet):
                 straight_through,
                 "tokens whose probability has moved far enough still push",
             ),
+            "the probability in the objective": (
+                lambda new, old, A, room: clipped(new, old, A, room / old.exp()) * old.exp(),
+                "the probability stands in the objective",
+            ),
             "a detached ratio": (
                 lambda new, old, A, room: clipped(new.detach(), old, A, room / old.exp()),
                 "No gradient flows",

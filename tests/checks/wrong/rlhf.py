@@ -133,6 +133,12 @@ def wrong_answers(sheet):
                 no_last_column,
                 "a row without padding the last step ends in the last column",
             ),
+            "the first token as the last one's neighbour": (
+                lambda s, k: torch.where(
+                    (k.roll(-1, 1) != k) & (k >= 0), s.gather(1, k.clamp(min=0)), 0.0
+                ),
+                "as `roll` does",
+            ),
             "scores only": (lambda s, k: s, "Expected shape (2, 6), got (2, 2)"),
             "padding as an index": (
                 lambda s, k: s.gather(1, k),
@@ -184,6 +190,7 @@ def wrong_answers(sheet):
                 lambda s: s + torch.tensor([100.0, -100.0])[:, None] if len(s) == 2 else s,
                 "With 3 prompts of 4 answers",
             ),
+            "a fixed offset": (lambda s: alternating(s, 100.0), "With 6 prompts of 4 answers"),
             "in place": (
                 lambda s: s.add_(torch.tensor([[100.0], [-100.0]]).repeat(9, 1)[: len(s)]),
                 "changed its argument number 1 in place",

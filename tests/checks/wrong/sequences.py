@@ -151,16 +151,24 @@ def wrong_answers(sheet):
                 lambda t, s, long: -push(t, s, long, going=-0.5),
                 "the sign is that of the loss",
             ),
-            "a factor forgotten": (
-                lambda t, s, long: push(t, s, long, going=-0.5) / (1 - sigmoid(t)),
-                "the factor for not stopping",
+            "the short response only": (
+                lambda t, s, long: push(t, s, 0.0),
+                "that is the short response's share",
+            ),
+            "no probabilities": (
+                lambda t, s, long: s * (1 - sigmoid(t)) - long / 2 * sigmoid(t),
+                "the probabilities of the two responses are missing",
+            ),
+            "the objective itself": (
+                lambda t, s, long: sigmoid(t) * s + (1 - sigmoid(t)) * long / 2,
+                "that is E[R/|y|] itself",
             ),
             "the sign of going on": (
-                lambda t, s, long: push(t, s, long, going=0.5) if t else 0.125,
+                lambda t, s, long: push(t, s, long, going=0.5),
                 "the long response's share has the wrong sign",
             ),
             "the lengths swapped": (
-                lambda t, s, long: push(t, s, long, stop=0.5) if t else 0.125,
+                lambda t, s, long: push(t, s, long, stop=0.5),
                 "the short response was divided by 2",
             ),
             "a tensor of one element": (
