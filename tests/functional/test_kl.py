@@ -29,6 +29,7 @@ from .enumeration import Responses, gradient, relative_error
 EXACT = 1e-10  # relative error
 INF, NAN = math.inf, math.nan
 either_ending = pytest.mark.parametrize("eos", [None, 0], ids=["fixed length", "eos"])
+either_sampler = pytest.mark.parametrize("stale", [False, True], ids=["on-policy", "off-policy"])
 
 
 def doubles(rows) -> torch.Tensor:
@@ -349,27 +350,31 @@ class TestRewardsWithKl:
             rewards_with_kl(torch.zeros(3), x, x, mask, beta=0.1)
 
 
+def expected_gradient(surrogate, world, second, stale, **options) -> torch.Tensor:
+    """Mean gradient of a surrogate over responses of the old policy, or of the current one."""
+    old = world.old_log_probs if stale else None
+    return world.of_loss(
+        lambda i: surrogate(
+            world.log_probs[i],
+            second[i],
+            world.mask[i],
+            old_log_probs=None if old is None else old[i],
+            **options,
+        ),
+        world.old if stale else world.logits,
+    )
+
+
 class TestGradientSurrogate:
     kinds = pytest.mark.parametrize("kind", ["k1", "k3"])
     weights = pytest.mark.parametrize("weight", ["prefix", "sequence", "token"])
     whole_weights = pytest.mark.parametrize("weight", ["prefix", "sequence"])
-    samplers = pytest.mark.parametrize("stale", [False, True], ids=["on-policy", "off-policy"])
 
     def found(self, world, stale, **options) -> torch.Tensor:
-        old = world.old_log_probs if stale else None
-        return world.of_loss(
-            lambda i: gradient_surrogate(
-                world.log_probs[i],
-                world.ref_log_probs[i],
-                world.mask[i],
-                old_log_probs=None if old is None else old[i],
-                **options,
-            ),
-            world.old if stale else world.logits,
-        )
+        return expected_gradient(gradient_surrogate, world, world.ref_log_probs, stale, **options)
 
     @either_ending
-    @samplers
+    @either_sampler
     @kinds
     @whole_weights
     def test_prefix_and_sequence_weights_give_the_exact_gradient(self, weight, kind, stale, eos):
@@ -378,7 +383,7 @@ class TestGradientSurrogate:
         assert relative_error(found, world.exact) < EXACT
 
     @either_ending
-    @samplers
+    @either_sampler
     @kinds
     def test_token_weights_give_the_partial_gradient_and_no_more(self, kind, stale, eos):
         # the states stay those of the policy that sampled
@@ -422,7 +427,7 @@ class TestGradientSurrogate:
         wrong = relative_error(world.of_loss(detached, world.old), world.exact)
         assert wrong == pytest.approx(error, abs=1e-10) if error else wrong > 0.3
 
-    @samplers
+    @either_sampler
     @kinds
     @weights
     def test_a_hole_has_ratio_one(self, weight, kind, stale):
@@ -573,29 +578,17 @@ class TestGradientSurrogate:
 
 
 class TestExactSurrogate:
-    samplers = pytest.mark.parametrize("stale", [False, True], ids=["on-policy", "off-policy"])
-
     def found(self, world, stale, **options) -> torch.Tensor:
-        old = world.old_log_probs if stale else None
-        return world.of_loss(
-            lambda i: exact_surrogate(
-                world.log_probs[i],
-                world.conditional_kl[i],
-                world.mask[i],
-                old_log_probs=None if old is None else old[i],
-                **options,
-            ),
-            world.old if stale else world.logits,
-        )
+        return expected_gradient(exact_surrogate, world, world.conditional_kl, stale, **options)
 
     @either_ending
-    @samplers
+    @either_sampler
     def test_its_expected_gradient_is_that_of_the_divergence(self, stale, eos):
         world = World(eos)
         assert relative_error(self.found(world, stale), world.exact) < EXACT
 
     @either_ending
-    @samplers
+    @either_sampler
     def test_its_mean_value_is_the_kl_of_a_response(self, stale, eos):
         world = World(eos)
         probs = world.responses.probs(world.old if stale else world.logits)
@@ -620,7 +613,7 @@ class TestExactSurrogate:
         assert relative_error(naive, world.partial(world.logits)) < EXACT
         assert relative_error(naive, world.exact) > 0.05
 
-    @samplers
+    @either_sampler
     def test_has_the_least_variance_of_the_exact_surrogates(self, stale):
         world = World(0)
         old = world.old_log_probs if stale else None
@@ -676,7 +669,7 @@ class TestExactSurrogate:
         torch.testing.assert_close(log_probs.grad, doubles([[2.5 + 14, 14, 0]]))
         torch.testing.assert_close(divergences.grad, doubles([[1, 0.5, 2]]))
 
-    @samplers
+    @either_sampler
     def test_a_hole_has_ratio_one_and_no_divergence(self, stale):
         world = World(0)
 
