@@ -47,7 +47,8 @@ $(READY): requirements.txt pyproject.toml
 
 $(READY_DEV): requirements-dev.txt $(READY)
 	@echo "  installing requirements-dev.txt"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check \
+	  --requirement requirements.txt --requirement requirements-dev.txt
 	@$(PY) -m jupyter labextension disable $(NBGRADER) >/dev/null 2>&1
 	@touch $@
 

@@ -85,7 +85,7 @@ def test_numbers_that_are_none_come_back_too():
 @pytest.mark.parametrize(
     "value",
     [object(), {1, 2}, b"bytes", 2**63, 1j, torch.zeros(2, dtype=torch.complex64), len, [int]],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_plain_data_is_refused_by_its_sender(value):
     with pytest.raises(wire.NotPlain):
