@@ -276,6 +276,7 @@ def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
         2 / 7 * correct,
         case="2 of 7 answers right, k = 3: of the 15 pairs of others, 10 hold no right answer",
         mistakes={
+            "wrong answers got the weight of right ones; theirs is 0": torch.full((7,), 2 / 7),
             "each right answer got 1/n, which is the gradient of pass@1": correct / 7,
             "the right answer was counted among the wrong ones: of the others n − c are wrong": (
                 3 / 7 * 6 / 15 * correct

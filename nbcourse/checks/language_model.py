@@ -91,10 +91,14 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "the first row is right; the second is a difference, and should be a ratio": (
                 torch.stack([mu, pi - mu])
             ),
-            "the first row is right; the ratios were formed from rounded numbers, those of μ. "
+            "the first row is right; the ratios were formed from rounded numbers. "
             "Round only at the end": torch.stack([mu_on_paper, pi / mu_on_paper]),
-            "the first row is right; the ratios were formed from rounded numbers, of π and of μ. "
+            "the first row is right; the ratios were formed from rounded numbers, π and μ alike. "
             "Round only at the end": torch.stack([mu_on_paper, pi.round(decimals=2) / mu_on_paper]),
+            "that is π itself: probabilities that are all divided by one number and normalised "
+            "again are what they were; the temperature divides the logits": (
+                torch.stack([pi, torch.ones_like(pi)])
+            ),
             "the temperature divides the logits, and not the probabilities": (
                 torch.stack([2 * pi, torch.full_like(pi, 0.5)])
             ),
@@ -267,7 +271,8 @@ def which_temperature(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "that is 1/τ": math.log(3),
             "that is the smallest temperature allowed. The normaliser of the softmax also depends "
-            "on τ, and it is log-probabilities that are added up": 0.05,
+            "on τ, and it is log-probabilities that are added up; or the smallest sum was taken "
+            "instead of the largest": 0.05,
             "that is the largest temperature allowed: the search goes the wrong way": 20.0,
         },
         tolerance=6e-3,

@@ -99,6 +99,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "leaving the reference is rewarded: the price is *minus* β times the log-ratio": answer(
                 paid + 0.5 * d
             ),
+            "the price β = 1/2 is missing; the log-ratio itself was subtracted": answer(paid - d),
             "every token earns the score; it is paid once, at the last": answer(1.0 - 0.5 * d),
             "the score is missing": answer(-0.5 * d),
             "the rewards are right, the advantages are those for λ = 1": answer(

@@ -85,6 +85,8 @@ def unequal_groups(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "the baseline contains the response's own reward; divide the sum of the *others* by "
             "their number": torch.tensor([0.5, -0.5, 5 / 3, -4 / 3, -1 / 3]),
+            "the others' rewards are added up and divided by the size of the whole group; they are "
+            "one fewer": torch.tensor([1.0, -0.5, 3.0, -1.0, 1 / 3]),
             "the others of the whole batch are compared, also those that answered another prompt": (
                 torch.tensor([-0.75, -2.0, 3.0, -0.75, 0.5])
             ),
@@ -136,6 +138,12 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "the factor γᵗ in front is missing: these weights follow no objective at all": (
                 torch.tensor([[3.0, 4.0, 4.0], [9.0, 2.0, 0.0]])
+            ),
+            "the token's own reward is missing: the sum begins at s = t": torch.tensor(
+                [[2.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+            ),
+            "each token got its own reward only; what comes later counts, too": torch.tensor(
+                [[1.0, 1.0, 1.0], [8.0, 1.0, 0.0]]
             ),
             "the reward in the padding was counted": torch.tensor(
                 [[3.0, 2.0, 1.0], [33.75, 25.75, 24.75]]

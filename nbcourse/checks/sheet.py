@@ -83,6 +83,11 @@ class Sheet:
         except NotRight as wrong:
             look = f"Look again at chapter {self.number}, “{found.section}”."
             raise type(wrong)(f"{exercise}: {wrong}\n{look}") from None
+        except Exception as error:  # a later call may return something quite unlike the first
+            raise NotRight(
+                f"{exercise}: the check cannot make sense of what your function returned "
+                f"({type(error).__name__}: {error}). Return what the stub says, in every case."
+            ) from None
         print(f"{exercise}: right. Checked: {'; '.join(attempt.passed)}.")
 
     def _find(self, exercise: str) -> Exercise:

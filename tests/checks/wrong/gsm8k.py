@@ -206,6 +206,10 @@ def wrong_answers(sheet):
             "floating-point numbers too early": (in_floats, "stopped with OverflowError"),
         },
         "weights-for-pass-at-k": {
+            "wrong ones too": (
+                lambda c, k: weights(c | True, k, k / len(c) * none_right(c, k)),
+                "wrong answers got the weight of right ones",
+            ),
             "REINFORCE": (
                 lambda c, k: weights(c, k, 1 / len(c)),
                 "which is the gradient of pass@1",

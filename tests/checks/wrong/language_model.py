@@ -129,6 +129,10 @@ def wrong_answers(sheet):
                 lambda: with_ratios(pi / 0.5),
                 "and not the probabilities",
             ),
+            "probabilities over temperature, normalised": (
+                lambda: with_ratios((pi / 0.5) / (pi / 0.5).sum()),
+                "that is π itself",
+            ),
             "rounded in between": (
                 lambda: torch.stack(
                     [

@@ -150,6 +150,7 @@ def wrong_answers(sheet):
                 lambda: credit(at_the_end + d / 2),
                 "leaving the reference is rewarded",
             ),
+            "the price forgotten": (lambda: credit(at_the_end - d), "the price β = 1/2 is missing"),
             "the score everywhere": (lambda: credit(1 - d / 2), "every token earns the score"),
             "no score": (lambda: credit(-d / 2), "the score is missing"),
             "lambda 1": (lambda: credit(at_the_end - d / 2, lam=1.0), "those for λ = 1"),

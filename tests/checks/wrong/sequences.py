@@ -100,6 +100,12 @@ def wrong_answers(sheet):
                 lambda r, p: leave_one_out(r, p, own=True),
                 "the baseline contains the response's own reward",
             ),
+            "divided by the whole group": (
+                lambda r, p: torch.stack(
+                    [r[i] - (r[p == p[i]].sum() - r[i]) / (p == p[i]).sum() for i in range(len(r))]
+                ),
+                "they are one fewer",
+            ),
             "others of the whole batch": (ungrouped, "also those that answered another prompt"),
             "the sign": (
                 lambda r, p: leave_one_out(r, p, sign=-1.0),
@@ -118,6 +124,14 @@ def wrong_answers(sheet):
         },
         "discounted-weights": {
             "no factor in front": (without_front_factor, "the factor γᵗ in front is missing"),
+            "from the next token on": (
+                lambda r, m, g: weights(r, m, g) - torch.where(m, r * powers(r, g), 0.0),
+                "the token's own reward is missing",
+            ),
+            "its own reward": (
+                lambda r, m, g: torch.where(m, r * powers(r, g), 0.0),
+                "each token got its own reward only",
+            ),
             "padding counted": (
                 lambda r, m, g: (r * powers(r, g)).flip(1).cumsum(1).flip(1),
                 "the reward in the padding was counted",
