@@ -3,7 +3,8 @@
 The tests run in two rounds, each in the order of the master: first the visible parts of all of
 them, then the hidden parts of those whose visible part was passed. In the second round nothing that
 the student's code says reaches the feedback. So a submission that keeps what it was asked, or
-raises it as a message, learns nothing of the hidden tests.
+raises it as a message, learns nothing of the hidden tests. Nor does anything that it does to the
+tensors it is given reach the test, which may compare the result with one of them.
 """
 
 import contextlib
@@ -31,6 +32,7 @@ from nbcourse.classroom.submissions import Submission
 from nbcourse.classroom.troubles import State, Trouble
 
 HIDDEN = "A further test, which is not shown, failed"
+LONGEST = 5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
 
 
 def grade(
@@ -161,6 +163,7 @@ class _Tests:
                     found[step.grade_id] = _verdict(step, failure)
                     if failure is None:
                         to_come.append((step, dict(self.names)))
+        self.session.by_reference = False
         for step, names in to_come:
             if (failure := self._run(step, step.hidden, names)) is not None:
                 found[step.grade_id] = _verdict(step, _hidden(step, failure))
@@ -259,7 +262,7 @@ def _hidden(step: Test, failure: _Failure) -> _Failure:
 def _verdict(step: Test, failure: _Failure | None) -> Verdict:
     if failure is None:
         return Verdict(step.grade_id, step.points, step.points, State.PASSED)
-    return Verdict(step.grade_id, 0.0, step.points, failure.state, failure.text)
+    return Verdict(step.grade_id, 0.0, step.points, failure.state, failure.text[:LONGEST])
 
 
 @contextlib.contextmanager

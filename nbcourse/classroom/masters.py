@@ -7,7 +7,8 @@ A master is a notebook with nbgrader's cell metadata:
 - A *test cell* (`grade`) carries points and tests what was defined above it. What stands between
   `### BEGIN HIDDEN TESTS` and `### END HIDDEN TESTS`, at the top level, students never see; where
   such a test fails they read the last comment `# student: …` above the failing line, if there is
-  one. A comment holds until the next; `# student:` alone ends it.
+  one. A comment holds until the next; `# student:` alone ends it. Hidden tests see what a function
+  returns, and not what it does to the tensors it is given.
 - A *written answer* (`grade` and `solution`) is read and graded by a person.
 - Every other code cell is *given*: imports, the sheet, data.
 """

@@ -71,7 +71,7 @@ def _language(metadata: Any) -> str:
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         entry = metadata.get(key) if isinstance(metadata, dict) else None
         if isinstance(entry, dict) and isinstance(entry.get(name), str):
-            return entry[name].lower()
+            return writable(entry[name].lower()[:40])
     return ""
 
 
@@ -95,6 +95,11 @@ def _cell(number: int, cell: Any) -> Cell:
         grade=marks.get("grade") is True,
         points=float(points) if isinstance(points, int | float) else 0.0,
     )
+
+
+def writable(text: str) -> str:
+    """A stranger's text with "?" for lone surrogates, which no file in UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def plain_python(source: str) -> str:

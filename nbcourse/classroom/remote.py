@@ -80,12 +80,14 @@ class Session:
     Attributes:
         told: number of a cell → what it did.
         trouble: the last trouble of a call since `begin`.
+        by_reference: whether what a call does to the tensors it is given is done here as well.
     """
 
     def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
         self.told: dict[int, Told] = {}
         self.trouble: Trouble | None = None
+        self.by_reference = True
         self._numbers = itertools.count(1)
         self._released: list[int] = []
         self._channel: socket.socket | None = None
@@ -145,8 +147,9 @@ class Session:
                 after, _ = wire.to_tensor(node)
                 if (after.shape, after.dtype) != (tensors[index].shape, tensors[index].dtype):
                     raise wire.Malformed("an argument of another shape")
-                with torch.no_grad():
-                    tensors[index].copy_(after)
+                if self.by_reference:
+                    with torch.no_grad():
+                        tensors[index].copy_(after)
         return reply, outputs
 
     def backward(self, number: int, gradients: list[Tensor], inputs: list[Tensor]) -> list[Any]:
@@ -263,6 +266,7 @@ class Session:
             self._channel.settimeout(self.limits.seconds)
             wire.send(self._channel, request)
             reply = wire.receive(self._channel, watch)
+            self._measure_folder()  # a short call is over before anybody looks
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise troubles.OutOfTime("it does not listen any more") from None
@@ -295,11 +299,14 @@ class Session:
                     )
                 if select.select([channel], [], [], min(left, LOOK_AFTER))[0]:
                     return
-                if _size(self._folder, self.limits.disk) > self.limits.disk:
-                    megabytes = self.limits.disk / 2**20
-                    raise troubles.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
+                self._measure_folder()
 
         return wait
+
+    def _measure_folder(self) -> None:
+        if _size(self._folder, self.limits.disk) > self.limits.disk:
+            megabytes = self.limits.disk / 2**20
+            raise troubles.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcourse.classroom.masters import Master
+from nbcourse.classroom.notebooks import writable
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submissions import Submission
 from nbcourse.classroom.troubles import State
@@ -99,7 +100,7 @@ def failed(submission: Submission, master: Master, failure: str) -> Result:
         file=submission.name,
         late=submission.late,
         verdicts=alike(master, State.NOT_GRADED, text),
-        failure=failure,
+        failure=writable(failure),
     )
 
 

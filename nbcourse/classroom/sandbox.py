@@ -4,10 +4,10 @@ Three mechanisms of the kernel, none of which needs privileges, and none of whic
 the process that called for it:
 
 - Landlock: which files may be opened. Readable are Python, its packages, the system's libraries and
-  `nbcourse`; writable is one folder. Not among them are the masters, other submissions, /proc, and
-  so the memory of other processes.
+  `nbcourse`; writable is one folder, in which files stay where they can be counted. Not among them
+  are the masters, other submissions, /proc, and so the memory of other processes.
 - Seccomp: which calls of the kernel are refused, namely new processes, sockets and everything else
-  that reaches other processes or files' attributes, which Landlock does not guard.
+  that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
 
 Time on the clock, the folder's size and the end of the process are its parent's to see to.
@@ -27,11 +27,12 @@ from pathlib import Path
 # linux/landlock.h. The calls have the same number on every architecture.
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = (1 << bit for bit in range(4))
 MAKE_DIR, MAKE_REG = 1 << 7, 1 << 8
 TRUNCATE = 1 << 14
 READ = READ_FILE | READ_DIR
-WRITE = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE
+# Nothing is removed: a file without a name takes up space that nobody can see.
+WRITE = WRITE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE  # rights that a rule for a file may hold
 # version of Landlock → how many rights on files, in networks, and scopes it knows
 KNOWN = {1: (13, 0, 0), 2: (14, 0, 0), 3: (15, 0, 0), 4: (15, 2, 0), 5: (16, 2, 0), 6: (16, 2, 2)}
@@ -56,6 +57,11 @@ REFUSED = {
     "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
     "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    # space on the disk that a file's size does not show; `open` and `openat` are below
+    "fallocate": (285, 47), "openat2": (437, 437),
+    # other processes' files: what they are called, and locks on them
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "flock": (73, 32),
     # attributes of files
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
@@ -72,10 +78,16 @@ REFUSED = {
 }  # fmt: skip
 KILL, TGKILL, PRLIMIT, SET_AFFINITY = (62, 129), (234, 131), (302, 261), (203, 122)
 CLONE, CLONE3, PRCTL, FCNTL, IOCTL = (56, 220), (435, 435), (157, 167), (72, 25), (16, 29)
+OPEN, OPENAT = 2, (257, 56)  # x86-64 alone has the first
 CLONE_THREAD = 0x00010000
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
-SET_OWNER = (8, 15)  # fcntl's F_SETOWN and F_SETOWN_EX: whom a file sends signals
-SET_OWNER_OF_SOCKET = (0x8901, 0x8902)  # the same as an ioctl
+UNNAMED = 0o20000000  # the bit of O_TMPFILE: a file without a name
+# fcntl's F_SETOWN, F_SETSIG and F_SETOWN_EX: whom a file sends signals; F_SETLEASE: making others
+# wait who open a file; F_NOTIFY: hearing of others' files
+ON_OTHERS = (8, 10, 15, 1024, 1026)
+# ioctl's TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX: what Python asks of
+# files and sockets. Others change attributes of files that may only be read.
+ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # machine → column above, linux/audit.h's name for it
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000  # a second numbering of the calls of x86-64
@@ -241,8 +253,11 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
     for call in (KILL, TGKILL, PRLIMIT, SET_AFFINITY):  # upon oneself only
         program += _if_argument(call[column], 0, EQUAL, [0, own], ALLOW, refuse)
     program += _if_argument(PRCTL[column], 0, EQUAL, [PR_SET_PDEATHSIG], refuse, ALLOW)
-    program += _if_argument(FCNTL[column], 1, EQUAL, SET_OWNER, refuse, ALLOW)
-    program += _if_argument(IOCTL[column], 1, EQUAL, SET_OWNER_OF_SOCKET, refuse, ALLOW)
+    program += _if_argument(FCNTL[column], 1, EQUAL, ON_OTHERS, refuse, ALLOW)
+    program += _if_argument(IOCTL[column], 1, EQUAL, ASKED, ALLOW, refuse)
+    program += _if_argument(OPENAT[column], 2, ANY_BIT, [UNNAMED], refuse, ALLOW)
+    if platform.machine() == "x86_64":
+        program += _if_argument(OPEN, 1, ANY_BIT, [UNNAMED], refuse, ALLOW)
     program += [(RETURN, 0, 0, ALLOW)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
     header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))

@@ -16,6 +16,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.classroom import sandbox, wire
-from nbcourse.classroom.notebooks import WithoutIPython, plain_python
+from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
 LONGEST = 2000  # characters of an error's message
@@ -129,7 +130,7 @@ class Student:
         return {
             "kind": kind,
             "type": type(error).__name__[:80],
-            "message": message.encode("utf-8", "replace").decode("utf-8"),
+            "message": writable(message),
             "line": self._line(error.__traceback__, error),
         }
 
@@ -147,7 +148,7 @@ class Student:
         file, number = own[-1]
         lines = self.sources[file]
         line = lines[number - 1].strip() if 1 <= number <= len(lines) else ""
-        return line[:200].encode("utf-8", "replace").decode("utf-8")
+        return writable(line[:200])
 
 
 def _parcel(value: Any) -> dict[str, Any]:
@@ -186,6 +187,7 @@ def _become_student(channel: int, order: dict[str, Any]) -> None:
         folder = Path(order["folder"])
         os.chdir(folder)
         os.environ.update(HOME=str(folder), TMPDIR=str(folder), MPLCONFIGDIR=str(folder))
+        tempfile.tempdir = str(folder)  # it would look for one by writing and removing a file
         with socket.socket(fileno=3) as connection:
             try:
                 if order["confined"]:

@@ -11,20 +11,24 @@ Nothing is unpacked onto the disk. A zip file is read member by member, and no m
 notebook may have.
 """
 
+import os
 import re
 import zipfile
-import zlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from nbcourse.classroom.gradebook import ClassList
-from nbcourse.classroom.notebooks import LARGEST, Unreadable
+from nbcourse.classroom.notebooks import LARGEST, Unreadable, writable
 
 CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)")
 MOODLE = re.compile(r"(?P<name>.+)_(?P<user>\d+)_assignsubmission_\w+?_?")
 MEMBERS = 1000  # files in a zip that are looked at
 DEEPEST = 4  # folders below a student's
+LONGEST = 200  # bytes of a file's name, which gets an ending as well
 
 
 @dataclass(frozen=True)
@@ -36,22 +40,27 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.member).name or self.path.name
+        return writable(PurePosixPath(self.member).name or self.path.name)
 
     def read(self) -> bytes:
         """The notebook's bytes, one more than is allowed at most.
 
         Raises:
-            Unreadable: if the zip file is damaged, or locked with a password.
+            Unreadable: if the file cannot be opened, or it is a zip file that is damaged, or
+                locked with a password.
         """
+        name = writable(self.path.name)
         if not self.member:
-            with self.path.open("rb") as file:
-                return file.read(LARGEST + 1)
+            try:
+                with self.path.open("rb") as file:
+                    return file.read(LARGEST + 1)
+            except OSError:
+                raise Unreadable(f"The file {name} cannot be opened.") from None
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
                 return file.read(LARGEST + 1)
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, NotImplementedError):
-            raise Unreadable(f"The zip file {self.path.name} is damaged or locked.") from None
+        except Exception:  # each way of packing has its own errors, and some are OSErrors
+            raise Unreadable(f"The zip file {name} is damaged or locked.") from None
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ def find(folder: Path, assignment: str) -> list[Submission]:
             continue
         if entry.is_dir():
             _read_folder(entry, students)
-        elif (canvas := CANVAS.fullmatch(entry.name)) is not None:
+        elif entry.is_file() and (canvas := CANVAS.fullmatch(entry.name)) is not None:
             key = f"{canvas['name']}_{canvas['user']}"
             student = students.setdefault(key, _Student(canvas["name"], canvas["user"], []))
             _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
@@ -157,13 +166,21 @@ def _read_folder(folder: Path, students: dict[str, _Student]) -> None:
     else:
         key = f"{moodle['name']}_{moodle['user']}"
         student = _Student(moodle["name"], moodle["user"], [])
-    student = students.setdefault(_file_name(key), student)
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).parts
-        hidden = any(part.startswith((".", "__MACOSX")) for part in inside)
-        linked = any(p.is_symlink() for p in (path, *path.parents) if p.is_relative_to(folder))
-        if path.is_file() and not hidden and not linked and len(inside) <= DEEPEST:
-            _add(student, path, "/".join(inside), late=False)
+    student = students.setdefault(key, student)
+    for path in _files(folder, DEEPEST):
+        _add(student, path, "/".join(path.relative_to(folder).parts), late=False)
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """The files in a folder, down to a depth, in order; nothing hidden, and no links."""
+    with suppress(OSError):  # a folder that may not be looked into
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.name.startswith((".", "__MACOSX")):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
+            elif depth > 1 and entry.is_dir(follow_symlinks=False):
+                yield from _files(Path(entry.path), depth - 1)
 
 
 def _add(student: _Student, path: Path, own_name: str, *, late: bool) -> None:
@@ -174,7 +191,7 @@ def _add(student: _Student, path: Path, own_name: str, *, late: bool) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.namelist()[:MEMBERS]
-        except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        except Exception:  # as in `Candidate.read`
             student.problem = f"The zip file {PurePosixPath(own_name).name} is damaged."
             return
         for member in members:
@@ -191,15 +208,17 @@ def _chosen(key: str, student: _Student, assignment: str) -> Submission:
     # Of a file that was handed in again the last counts.
     latest = [e for e in named if e[0] == max(rank for rank, *_ in named if rank is not None)]
     chosen = latest or ranks
-    submission = Submission(student.name, _file_name(key), student.user_id)
+    submission = Submission(writable(student.name), _file_name(key), student.user_id)
     if len(chosen) == 1:
         _, late, notebook = chosen[0]
-        return Submission(student.name, submission.key, student.user_id, late, notebook)
+        return replace(submission, late=late, notebook=notebook)
     problem = student.problem
     if chosen:
         names = ", ".join(sorted(where.name for *_, where in chosen))
-        problem = f"Several notebooks were handed in, and it is not clear which counts: {names}."
-    return Submission(student.name, submission.key, student.user_id, problem=problem)
+        problem = (
+            f"Several notebooks were handed in, and it is not clear which counts: {names:.500}."
+        )
+    return replace(submission, problem=writable(problem))
 
 
 def _rank(name: str, assignment: str) -> int | None:
@@ -210,5 +229,8 @@ def _rank(name: str, assignment: str) -> int | None:
 
 
 def _file_name(key: str) -> str:
-    """A name that every file system takes."""
-    return re.sub(r"[^\w .,'()@+-]", "_", key).strip(" .") or "_"
+    """A name that every file system takes, with a digest where it cannot be the key itself."""
+    name = re.sub(r"[^\w .,'()@+-]", "_", key).strip(" .")
+    if name == key and len(name.encode()) <= LONGEST:
+        return name
+    return f"{name[:40]}-{sha256(os.fsencode(key)).hexdigest()[:8]}"

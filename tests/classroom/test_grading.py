@@ -172,6 +172,7 @@ def test_of_two_cells_with_one_name_the_last_counts(grade):
         (b" " * (notebooks.LARGEST + 1), "at most 20 are read"),
         (a_class.notebook([], language="R"), "for r"),
         (a_class.notebook([], language="julia"), "for julia"),
+        (a_class.notebook([], language="\ud800" * 10**6), "for ????"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -180,6 +181,7 @@ def test_what_is_no_notebook_says_so_on_every_exercise(grade, content, says):
     for exercise in EVERYTHING:
         assert verdicts[exercise].state == State.UNREADABLE
         assert says in verdicts[exercise].feedback
+        assert len(verdicts[exercise].feedback) < 200
     assert verdicts["result"].points == 0
 
 

@@ -185,6 +185,13 @@ TOO_MUCH = """
 def double(x):
     return "x" * 2**26
 """
+FILLS_THE_DISK_IN_PASSING = """
+def double(x):
+    for number in range(3):
+        with open(f"{number}.bin", "wb") as file:
+            file.write(bytes(15 * 2**20))
+    return 2 * x
+"""
 TOO_DEEP = """
 def double(x):
     found = []
@@ -251,6 +258,7 @@ EXPECTED = {
     "holds on": (HOLDS_ON, State.PASSED),
     "talks": (TALKS, State.PASSED),
     "fills the disk": (FILLS_THE_DISK, State.TOO_BIG),
+    "fills the disk in passing": (FILLS_THE_DISK_IN_PASSING, State.TOO_BIG),
     "a huge file": (A_HUGE_FILE, State.RAISED),
     "too much": (TOO_MUCH, State.TOO_BIG),
     "too deep": (TOO_DEEP, State.NOT_PLAIN),
@@ -295,9 +303,7 @@ FORBIDDEN = {
     "read the grader's environment": f"open('/proc/{GRADER}/environ').read()",
     "read the grader's memory": f"open('/proc/{GRADER}/mem', 'rb')",
     "read its parent's memory": "open(f'/proc/{{os.getppid()}}/mem', 'rb')",
-    "trace its parent": (
-        "ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0) and raise_errno()"
-    ),
+    "trace its parent": "libc.ptrace(16, os.getppid(), 0, 0) and raise_errno()",
     "kill its parent": "os.kill(os.getppid(), 0)",  # whether one may: nothing is sent
     "kill the grader": f"os.kill({GRADER}, 0)",
     "kill everybody": "os.kill(-1, 0)",
@@ -312,12 +318,26 @@ FORBIDDEN = {
     "change a file's mode": "os.chmod({master!r}, 0)",
     "change a file's times": "os.utime({master!r})",
     "delete a file": "os.remove({neighbour!r})",
+    "hear of files": "libc.inotify_init1(0) < 0 and raise_errno()",
+    "keep others from a file": "fcntl.fcntl(mine(), fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+    "hear of files by a signal": "fcntl.fcntl(os.open('.', 0), fcntl.F_NOTIFY, fcntl.DN_CREATE)",
+    "lock a file": "fcntl.flock(mine(), fcntl.LOCK_EX)",
+    "look at a file's flags": "fcntl.ioctl(mine(), 0x80086601, bytes(8))",  # FS_IOC_GETFLAGS
+    "take space that is not seen": (
+        "libc.fallocate(mine(), 1, ctypes.c_long(0), ctypes.c_long(4096)) < 0 and raise_errno()"
+    ),
+    "make a file without a name": "os.open('.', os.O_TMPFILE | os.O_RDWR)",
+    "make one in another way": (
+        "libc.syscall(437, -100, b'.', (ctypes.c_uint64 * 3)(os.O_TMPFILE | 2, 0o600, 0), 24) < 0"
+        " and raise_errno()"  # openat2
+    ),
+    "take a file its name": "mine() and os.remove('mine')",
     "link to a file": "os.link({neighbour!r}, 'mine')",
     "make a symbolic link": "os.symlink({neighbour!r}, 'mine')",
     "start a program": "subprocess.run(['true'])",
     "share memory": "os.memfd_create('mine')",
     "become another user": "os.setuid(12345) if os.getuid() == 0 else os.setuid(0)",
-    "mount": "ctypes.CDLL(None, use_errno=True).mount(b'a', b'b', b'c', 0, None) and raise_errno()",
+    "mount": "libc.mount(b'a', b'b', b'c', 0, None) and raise_errno()",
 }
 
 
@@ -327,6 +347,11 @@ def test_the_kernel_refuses_to(grade, master, tmp_path, what):
     attempt = FORBIDDEN[what].format(master=str(master.path), neighbour=str(neighbour))
     source = f"""
     import ctypes, fcntl, os, resource, socket, subprocess
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def mine():
+        return os.open("mine", os.O_RDWR | os.O_CREAT)
 
     def raise_errno():
         raise OSError(ctypes.get_errno(), "refused")
@@ -369,6 +394,37 @@ def cube(x):
     assert "[3, 4]" in verdicts["cube-check"].feedback  # what the visible part asked
     for secret in ("20250", "40500", "77", "154", "-1"):
         assert secret not in feedback
+
+
+def test_a_hidden_test_compares_with_its_tensors_as_it_made_them(monkeypatch, server, tmp_path):
+    test = """
+x = torch.tensor([2.0])
+assert cube(x) == 8
+### BEGIN HIDDEN TESTS
+x = torch.tensor([1.0, 3.0])
+assert torch.equal(cube(x), x**3)
+### END HIDDEN TESTS
+"""
+    monkeypatch.setitem(a_class.TESTS, "cube", test)
+    master = a_class.master(tmp_path)
+    for cube, state in [
+        ("def cube(x):\n    return x**3 if len(x) == 1 else x.zero_()", State.FAILED),
+        ("def cube(x):\n    x *= x**2\n    return x", State.PASSED),
+    ]:
+        content = a_class.notebook(a_class.solved(cube=cube))
+        submitted = a_class.submission(tmp_path, content)
+        result = grade_submission(submitted, master, server, limits=LIMITS)
+        assert result.verdicts[2].state == state, result.verdicts[2]
+
+
+def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, server, tmp_path):
+    monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 42, answer")
+    master = a_class.master(tmp_path)
+    content = a_class.notebook(a_class.solved(answer="answer = 'x' * 10**7"))
+    submitted = a_class.submission(tmp_path, content)
+    result = grade_submission(submitted, master, server, limits=LIMITS)
+    assert result.verdicts[1].state == State.FAILED
+    assert 0 < len(result.verdicts[1].feedback) <= 5000
 
 
 def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import zipfile
 
 import pytest
@@ -154,6 +155,63 @@ def test_a_zip_of_very_many_files_is_looked_at_in_part(tmp_path):
     put(tmp_path, "ada/x.zip", content=zipped(**members))
     (submission,) = find(tmp_path, NAME)
     assert submission.notebook is None
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_zip_says_so_however_it_was_packed(tmp_path, packing):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", packing) as archive:
+        archive.writestr("02-sequences.ipynb", bytes(range(256)) * 8)
+    content = bytearray(file.getvalue())
+    content[60:90] = bytes(30)  # beyond the member's header
+    put(tmp_path, "ada/x.zip", content=content)
+    (submission,) = find(tmp_path, NAME)
+    with pytest.raises(Unreadable, match=r"x\.zip is damaged"):
+        submission.read()
+
+
+def test_folders_in_folders_are_looked_at_in_part(tmp_path):
+    put(tmp_path, "bob/02-sequences.ipynb")
+    deep = tmp_path / "ada"
+    try:
+        for _ in range(1100):
+            deep.mkdir()
+            deep /= "d"
+        assert [s.student for s in find(tmp_path, NAME) if s.notebook] == ["bob"]
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "ada"], check=True)  # too deep for shutil
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a?", "a*", "a", "a."),
+        ("Rene\u0301", "Rene\u0300"),
+        ("राम", "रीम"),
+        ("a\udcff", "a\udcfe"),  # bytes that are no UTF-8
+        ("a" * 250 + "b", "a" * 250 + "c"),
+        ("é" * 124 + "b", "é" * 124 + "c"),
+        ("results", "a\nb", "  "),
+    ],
+    ids=lambda names: ascii(names)[:30],
+)
+def test_students_of_any_name_have_files_of_their_own(tmp_path, names):
+    for name in names:
+        put(tmp_path / "in", f"{name}/02-sequences.ipynb")
+    submissions = find(tmp_path / "in", NAME)
+    assert len(submissions) == len({s.key for s in submissions}) == len(names)
+    for submission in submissions:
+        assert submission.notebook is not None
+        submission.student.encode("utf-8")
+        put(tmp_path / "out", f"{submission.key}.unfinished")
+
+
+def test_what_is_said_of_files_of_any_name_can_be_written(tmp_path):
+    put(tmp_path, "ada/\udcff.ipynb", "ada/\udcfe.ipynb", "bob/\udcff.zip", "cid/\udcff.ipynb")
+    put(tmp_path, *(f"eve/{'x' * 200}{number}.ipynb" for number in range(50)))
+    for submission in find(tmp_path, NAME):
+        (submission.name + submission.problem).encode("utf-8")
+        assert len(submission.problem) < 1000
 
 
 @pytest.mark.parametrize("place", ["ada/02-sequences.ipynb", "ada", "ada/deep/02-sequences.ipynb"])
