@@ -1,6 +1,9 @@
 """nbgrader's own tools accept the masters: they make the same student notebook, and grade it."""
 
+import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from nbgrader.api import Gradebook
@@ -23,7 +26,15 @@ STUDENTS = ROOT / "book" / "exercises" / f"{NAME}.ipynb"
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory):
+def activated():
+    """This environment's programs on the path: nbgrader calls one of them, alembic, by its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="module")
+def course(activated, tmp_path_factory):
     """A course of nbgrader with one assignment released, and three students' work."""
     folder = tmp_path_factory.mktemp("course")
     (folder / "source" / NAME).mkdir(parents=True)
