@@ -45,9 +45,15 @@ def read(path: Path) -> ClassList:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if no column tells the students apart, or two rows have the same name in it.
+        ValueError: if it is no text in UTF-8, no column tells the students apart, or two rows have
+            the same name in it.
     """
-    text = path.read_text(encoding="utf-8-sig")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no class list {path}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
     rows = [

@@ -117,8 +117,10 @@ def find(folder: Path, assignment: str) -> list[Submission]:
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        ValueError: if nothing in it looks like a submission.
+        ValueError: if it is a zip file, or nothing in it looks like a submission.
     """
+    if zipfile.is_zipfile(folder):
+        raise ValueError(f"{folder} is a zip file: unpack it, and name the folder")
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of submissions")
     students: dict[str, _Student] = {}
@@ -133,8 +135,8 @@ def find(folder: Path, assignment: str) -> list[Submission]:
             _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
     if not students:
         raise ValueError(
-            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or the folder "
-            "that Canvas, Moodle or nbgrader makes"
+            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
+            "what Canvas, Moodle or nbgrader makes"
         )
     return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
 

@@ -111,10 +111,10 @@ def _nothing(batch: Batch) -> Tensor:
     return 0.0 * batch.log_probs.sum()
 
 
-def _in_reward(kind: str) -> Form:
+def _in_reward(kind: str, *, recomputed: bool = False) -> Form:
     def form(batch: Batch) -> Tensor:
-        frozen = kl.estimate(batch.old_log_probs, batch.ref_log_probs, kind)
-        return batch.weighted(frozen.sum(dim=1))
+        priced = batch.log_probs.detach() if recomputed else batch.old_log_probs
+        return batch.weighted(kl.estimate(priced, batch.ref_log_probs, kind).sum(dim=1))
 
     return form
 
@@ -154,6 +154,7 @@ def _exact_under_weight(batch: Batch) -> Tensor:
 FORMS: dict[str, Form] = {
     "none": _nothing,
     "k1 in reward": _in_reward("k1"),
+    "k1 in reward, recomputed": _in_reward("k1", recomputed=True),
     "k3 in reward": _in_reward("k3"),
     "k1 in loss": _in_loss("k1"),
     "k2 in loss": _in_loss("k2"),
@@ -163,8 +164,9 @@ FORMS: dict[str, Form] = {
     "k3, prefix weight": _under_weight("prefix"),
     "exact, prefix weight": _exact_under_weight,
 }
-"""In the reward: as PPO does it, with the KL of the policy that sampled. In the loss: token sums
-without a weight; k3 is GRPO's. Token weight: DeepSeek-V3.2, TRL's `use_bias_correction_kl`."""
+"""In the reward: as PPO does it, with the KL of the policy that sampled; recomputed: with that of
+the policy that learns, at each step. In the loss: token sums without a weight; k3 is GRPO's. Token
+weight: DeepSeek-V3.2, TRL's `use_bias_correction_kl`."""
 
 
 # ---------------------------------------------------------------- training

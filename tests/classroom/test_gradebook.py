@@ -71,6 +71,14 @@ def test_a_list_that_tells_nobody_apart_is_refused(listed, text, complaint):
         listed(text)
 
 
+def test_a_list_that_is_not_there_or_no_text_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no class list .*class\.csv"):
+        gradebook.read(tmp_path / "class.csv")
+    (tmp_path / "class.csv").write_bytes("student\nJürgen\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"class\.csv is no text in UTF-8"):
+        gradebook.read(tmp_path / "class.csv")
+
+
 def test_canvas_gets_its_own_columns_back(listed):
     text = gradebook.canvas("02-sequences", {"ada": 9.5}, 11, listed(CANVAS))
     assert rows(text) == [

@@ -107,6 +107,15 @@ def test_without_a_notebook_the_student_is_there_and_reads_why(tmp_path):
         find(tmp_path, NAME)[0].read()
 
 
+def test_a_download_that_is_still_packed_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "submissions.zip", "w") as archive:
+        archive.writestr("ada/02-sequences.ipynb", b"{}")
+    with pytest.raises(ValueError, match=r"submissions\.zip is a zip file: unpack it"):
+        find(tmp_path / "submissions.zip", NAME)
+    with pytest.raises(ValueError, match="unpacked"):
+        find(tmp_path, NAME)
+
+
 def test_a_folder_without_submissions_is_an_error_that_names_what_was_expected(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
         find(tmp_path / "nowhere", NAME)

@@ -18,10 +18,12 @@ SPACES = [SequenceSpace(3, 3), SequenceSpace(3, 3, eos=0), SequenceSpace(2, 4, e
 BETA = 0.7
 RIGHT = {
     "k1 in reward",
+    "k1 in reward, recomputed",
     "k2 of the sequence in loss",
     "k3, prefix weight",
     "exact, prefix weight",
 }
+EXACT = {"k1 in reward, recomputed", "k3, prefix weight", "exact, prefix weight"}  # when stale, too
 
 
 def random_case(space: SequenceSpace):
@@ -146,6 +148,7 @@ def what_each_form_ascends(space, old, ref, rewards):
         "none": lambda logits: 0 * logits.sum(),
         # k1 of the policy that sampled: a second KL comes in with the wrong sign
         "k1 in reward": lambda x: between(space, x, ref) - between(space, x, old),
+        "k1 in reward, recomputed": lambda x: between(space, x, ref),
         "k3 in reward": token_sum_in_reward,
         "k1 in loss": lambda x: -between(space, old, x),
         "k2 in loss": unweighted_k2,
@@ -205,7 +208,33 @@ def test_k1_in_the_reward_has_no_noise_at_the_optimum_and_the_exact_kl_has():
         return max(pull(space, star, star, ref, rewards, form, row).norm() for row in shares)
 
     assert loudest("k1 in reward") < 1e-13
+    assert loudest("k1 in reward, recomputed") < 1e-13
     assert loudest("exact, prefix weight") > 0.1
+
+
+@pytest.mark.parametrize(
+    ("form", "steps", "factor"),
+    [
+        ("k1 in reward", 4, lambda x: 1 - 4 * x),
+        ("k1 in reward", 30, lambda x: 1 - 30 * x),  # away from the optimum, without noise
+        ("k1 in reward, recomputed", 30, lambda x: (1 - x) ** 30),
+        ("exact, prefix weight", 30, lambda x: (1 - x) ** 30),
+    ],
+)
+def test_what_a_batch_makes_of_a_small_distance_from_the_optimum(form, steps, factor):
+    """In direction v with F v = λ v, F the Fisher information at π*, and x = step size · β λ."""
+    space = SPACES[1]
+    ref, _, _, rewards = random_case(space)
+    star = regularised.optimum(space, ref, rewards, beta=BETA)
+    scores = torch.autograd.functional.jacobian(lambda x: logs(space, x), star).flatten(1)
+    eigenvalues, vectors = torch.linalg.eigh(scores.T @ (space.probs(star)[:, None] * scores))
+    largest, off = eigenvalues[-1].item(), 1e-6 * vectors[:, -1].view_as(star)
+    logits = star + off
+    for _ in range(steps):
+        logits = logits + 0.5 * pull(space, logits, star + off, ref, rewards, form)
+    expected = factor(0.5 * BETA * largest)
+    assert (abs(expected) > 1) == ((form, steps) == ("k1 in reward", 30))
+    assert_close(logits - star, expected * off, rtol=1e-3, atol=1e-10)
 
 
 # ---------------------------------------------------------------- training
@@ -216,7 +245,7 @@ def settings(**changes):
     return {**chosen, "inner_steps": 3, **changes}
 
 
-@pytest.mark.parametrize("form", ["k3, prefix weight", "exact, prefix weight"])
+@pytest.mark.parametrize("form", [form for form in FORMS if form in EXACT])
 def test_without_noise_the_corrected_forms_walk_up_the_objective(form):
     """The same path as plain gradient ascent on J_β, whatever the number of inner steps."""
     space = SPACES[1]
