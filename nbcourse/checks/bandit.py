@@ -236,8 +236,10 @@ def kl_budget(attempt: Attempt, generator: Generator) -> None:
         abs(found / 300.0 - 1) < 1e-4,
         "rewards of a thousand",
         otherwise=f"Right for small rewards, but with rewards of 0, 500 and 1000 you found "
-        f"{found:.6g} where it is 300. Likely mistake: e^(r/β) overflows to infinity, and "
-        "infinity over infinity is NaN; or the search does not go up to 10³.",
+        f"{found:.6g} where it is 300. Likely mistake: a NaN on the way. At a low price e^(r/β) "
+        "overflows, and infinity over infinity is NaN; or a probability is so small that it is 0, "
+        "and 0 · log 0 is NaN: take log-probabilities from log_softmax. Or the search does not go "
+        "up to 10³.",
     )
 
 
@@ -296,7 +298,7 @@ def best_of_two(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-loss": Exercise("1.4 The loss means nothing", mend_the_loss),
     "by-hand": Exercise("1.3 The log-derivative trick", by_hand, a_bandit),
-    "harmful-baseline": Exercise("What a baseline buys", harmful_baseline),
+    "harmful-baseline": Exercise("The best constant", harmful_baseline),
     "kl-budget": Exercise("1.9 The KL-regularised bandit has a closed-form solution", kl_budget),
     "best-of-two": Exercise("1.3 The log-derivative trick", best_of_two),
 }

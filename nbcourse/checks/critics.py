@@ -401,5 +401,5 @@ EXERCISES = {
     "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
     "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda),
     "fool-the-monitor": Exercise("3.12 How this fails silently", fool_the_monitor),
-    "n-steps-to-the-edge": Exercise("3.5 k rewards, then the critic", n_steps_to_the_edge),
+    "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
 }

@@ -189,6 +189,10 @@ def steps_until_seen(attempt: Attempt, generator: Generator) -> None:
         weight = 2 ** (8 * torch.rand((), generator=generator, dtype=torch.float64) - 8)
         weight = weight.bfloat16().double()
         step = weight * 10 ** (-3 - torch.rand((), generator=generator, dtype=torch.float64))
+        half_way = torch.ldexp(torch.ones_like(weight), torch.frexp(weight).exponent - 9)
+        steps = half_way / step
+        if abs(steps - steps.round()) < 0.02:  # rounding in float32 would decide
+            step = half_way / (steps.round() + 0.5)
         attempt.equal(
             attempt(weight.item(), step.item()),
             _count_until_seen(weight, step),

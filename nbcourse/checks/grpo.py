@@ -160,11 +160,14 @@ def two_answers(attempt: Attempt, generator: Generator) -> None:
 
 
 def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list[float]]:
-    if not isinstance(result, tuple | list) or len(result) != 2:
+    given_as = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(given_as, tuple | list) or len(given_as) != 2:
         raise NotRight(f"Expected two lists of four ratios, got {result!r:.80}.")
     answers = []
-    for given in result:
-        ratios = given.tolist() if isinstance(given, Tensor) else given
+    for given in given_as:
+        ratios = given.tolist() if hasattr(given, "tolist") else given
+        if isinstance(ratios, list | tuple):
+            ratios = [ratio.item() if hasattr(ratio, "item") else ratio for ratio in ratios]
         if (
             not isinstance(ratios, list | tuple)
             or len(ratios) != 4
@@ -343,6 +346,7 @@ def length_drift(attempt: Attempt, generator: Generator) -> None:
 
 
 def _pair(attempt: Attempt, result: Any) -> Tensor:
+    result = list(result) if isinstance(result, Tensor) and result.dim() == 1 else result
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise NotRight(f"Expected two numbers, of right and of wrong answers, got {result!r:.80}.")
     return torch.tensor([attempt.number(value) for value in result], dtype=torch.float64)

@@ -91,6 +91,13 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
         "brackets and full stops were taken away wherever they stood, as `strip` does; allowed are "
         "a pair of brackets around the letter and one full stop behind",
     )
+    reads(
+        "Answer:\nA",
+        None,
+        r"a claim ends with its line; \s matches the end of a line, too, and the next was read",
+    )
+    reads("Answer: (B", None, "a bracket without its partner was accepted")
+    reads("Answer: B..", None, "one full stop is allowed")
 
 
 def samples(generator: Generator) -> Numbers:

@@ -417,6 +417,10 @@ MISTAKEN_ENTROPIES: dict[str, Loss] = {
     "of π_old, and where a token leads does not count": (
         lambda now, then, mask: ((now - then).exp() * now).sum()
     ),
+    "states and places are weighed rightly, but each token is charged for its own log π only; with "
+    "the weight detached, what it leads to does not count": lambda now, then, mask: (
+        (_prefix(now, then).detach() * now.square()).sum() / 2
+    ),
     "half the square of each token's log π has the right gradient in each place only, and only "
     "on fresh samples; for whole answers it lacks the path": lambda now, then, mask: (
         now.square().sum() / 2

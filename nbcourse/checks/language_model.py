@@ -199,6 +199,8 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
             "after top-k the probabilities have to be divided by their sum": torch.stack(
                 [(mu - pi) * 34 / 38, weighted]
             ),
+            "for a token that is never drawn π/μ is infinite, and 0 times infinity is NaN; sum "
+            "over the tokens that are kept": torch.stack([naive, torch.full_like(pi, math.nan)]),
         },
     )
     for temperature, k in ((0.7, 3), (1.6, 5), (1.0, 1)):

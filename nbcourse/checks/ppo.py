@@ -247,6 +247,9 @@ def penalty_optimum(attempt: Attempt, generator: Generator) -> None:
             "the number with which they add up to 1 without being divided by their sum": (
                 torch.tensor([0.75, 0.25]).double()
             ),
+            "these do not add up to 1: μ = max A + β is only the upper end of where to look": (
+                torch.tensor([1 / 2, 1 / 6]).double()
+            ),
         },
         tolerance=1e-5,
     )
@@ -360,7 +363,7 @@ EXERCISES = {
         "4.9 One step for each batch: nothing is clipped", mend_the_silence
     ),
     "by-hand": Exercise("4.6 PPO-clip: the six cases", by_hand, four_samples),
-    "clip-the-probability": Exercise("4.8 Clip-higher and dual clip", clip_the_probability),
+    "clip-the-probability": Exercise("4.6 PPO-clip: the six cases", clip_the_probability),
     "best-sampler": Exercise("What it costs", best_sampler),
     "watchdog": Exercise("4.14 How this fails silently", watchdog),
     "penalty-optimum": Exercise("4.5 PPO-penalty", penalty_optimum),

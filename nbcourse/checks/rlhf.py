@@ -163,7 +163,7 @@ def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
             f"{prompts} prompts: the batch mean is fooled",
             otherwise=f"With {prompts} prompts of 4 answers, minus the mean of the batch, the "
             f"signs are {_signs(advantages)}. The rows should be +, −, +, −, … throughout: move "
-            "each prompt by an offset of its own, larger than the scores of the batch differ.",
+            "each prompt by an offset of its own, at least twice what the scores differ by.",
         )
 
 

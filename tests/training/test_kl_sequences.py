@@ -82,7 +82,7 @@ def test_the_records_say_what_was_done_and_how(folder):
     command = read_json(folder, records.ENVIRONMENT)["command"]
     assert command == f"python -m nbcourse.training.kl_sequences {folder.as_posix()}"
     summary = read_json(folder, records.SUMMARY)
-    assert summary["trainings"] == len(kl_sequences.read(folder)) == 70
+    assert summary["trainings"] == len(kl_sequences.read(folder)) == 77
     assert 0 < summary["seconds"] < 100
 
 

@@ -72,6 +72,12 @@ def wrong_answers(sheet):
     def weights(correct, k, factor):
         return correct * factor
 
+    def read(response, claim, good):
+        """The reference's reader, with other patterns."""
+        matches = [re.fullmatch(good, c) for c in re.findall(claim, response, re.MULTILINE)]
+        named = {match and match[1].strip("()") for match in matches}
+        return named.pop() if len(named) == 1 else None
+
     return {
         "mend-the-reader": {
             "the last letter": (
@@ -95,6 +101,18 @@ def wrong_answers(sheet):
             "the first letter of a word": (
                 lambda r: None if " or " in r else found(r"^Answer:[ (]*([ABCD])", r),
                 "the capital letter of a word was read",
+            ),
+            "the next line": (
+                lambda r: read(r, r"^Answer:\s*(.*)$", r" *([ABCD]|\([ABCD]\))\.? *"),
+                "a claim ends with its line",
+            ),
+            "half a bracket": (
+                lambda r: read(r, r"^Answer:(.*)$", r" *\(?([ABCD])\)?\.? *"),
+                "a bracket without its partner",
+            ),
+            "any number of full stops": (
+                lambda r: read(r, r"^Answer:(.*)$", r" *([ABCD]|\([ABCD]\))\.* *"),
+                "one full stop is allowed",
             ),
             "a single letter somewhere in it": (
                 lambda r: agreed(set(re.findall(r"\b[ABCD]\b", "".join(claims(r))))),

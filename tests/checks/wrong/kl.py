@@ -222,6 +222,14 @@ def wrong_answers(sheet):
                 loss(lambda now, then, mask: ((now - then).exp() * now).sum(dim=1)),
                 "the ratio of the single token",
             ),
+            "half the square, weighed": (
+                loss(
+                    lambda now, then, mask: (
+                        (prefix(now, then).detach() * now.square()).sum(dim=1) / 2
+                    )
+                ),
+                "each token is charged for its own log π only",
+            ),
             "half the square, tokens": (
                 loss(lambda now, then, mask: now.square().sum(dim=1) / 2),
                 "half the square of each token's log π",

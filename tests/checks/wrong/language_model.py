@@ -213,6 +213,10 @@ def wrong_answers(sheet):
                 lambda *a: pushes(*a, normalise=False),
                 "have to be divided by their sum",
             ),
+            "infinity times 0": (
+                lambda *a: pushes(*a) + torch.tensor([[0.0], [torch.nan]]),
+                "sum over the tokens that are kept",
+            ),
             "one push": (lambda *a: pushes(*a)[0], "Expected shape (2, 3), got (3,)"),
             "always two": (
                 lambda z, tau, k: pushes(z, tau, 2),

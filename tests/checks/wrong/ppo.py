@@ -227,6 +227,10 @@ def wrong_answers(sheet):
                 lambda old, A, beta: fixed_point(old, A, beta, normalise=True),
                 "the shape β π_old / (μ − A) is right",
             ),
+            "the upper end": (
+                lambda old, A, beta: beta * old / (A.max() + beta - A),
+                "only the upper end of where to look",
+            ),
             "beta inverted": (
                 lambda old, A, beta: fixed_point(old, A, 1 / beta),
                 "β works the wrong way round",
