@@ -206,7 +206,10 @@ class RewardModelSection(Section):
 class KLSection(Section):
     """The KL to the model as it was before reinforcement learning."""
 
-    beta: NonNegative = 0.0
+    beta: NonNegative = Field(
+        0.0,
+        description="price of a nat; under 'surrogate' never divided by a length (section 8.12)",
+    )
     placement: Literal["reward", "loss", "surrogate"] | None = Field(
         None, description="the algorithm's choice if not given"
     )
