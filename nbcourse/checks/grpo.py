@@ -160,20 +160,17 @@ def two_answers(attempt: Attempt, generator: Generator) -> None:
 
 
 def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list[float]]:
-    given_as = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(given_as, tuple | list) or len(given_as) != 2:
+    lists = _as_lists(result)
+    if not isinstance(lists, list) or len(lists) != 2:
         raise NotRight(f"Expected two lists of four ratios, got {result!r:.80}.")
     answers = []
-    for given in given_as:
-        ratios = given.tolist() if hasattr(given, "tolist") else given
-        if isinstance(ratios, list | tuple):
-            ratios = [ratio.item() if hasattr(ratio, "item") else ratio for ratio in ratios]
+    for ratios in lists:
         if (
-            not isinstance(ratios, list | tuple)
+            not isinstance(ratios, list)
             or len(ratios) != 4
             or not all(isinstance(ratio, int | float) for ratio in ratios)
         ):
-            raise NotRight(f"Expected a list of four ratios, got {given!r:.80}.")
+            raise NotRight(f"Expected a list of four ratios, got {ratios!r:.80}.")
         if min(ratios) <= 0:
             raise NotRight(
                 f"A ratio of two probabilities is positive; for A = {advantage:+d} you gave "
@@ -181,6 +178,13 @@ def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list
             )
         answers.append([float(ratio) for ratio in ratios])
     return answers[0], answers[1]
+
+
+def _as_lists(value: Any) -> Any:
+    """Tensors, arrays and tuples as lists, at every level."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_as_lists(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _outside(ratio: float, advantage: int) -> bool:
@@ -346,10 +350,10 @@ def length_drift(attempt: Attempt, generator: Generator) -> None:
 
 
 def _pair(attempt: Attempt, result: Any) -> Tensor:
-    result = list(result) if isinstance(result, Tensor) and result.dim() == 1 else result
-    if not isinstance(result, tuple | list) or len(result) != 2:
+    pair = _as_lists(result)
+    if not isinstance(pair, list) or len(pair) != 2:
         raise NotRight(f"Expected two numbers, of right and of wrong answers, got {result!r:.80}.")
-    return torch.tensor([attempt.number(value) for value in result], dtype=torch.float64)
+    return torch.tensor([attempt.number(value) for value in pair], dtype=torch.float64)
 
 
 def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:

@@ -71,6 +71,39 @@ def test_the_stub_gets_a_friendly_word(chapter, exercise):
         exec(masters.check_cell(masters.student(chapter), exercise), namespace)
 
 
+def simulated_in_float32(weight: float, step: float) -> int:
+    start = x = torch.tensor(weight)
+    for taken in range(1, 100_000):
+        x = x + torch.tensor(step)
+        if x.bfloat16() != start.bfloat16():
+            return taken
+    raise AssertionError("never seen")
+
+
+def compared_by_a_matrix(rewards: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
+    same = (prompts[:, None] == prompts).float() - torch.eye(len(prompts))
+    return torch.where(same.sum(1) > 0, rewards - same @ rewards / same.sum(1).clamp(min=1), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "exercise", "rewritten", "variant"),
+    [
+        ("02-sequences", "unequal-groups", lambda f: compared_by_a_matrix, 0),
+        ("07-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)), 0),
+        ("07-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)).numpy(), 0),
+        ("07-grpo", "two-answers", lambda f: lambda A: tuple(map(torch.tensor, f(A))), 0),
+        ("07-grpo", "two-answers", lambda f: lambda A: [[*map(torch.tensor, x)] for x in f(A)], 0),
+        ("07-grpo", "length-drift", lambda f: lambda *a: torch.tensor(f(*a)), 0),
+        ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 0),
+        ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 290),
+    ],
+)
+def test_a_right_answer_in_another_form_passes(chapter, exercise, rewritten, variant):
+    namespace = masters.work(masters.master(chapter), variant=variant)
+    solution = namespace[masters.answer_name(chapter, exercise)]
+    Sheet(chapter, variant=variant).check(exercise, rewritten(solution))
+
+
 @pytest.mark.parametrize("kind", ["healthy", "recomputed", "stale", "upside down"])
 def test_the_watchdogs_logs_differ_as_its_text_promises(kind):
     """Exercise 4.5: 1e-9 where numbers are equal, 1e-5 in the last row where they are not."""
