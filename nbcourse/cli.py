@@ -44,7 +44,7 @@ app = typer.Typer(
     Policy gradients for language models: the book's tools.
 
     To **read** the book, open it in JupyterLab with `make lab`. The commands below train models by
-    the recipes in `recipes/`, run a chapter without a browser, and build the web pages.
+    recipes (`nbcourse recipes` lists them), run a chapter without a browser, and build the web pages.
     """,
 )
 
@@ -119,7 +119,7 @@ def twins(
 ) -> None:
     """Carry changes between a chapter's notebook and its text twin.
 
-    A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book_text/01-bandit.md`,
+    A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book/text/01-bandit.md`,
     the same cells without outputs, to edit as text and to review as a diff. Say which of the two
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
     """
@@ -273,7 +273,7 @@ def grade(
 @app.command()
 def train(
     recipe: Annotated[
-        Path, typer.Argument(help="A TOML file, such as `recipes/arithmetic-grpo.toml`.")
+        str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
     ],
     change: Annotated[
         list[str] | None,
@@ -305,20 +305,21 @@ def train(
 
     **Examples**
 
-    - `nbcourse train recipes/arithmetic-grpo.toml`
-    - `nbcourse train recipes/arithmetic-grpo.toml --set algorithm.name=rloo --set seed=1`
-    - `nbcourse train recipes/gsm8k-qwen2.5-0.5b-grpo.toml --dry-run`
-    - `torchrun --standalone --nproc_per_node=2 -m nbcourse train recipes/arithmetic-grpo.toml`
+    - `nbcourse train arithmetic-grpo`
+    - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
+    - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
+    - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
-    from nbcourse.training import recipe as recipes
+    from nbcourse.training import recipe as kinds
+    from nbcourse.training import recipe_files
 
-    checked = recipes.load_any(recipe, change or [])
-    folder = out or Path("runs") / f"{recipe.stem}-seed{checked.seed}"
+    checked = kinds.load_any(recipe, change or [])
+    folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
     if engine not in ("nbcourse", "trl"):
         raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
-    is_base = isinstance(checked, recipes.Pretraining)
+    is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
-        if isinstance(checked, recipes.Pretraining):
+        if isinstance(checked, kinds.Pretraining):
             raise ValueError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked)
         return
@@ -328,7 +329,7 @@ def train(
             "reinforcement learning with --engine nbcourse"
         )
     try:
-        if isinstance(checked, recipes.Pretraining):
+        if isinstance(checked, kinds.Pretraining):
             from nbcourse.training.pretraining import pretrain
 
             pretrain(checked, folder=folder, resume=resume)
@@ -385,6 +386,21 @@ def _predict(recipe: Any) -> None:
     console.print(table)
     for cure in cures:
         console.print(f"· {cure}", highlight=False)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that come with the package, each with the first line of its comment."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.training import recipe_files
+
+    table = Table("recipe", "what it trains")
+    for name in recipe_files.names():
+        table.add_row(name, recipe_files.summary(name))
+    Console().print(table)
+    typer.echo(f"the files are in {recipe_files.FOLDER}")
 
 
 @app.command()

@@ -30,7 +30,9 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
-RUNS = Path(__file__).resolve().parents[2] / "runs"  # recorded runs, in the book's repository
+RUNS = (
+    Path(__file__).resolve().parents[2] / "book" / "runs"
+)  # recorded runs, in the book's repository
 PACKAGES = ("torch", "transformers", "nbcourse")
 
 

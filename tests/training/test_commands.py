@@ -11,7 +11,7 @@ from nbcourse.cli import app
 from nbcourse.training import comparison
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPE = str(ROOT / "recipes" / "arithmetic-rloo.toml")
+RECIPE = "arithmetic-rloo"
 SMALL = (
     "steps=3",
     "model.layers=1",
@@ -137,7 +137,7 @@ def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_no
 
 def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    answer = nbcourse("train", str(ROOT / "recipes" / "gsm8k-qwen2.5-1.5b-ppo.toml"), "--dry-run")
+    answer = nbcourse("train", "gsm8k-qwen2.5-1.5b-ppo", "--dry-run")
     shown = " ".join(answer.output.split())
     assert answer.exit_code == 0
     assert "1,543,714,304 parameters" in shown
@@ -146,7 +146,6 @@ def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypa
 
 
 def test_a_dry_run_of_a_base_model_says_that_there_is_none():
-    recipe = str(ROOT / "recipes" / "word-problems-tiny-base.toml")
-    answer = nbcourse("train", recipe, "--dry-run")
+    answer = nbcourse("train", "word-problems-tiny-base", "--dry-run")
     assert answer.exit_code == 2
     assert "--dry-run is for reinforcement learning" in answer.stderr

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from nbcourse.publishing.chapters import ROOT
 from nbcourse.training import records
 from nbcourse.training.recipe import load
 
@@ -12,7 +11,7 @@ FORMS = ("k1-reward", "k2-loss", "k3-loss", "k3-token", "k3-prefix")
 
 
 def recipe(form):
-    return load(ROOT / "recipes" / f"kl-{form}.toml")
+    return load(f"kl-{form}")
 
 
 def test_the_recipes_differ_in_the_kl_alone():
@@ -49,7 +48,7 @@ def test_the_kl_is_equally_strong_in_all_forms(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_recorded_runs_are_whole_and_of_the_recipes_in_the_folder(form, seed):
     run = records.RUNS / "kl-arithmetic" / f"{form}-seed{seed}"
-    made = load(ROOT / "recipes" / f"kl-{form}.toml", [f"seed={seed}"])
+    made = load(f"kl-{form}", [f"seed={seed}"])
     assert records.read_recipe(run) == made
     assert [row["step"] for row in records.read_metrics(run)] == list(range(1, made.steps + 1))
     assert records.summarised_steps(run) == made.steps

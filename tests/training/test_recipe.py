@@ -1,4 +1,4 @@
-"""Recipes: what is refused, in which words, and what the files in recipes/ say."""
+"""Recipes: what is refused, in which words, and what the package's recipes say."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from typing import Annotated, Union, get_args, get_origin
 import pytest
 
 from nbcourse.training.algorithms import ALGORITHMS, Penalty
+from nbcourse.training.recipe_files import FOLDER, read
 from nbcourse.training.recipe import (
     TASKS,
     Pretraining,
@@ -20,13 +21,12 @@ from nbcourse.training.recipe import (
     kind_of,
     load,
     load_any,
-    read,
     validate,
 )
 
 from .small import base_tables, recipe, tables
 
-RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted(FOLDER.glob("*.toml"))
 TABLE = {
     "steps": {"good": [1, 10**9], "bad": [0, -3]},
     "seed": {"good": [0, 7], "bad": [-1]},
@@ -601,8 +601,24 @@ def test_a_missing_file_lists_what_is_there(file):
     (file.parent / "another.toml").write_text("", encoding="utf-8")
     with pytest.raises(FileNotFoundError) as error:
         load(file.with_name("nothing.toml"))
-    expected = f"no recipe at {file.with_name('nothing.toml')}; there are another.toml, mine.toml"
-    assert str(error.value) == expected
+    assert str(error.value).startswith(f"no recipe '{file.with_name('nothing.toml')}': ")
+    assert f"in {file.parent} there are another.toml, mine.toml" in str(error.value)
+
+
+def test_a_recipe_of_the_package_is_found_by_its_name_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load("arithmetic-grpo") == load(FOLDER / "arithmetic-grpo.toml")
+    assert load("gsm8k-qwen2.5-0.5b-grpo").steps  # a name with dots
+    with pytest.raises(FileNotFoundError, match="did you mean arithmetic-grpo"):
+        load("aritmetic-grpo")
+
+
+def test_a_file_comes_before_a_name_and_may_extend_one_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arithmetic-grpo.toml").write_text("steps = 3\nextends = 'arithmetic-rloo'\n")
+    made = load("arithmetic-grpo.toml")
+    assert (made.steps, made.algorithm.name) == (3, "rloo")
+    assert load("arithmetic-grpo").algorithm.name == "grpo"
     with pytest.raises(FileNotFoundError, match=r"no recipe at .*nowhere/mine\.toml$"):
         load(file.parent / "nowhere" / "mine.toml")
     with pytest.raises(FileNotFoundError, match="no recipe at"):

@@ -414,10 +414,9 @@ def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
     def settings(changes):
         return [word for change in changes for word in ("--set", change)]
 
-    recipes = ROOT / "recipes"
     told = nbcourse(
         "train",
-        recipes / "word-problems-tiny-base.toml",
+        "word-problems-tiny-base",
         *settings(base),
         "--out",
         tmp_path / "base",
@@ -426,7 +425,7 @@ def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
     for name in ("grpo", "ppo"):
         nbcourse(
             "train",
-            recipes / f"word-problems-tiny-{name}.toml",
+            f"word-problems-tiny-{name}",
             *settings(reinforced),
             "--out",
             tmp_path / name,
@@ -442,9 +441,7 @@ def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
 
 def test_without_the_base_model_the_next_recipe_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(
-        app, ["train", str(ROOT / "recipes" / "word-problems-tiny-grpo.toml"), "--out", "run"]
-    )
+    done = CliRunner().invoke(app, ["train", "word-problems-tiny-grpo", "--out", "run"])
     assert done.exit_code == 2
     assert "no model in runs/word-problems-tiny-base-seed0/model" in done.output
     assert "train that one first" in done.output

@@ -361,7 +361,7 @@ def test_what_is_not_finite_stops_the_run(key):
 def test_trl_learns_from_the_careless_start(tmp_path):
     """15 steps of the recipe with fewer prompts: a quarter right at first, then many more."""
     changes = ["steps=15", "rollouts.prompts=64", "evaluation.every=15"]
-    chosen = load(records.RUNS.parent / "recipes" / "arithmetic-grpo.toml", changes)
+    chosen = load("arithmetic-grpo", changes)
     history = engine.train(chosen, folder=tmp_path / "run", progress=False)
     first = sum(row["accuracy"] for row in history[:3]) / 3
     last = sum(row["accuracy"] for row in history[-3:]) / 3
