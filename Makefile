@@ -85,7 +85,7 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 # them on arithmetic. A run on arithmetic that was interrupted is taken up again.
 FORMS := k1-reward k2-loss k3-loss k3-token k3-prefix
 kl-runs: $(READY)  ## train the recorded ablation of chapter 8 again: half an hour
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.kl_sequences book/runs/kl-sequences
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2 3 4; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
@@ -123,7 +123,7 @@ gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoi
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
 lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: ten minutes
-	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.lunar_lander \
+	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.lunar_lander \
 	  book/runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 
 # ---------------------------------------------------------------- write and check

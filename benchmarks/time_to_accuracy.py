@@ -27,8 +27,7 @@ def measure(engine: str, seed: int, threads: int, precision: str) -> dict[str, f
     """Seconds and steps of one run, in this process; a target that is never met is infinite."""
     import torch
 
-    from nbcourse.training import records, run
-    from nbcourse.training.engines import trl
+    from nbcourse.experiments import records, run, trl
     from nbcourse.training.recipe import load
 
     torch.set_num_threads(threads)

@@ -44,7 +44,7 @@ app = typer.Typer(
     Policy gradients for language models: the book's tools.
 
     To **read** the book, open it in JupyterLab with `make lab`. The commands below train models by
-    recipes (`nbcourse recipes` lists them), run a chapter without a browser, and build the web pages.
+    recipes (`nbcourse recipes` lists them), run a chapter without a browser, and build the pages.
     """,
 )
 
@@ -330,15 +330,15 @@ def train(
         )
     try:
         if isinstance(checked, kinds.Pretraining):
-            from nbcourse.training.pretraining import pretrain
+            from nbcourse.experiments.pretraining import pretrain
 
             pretrain(checked, folder=folder, resume=resume)
         elif engine == "trl":
-            from nbcourse.training.engines.trl import train as train_with_trl
+            from nbcourse.experiments.trl import train as train_with_trl
 
             train_with_trl(checked, folder=folder)
         else:
-            from nbcourse.training import run as runs
+            from nbcourse.experiments import run as runs
 
             runs.train(checked, folder=folder, resume=resume, tensorboard=tensorboard)
     except KeyboardInterrupt:
@@ -353,15 +353,15 @@ def _predict(recipe: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import budget, machines, shapes
+    from nbcourse.budget import machines, prediction, shapes
 
     console, shape = Console(), shapes.shape_of(recipe)
     try:
-        prompt, source = budget.longest_prompt(recipe), "the longest of many"
+        prompt, source = prediction.longest_prompt(recipe), "the longest of many"
     except OSError:
-        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+        prompt, source = prediction.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
     here = machines.measure("cuda" if machines.has_gpu() else "cpu")
-    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
+    predict = partial(prediction.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
         f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "
@@ -439,20 +439,20 @@ def evaluate(
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import report
+    from nbcourse.experiments import evaluation
 
-    result = report.evaluate(
+    result = evaluation.evaluate(
         run, task=task, final=final, problems=problems, samples=samples, temperature=temperature
     )
     console = Console()
     table = Table("", *[name for name in ("before", "after") if name in result])
-    for row in report.rows(result):
+    for row in evaluation.rows(result):
         table.add_row(*row)
     console.print(table)
     console.print(
         f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
         f"{result['times_asked']}. time; all numbers are in "
-        f"{run / report.evaluation_file(result['task']['name'], result['split'])}",
+        f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,
     )
 
@@ -471,7 +471,7 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import comparison
+    from nbcourse.experiments import comparison
 
     table = Table(*comparison.HEADER)
     groups = comparison.groups(runs)

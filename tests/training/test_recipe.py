@@ -4,14 +4,12 @@ import json
 import math
 import re
 import tomllib
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
 
 import pytest
 
 from nbcourse.training.algorithms import ALGORITHMS, Penalty
-from nbcourse.training.recipe_files import FOLDER, read
 from nbcourse.training.recipe import (
     TASKS,
     Pretraining,
@@ -23,8 +21,8 @@ from nbcourse.training.recipe import (
     load_any,
     validate,
 )
-
-from .small import base_tables, recipe, tables
+from nbcourse.training.recipe_files import FOLDER, read
+from tests.small import base_tables, recipe, tables
 
 RECIPES = sorted(FOLDER.glob("*.toml"))
 TABLE = {
