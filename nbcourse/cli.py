@@ -334,7 +334,7 @@ def train(
 
             pretrain(checked, folder=folder, resume=resume)
         elif engine == "trl":
-            from nbcourse.experiments.trl import train as train_with_trl
+            from nbcourse.experiments.trl import train_with_trl
 
             train_with_trl(checked, folder=folder)
         else:

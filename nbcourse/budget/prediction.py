@@ -15,7 +15,8 @@ from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.lm.log_probs import CHUNK, ROWS
 from nbcourse.seeds import generator
-from nbcourse.training.learner import LARGE_VOCABULARY, load_tokenizer, rendered
+from nbcourse.training.learner import LARGE_VOCABULARY
+from nbcourse.training.models import load_tokenizer, rendered
 from nbcourse.training.recipe import Recipe
 
 PROMPTS = 1_000  # looked at to find a long one

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nbcourse.training.learner import check_source, load_model
+from nbcourse.lm.loading import check_source
+from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from nbcourse.lm.reward_model import RewardModel
-from nbcourse.training.learner import Learner, assemble, frozen, load_model
+from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import State, begin
+from nbcourse.training.models import frozen, load_model
 from nbcourse.training.recipe import Recipe
 
 FORMAT = 1

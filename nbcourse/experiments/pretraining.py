@@ -16,7 +16,7 @@ from nbcourse.lm.warm_start import imitation_loss
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
-from nbcourse.training.learner import load_model, precision, rendered
+from nbcourse.training.models import load_model, precision, rendered
 from nbcourse.training.processes import connect
 from nbcourse.training.recipe import Pretraining, StageSection
 
