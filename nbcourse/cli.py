@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nbcourse.errors import UserError
+
 PACKAGE = Path(__file__).parent
 
 
@@ -124,7 +126,7 @@ def twins(
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
     """
     if [to_text, to_notebook, check].count(True) != 1:
-        raise ValueError("say one of --to-text, --to-notebook and --check")
+        raise UserError("say one of --to-text, --to-notebook and --check")
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
@@ -316,15 +318,15 @@ def train(
     checked = kinds.load_any(recipe, change or [])
     folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
     if engine not in ("nbcourse", "trl"):
-        raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
+        raise UserError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
     is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
         if isinstance(checked, kinds.Pretraining):
-            raise ValueError("--dry-run is for reinforcement learning, and this makes a base model")
+            raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked)
         return
     if (engine == "trl" and (resume or is_base)) or (tensorboard and (engine == "trl" or is_base)):
-        raise ValueError(
+        raise UserError(
             "--engine trl takes no --resume and makes no base model, and --tensorboard is for "
             "reinforcement learning with --engine nbcourse"
         )

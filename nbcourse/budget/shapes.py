@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nbcourse.errors import UserError
 from nbcourse.lm.loading import check_source
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Recipe
@@ -45,7 +46,7 @@ class Shape:
             ValueError: if it is not of the Qwen2 architecture.
         """
         if config.model_type != "qwen2":
-            raise ValueError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
+            raise UserError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
         return cls(
             layers=config.num_hidden_layers,
             width=config.hidden_size,

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nbcourse.errors import NotFound, UserError
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import State, begin
@@ -71,7 +72,7 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
         state.controller.beta = numbers["beta"]
         state.average = numbers["average"]
     except KeyError as error:
-        raise ValueError(f"{folder} is no checkpoint of this program: no {error}") from error
+        raise UserError(f"{folder} is no checkpoint of this program: no {error}") from error
     return learner, state
 
 
@@ -83,7 +84,7 @@ def load_start(folder: Path, reference: nn.Module) -> dict[str, Tensor]:
         ValueError: if it is damaged or does not fit.
     """
     if not (folder / START).is_dir():
-        raise FileNotFoundError(f"no checkpoint in {folder}: expected a folder {START}")
+        raise NotFound(f"no checkpoint in {folder}: expected a folder {START}")
     start, _ = _read(folder / START)
     _fill(reference, "reference", start, folder / START)
     return start
@@ -159,7 +160,7 @@ def _copy(parameter: Tensor, name: str, tensors: dict[str, Tensor], source: Path
     there = tensors.get(name)
     if there is None or there.shape != parameter.shape:
         found = "nothing" if there is None else f"shape {tuple(there.shape)}"
-        raise ValueError(
+        raise UserError(
             f"{source} does not fit this recipe: expected {name} of shape "
             f"{tuple(parameter.shape)}, found {found}"
         )
@@ -191,9 +192,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         numbers = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
         whole = numbers["format"] == FORMAT and numbers["sha256"] == _digest(path / TENSORS)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
+        raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
     if not whole:
-        raise ValueError(f"{path} is damaged, or of another version of this program")
+        raise UserError(f"{path} is damaged, or of another version of this program")
     return load_file(path / TENSORS), numbers
 
 

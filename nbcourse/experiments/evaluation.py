@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.experiments.run import CHECKPOINTS, MODEL
 from nbcourse.functional.accuracy import (
@@ -89,7 +90,7 @@ def evaluate(
         ValueError: if the task is unknown or a number is out of range.
     """
     if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
-        raise ValueError(
+        raise UserError(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
             "of 0 or more, and the others above 0"
         )

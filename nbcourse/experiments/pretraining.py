@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records, run
 from nbcourse.lm.descent import optimiser_of, up_and_down, updates
 from nbcourse.lm.rollouts import from_texts
@@ -51,7 +52,7 @@ def pretrain(
     """
     processes = connect()
     if processes.count > 1:
-        raise ValueError(f"a base model is made by one process, but there are {processes.count}")
+        raise UserError(f"a base model is made by one process, but there are {processes.count}")
     folder = None if folder is None else Path(folder)
     if folder is not None:
         run.prepare(folder, recipe, resume=resume, processes=processes)

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from nbcourse.errors import NotFound, UserError
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
@@ -55,9 +56,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
+        raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: it holds a {type(content).__name__}, not an object")
+        raise UserError(f"{path} is damaged: it holds a {type(content).__name__}, not an object")
     return content
 
 
@@ -70,14 +71,14 @@ def read_metrics(folder: str | Path) -> list[dict[str, float]]:
     """
     path = Path(folder) / METRICS
     if not path.is_file():
-        raise FileNotFoundError(f"no run in {folder}: expected a file {METRICS}")
+        raise NotFound(f"no run in {folder}: expected a file {METRICS}")
     lines = path.read_text(encoding="utf-8").split("\n")
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+            raise UserError(f"{path}, line {number}: not JSON ({error})") from error
         rows.append({k: math.nan if v is None else v for k, v in row.items()})
     return rows
 
@@ -96,7 +97,7 @@ def read_recipe(folder: str | Path) -> Recipe:
     """
     recipe = read_any_recipe(folder)
     if not isinstance(recipe, Recipe):
-        raise ValueError(f"{folder} holds a base model, expected a run of reinforcement learning")
+        raise UserError(f"{folder} holds a base model, expected a run of reinforcement learning")
     return recipe
 
 
@@ -114,7 +115,7 @@ def read_any_recipe(folder: str | Path, *, with_code: bool = False) -> Recipe | 
     """
     path = Path(folder) / RECIPE
     if not path.is_file():
-        raise FileNotFoundError(f"no run in {folder}: expected a file {RECIPE}")
+        raise NotFound(f"no run in {folder}: expected a file {RECIPE}")
     tables = read_json(path)
     code = own_code.NONE
     if with_code and (file := tables.get("code")):

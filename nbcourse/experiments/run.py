@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
@@ -119,18 +120,18 @@ def prepare(
     begun = any((folder / name).exists() for name in (CHECKPOINTS, records.METRICS))
     there = begun and (folder / records.RECIPE).is_file()  # a start that failed is no run
     if there and not resume:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds a run already: --resume goes on with it, --out names another"
         )
     done = records.summarised_steps(folder) or 0
     if recipe.steps < done:
-        raise ValueError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
+        raise UserError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
         before = records.read_any_recipe(folder).model_dump()
         differences = _differences(before, recipe.model_dump())
         differences = [line for line in differences if not line.startswith("steps ")]
         if differences:
-            raise ValueError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+            raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
         _same_code(folder, recipe)
     folder.mkdir(parents=True, exist_ok=True)
     code = recipe.own_code
@@ -147,7 +148,7 @@ def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
     now = recipe.own_code
     before = records.read_json(folder / records.ENVIRONMENT).get("code", {}).get("sha256")
     if now.path is not None and now.sha256 != before:
-        raise ValueError(
+        raise UserError(
             f"{now.path} is not what it was when the run in {folder} began: a copy of what it was "
             f"is {folder / now.path.name}; --out names another folder"
         )
@@ -225,5 +226,5 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError("--tensorboard needs a package: pip install tensorboard") from error
+        raise UserError("--tensorboard needs a package: pip install tensorboard") from error
     return SummaryWriter(folder / "tensorboard")

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records, run
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout, encode
@@ -241,11 +242,11 @@ def parts(row: Algorithm) -> tuple[Part, Part, Part]:
         if part is None or (found and part.trainer != found[0].trainer):
             owner = f"TRL's {found[0].trainer}Trainer" if found else "TRL"
             name = getattr(entry, "__name__", entry)
-            raise ValueError(f"{owner} has no counterpart of its {what} {name!r}")
+            raise UserError(f"{owner} has no counterpart of its {what} {name!r}")
         found.append(part)
     advantage, surrogate, average = found
     if "loss_type" in surrogate.fixed and row.aggregation != "token-mean":
-        raise ValueError(
+        raise UserError(
             f"TRL averages its surrogate by 'token-mean', and its aggregation is "
             f"{row.aggregation!r}"
         )
@@ -264,7 +265,7 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
         ValueError: naming each key that TRL cannot follow.
     """
     if obstacle := _obstacle(recipe.row):
-        raise ValueError(
+        raise UserError(
             f"algorithm.name is {recipe.algorithm.name!r}, which --engine trl cannot follow: "
             f"{obstacle}; it can follow {', '.join(map(repr, followed()))}"
         )
@@ -278,7 +279,7 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
         if limit.refused(recipe)
     ]
     if refused:
-        raise ValueError(
+        raise UserError(
             "\n".join(
                 f"{key} is {value!r}, which --engine trl cannot follow: {reason}"
                 for key, value, reason in refused
@@ -318,7 +319,7 @@ def _batches(recipe: Recipe, processes: int) -> dict[str, int]:
     share, rest = divmod(prompts, settings.minibatches * processes)
     at_once = min(settings.prompts_at_once or share, share)
     if rest or share % max(at_once, 1):
-        raise ValueError(
+        raise UserError(
             f"rollouts.prompts is {prompts}, expected a multiple of optimiser.minibatches × "
             f"processes × optimiser.prompts_at_once = {settings.minibatches} × {processes} × "
             f"{at_once}: TRL's batches are all of one size"
@@ -350,7 +351,7 @@ def make_trainer(
     try:
         import trl
     except ImportError as error:
-        raise ValueError("--engine trl needs a package: pip install trl==1.16.0") from error
+        raise UserError("--engine trl needs a package: pip install trl==1.16.0") from error
     from transformers import PrinterCallback
     from transformers.utils import logging
 
@@ -412,7 +413,7 @@ def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
     prompts = learner.prompts(problems)
     ids = learner.tokenizer(prompts[0])["input_ids"]
     if ids != learner.tokenizer(prompts[0], add_special_tokens=False)["input_ids"]:
-        raise ValueError(
+        raise UserError(
             "the tokenizer puts special tokens around a prompt: TRL would send them, we do not"
         )
     return Dataset.from_list([{"prompt": p, "number": i} for i, p in enumerate(prompts)])

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nbcourse.errors import NotFound
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -56,7 +58,7 @@ def check_source(source: str | Path) -> None:
     """
     names_a_path = str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if (names_a_path or Path(source).exists()) and not (Path(source) / "config.json").is_file():
-        raise FileNotFoundError(
+        raise NotFound(
             f"no model in {source}: expected a folder with a config.json. If another run is to "
             "make it, train that one first"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
@@ -97,7 +98,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
             average=state.average,
         )
         if experience.values is not None and estimate.returns is None:
-            raise ValueError(
+            raise UserError(
                 f"{recipe.algorithm.name} has a critic, but its advantage function "
                 f"{recipe.row.advantage.__name__!r} gives no returns to train it on"
             )

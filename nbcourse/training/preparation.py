@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nbcourse.errors import UserError
 from nbcourse.lm import sampling
 from nbcourse.lm.reward_model import RewardModel, fit
 from nbcourse.lm.rollouts import Rollout, concatenate, select
@@ -127,7 +128,7 @@ def sample_comparisons(
         better = (first + (liking[1] > liking[0]))[decided]
         worse = (first + (liking[1] < liking[0]))[decided]
         if len(better) == 0:
-            raise ValueError(
+            raise UserError(
                 f"none of {len(problems)} pairs of responses was decided: the policy has to give "
                 "different answers, some better than others, before it can be compared"
             )

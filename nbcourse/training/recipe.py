@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from nbcourse import rows
+from nbcourse.errors import UserError
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.rows import Setting
@@ -690,7 +691,7 @@ def validate(
         return kind.model_validate(tables, context=context)
     except ValidationError as error:
         lines = [_explain(kind, problem) for problem in error.errors()]
-        raise ValueError("\n".join([f"{name}:", *lines])) from error
+        raise UserError("\n".join([f"{name}:", *lines])) from error
 
 
 def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
