@@ -77,17 +77,17 @@ run: $(READY)  ## run a chapter without a browser: make run CH=1
 FAMILY := reinforce rloo ppo grpo dr-grpo dapo
 runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
-	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/arithmetic-$$name.toml --set seed=$$seed \
-	    --out runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
+	    --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
 # The recorded ablation of chapter 8: every form of the KL where the optimum is known, and five of
 # them on arithmetic. A run on arithmetic that was interrupted is taken up again.
 FORMS := k1-reward k2-loss k3-loss k3-token k3-prefix
 kl-runs: $(READY)  ## train the recorded ablation of chapter 8 again: half an hour
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.kl_sequences runs/kl-sequences
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2 3 4; do for name in $(FORMS); do \
-	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train recipes/kl-$$name.toml --set seed=$$seed \
-	    --out runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
+	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
@@ -101,11 +101,11 @@ ASK   := --problems 1000 --samples 4
 RUNS  := runs
 PIPELINE = word-problems-$(SIZE)
 pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluation: make pipeline SIZE=tiny
-	$(PY) -m nbcourse train recipes/$(PIPELINE)-base.toml $(BASE) --resume \
+	$(PY) -m nbcourse train $(PIPELINE)-base $(BASE) --resume \
 	  --out $(RUNS)/$(PIPELINE)-base-seed0
 	@for seed in $(SEEDS); do for name in reinforce rloo ppo grpo; do \
 	  run=$(RUNS)/$(PIPELINE)-$$name-seed$$seed; \
-	  $(PY) -m nbcourse train recipes/$(PIPELINE)-$$name.toml $(RL) --set seed=$$seed \
+	  $(PY) -m nbcourse train $(PIPELINE)-$$name $(RL) --set seed=$$seed \
 	    --set model.source=$(RUNS)/$(PIPELINE)-base-seed0/model --out $$run --resume || exit 1; \
 	  test -f $$run/evaluation-word-problems-validation.json \
 	    || $(PY) -m nbcourse evaluate $$run $(ASK) || exit 1; done; done
@@ -116,20 +116,20 @@ CHECKPOINT := Qwen/Qwen2.5-0.5B-Instruct
 gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoint, on one GPU
 	@$(MAKE) pipeline SIZE=large
 	@for name in $(ALGORITHMS); do run=$(RUNS)/$(QWEN)-$$name-seed0; \
-	  $(PY) -m nbcourse train recipes/$(QWEN)-$$name.toml $(RL) --set model.source=$(CHECKPOINT) \
+	  $(PY) -m nbcourse train $(QWEN)-$$name $(RL) --set model.source=$(CHECKPOINT) \
 	    --out $$run --resume || exit 1; \
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
 lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: ten minutes
-	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.training.lunar_lander \
-	  runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
+	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.lunar_lander \
+	  book/runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 
 # ---------------------------------------------------------------- write and check
 
-chapters: $(READY)  ## book_text → notebooks, run and stored; one of them: make chapters CH=1
+chapters: $(READY)  ## book/text → notebooks, run and stored; one of them: make chapters CH=1
 	@$(PY) -m nbcourse twins --to-notebook $(CH)
-	@for chapter in $(or $(CH),$(patsubst book_text/%.md,%,$(wildcard book_text/*.md))); do \
+	@for chapter in $(or $(CH),$(patsubst book/text/%.md,%,$(wildcard book/text/*.md))); do \
 	  $(PY) -m nbcourse run --write $$chapter || exit 1; done
 
 # One thread per process: two workers with two threads each only get in each other's way.

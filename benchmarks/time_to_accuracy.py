@@ -2,7 +2,7 @@
 
     python benchmarks/time_to_accuracy.py [--seeds 3] [--threads 2] [--precision float32]
 
-The recipe is `recipes/arithmetic-grpo.toml`, handed to either engine as it is, with an evaluation
+The recipe is `arithmetic-grpo`, handed to either engine as it is, with an evaluation
 after every step whose seconds do not count, nor do those of the warm start. Each run has a process
 of its own, the two engines take turns, and what counts is the ratio for a seed. The two draw
 different random numbers, so single seeds scatter: the steps that each needed are printed too.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from _pairs import Pairs
 
-RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "arithmetic-grpo.toml"
+RECIPE = "arithmetic-grpo"
 LOW, HIGH = 0.35, 0.90
 
 
@@ -27,8 +27,7 @@ def measure(engine: str, seed: int, threads: int, precision: str) -> dict[str, f
     """Seconds and steps of one run, in this process; a target that is never met is infinite."""
     import torch
 
-    from nbcourse.training import records, run
-    from nbcourse.training.engines import trl
+    from nbcourse.experiments import records, run, trl
     from nbcourse.training.recipe import load
 
     torch.set_num_threads(threads)

@@ -44,7 +44,7 @@ app = typer.Typer(
     Policy gradients for language models: the book's tools.
 
     To **read** the book, open it in JupyterLab with `make lab`. The commands below train models by
-    the recipes in `recipes/`, run a chapter without a browser, and build the web pages.
+    recipes (`nbcourse recipes` lists them), run a chapter without a browser, and build the pages.
     """,
 )
 
@@ -119,7 +119,7 @@ def twins(
 ) -> None:
     """Carry changes between a chapter's notebook and its text twin.
 
-    A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book_text/01-bandit.md`,
+    A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book/text/01-bandit.md`,
     the same cells without outputs, to edit as text and to review as a diff. Say which of the two
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
     """
@@ -273,7 +273,7 @@ def grade(
 @app.command()
 def train(
     recipe: Annotated[
-        Path, typer.Argument(help="A TOML file, such as `recipes/arithmetic-grpo.toml`.")
+        str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
     ],
     change: Annotated[
         list[str] | None,
@@ -305,20 +305,21 @@ def train(
 
     **Examples**
 
-    - `nbcourse train recipes/arithmetic-grpo.toml`
-    - `nbcourse train recipes/arithmetic-grpo.toml --set algorithm.name=rloo --set seed=1`
-    - `nbcourse train recipes/gsm8k-qwen2.5-0.5b-grpo.toml --dry-run`
-    - `torchrun --standalone --nproc_per_node=2 -m nbcourse train recipes/arithmetic-grpo.toml`
+    - `nbcourse train arithmetic-grpo`
+    - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
+    - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
+    - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
-    from nbcourse.training import recipe as recipes
+    from nbcourse.training import recipe as kinds
+    from nbcourse.training import recipe_files
 
-    checked = recipes.load_any(recipe, change or [])
-    folder = out or Path("runs") / f"{recipe.stem}-seed{checked.seed}"
+    checked = kinds.load_any(recipe, change or [])
+    folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
     if engine not in ("nbcourse", "trl"):
         raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
-    is_base = isinstance(checked, recipes.Pretraining)
+    is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
-        if isinstance(checked, recipes.Pretraining):
+        if isinstance(checked, kinds.Pretraining):
             raise ValueError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked)
         return
@@ -328,16 +329,16 @@ def train(
             "reinforcement learning with --engine nbcourse"
         )
     try:
-        if isinstance(checked, recipes.Pretraining):
-            from nbcourse.training.pretraining import pretrain
+        if isinstance(checked, kinds.Pretraining):
+            from nbcourse.experiments.pretraining import pretrain
 
             pretrain(checked, folder=folder, resume=resume)
         elif engine == "trl":
-            from nbcourse.training.engines.trl import train as train_with_trl
+            from nbcourse.experiments.trl import train as train_with_trl
 
             train_with_trl(checked, folder=folder)
         else:
-            from nbcourse.training import run as runs
+            from nbcourse.experiments import run as runs
 
             runs.train(checked, folder=folder, resume=resume, tensorboard=tensorboard)
     except KeyboardInterrupt:
@@ -352,15 +353,15 @@ def _predict(recipe: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import budget, machines, shapes
+    from nbcourse.budget import machines, prediction, shapes
 
     console, shape = Console(), shapes.shape_of(recipe)
     try:
-        prompt, source = budget.longest_prompt(recipe), "the longest of many"
+        prompt, source = prediction.longest_prompt(recipe), "the longest of many"
     except OSError:
-        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+        prompt, source = prediction.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
     here = machines.measure("cuda" if machines.has_gpu() else "cpu")
-    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
+    predict = partial(prediction.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
         f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "
@@ -385,6 +386,21 @@ def _predict(recipe: Any) -> None:
     console.print(table)
     for cure in cures:
         console.print(f"· {cure}", highlight=False)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that come with the package, each with the first line of its comment."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.training import recipe_files
+
+    table = Table("recipe", "what it trains")
+    for name in recipe_files.names():
+        table.add_row(name, recipe_files.summary(name))
+    Console().print(table)
+    typer.echo(f"the files are in {recipe_files.FOLDER}")
 
 
 @app.command()
@@ -423,20 +439,20 @@ def evaluate(
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import report
+    from nbcourse.experiments import evaluation
 
-    result = report.evaluate(
+    result = evaluation.evaluate(
         run, task=task, final=final, problems=problems, samples=samples, temperature=temperature
     )
     console = Console()
     table = Table("", *[name for name in ("before", "after") if name in result])
-    for row in report.rows(result):
+    for row in evaluation.rows(result):
         table.add_row(*row)
     console.print(table)
     console.print(
         f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
         f"{result['times_asked']}. time; all numbers are in "
-        f"{run / report.evaluation_file(result['task']['name'], result['split'])}",
+        f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,
     )
 
@@ -455,7 +471,7 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.training import comparison
+    from nbcourse.experiments import comparison
 
     table = Table(*comparison.HEADER)
     groups = comparison.groups(runs)

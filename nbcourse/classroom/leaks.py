@@ -47,7 +47,7 @@ def secrets(root: Path = ROOT) -> Secrets:
     """What stands in the regions of the masters of `root`, and nowhere that is public."""
     public_files = [
         *(root / "book").glob("*.md"),
-        *(root / "book_text").glob("*.md"),
+        *(root / "book" / "text").glob("*.md"),
         *(root / "nbcourse").rglob("*.py"),
     ]
     given = [file.read_text(encoding="utf-8") for file in public_files]

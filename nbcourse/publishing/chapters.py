@@ -1,6 +1,6 @@
 """Where the chapters are. What lies in `book/` is the book: no list of chapters is typed anywhere.
 
-A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book_text/01-bandit.md`. An
+A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book/text/01-bandit.md`. An
 appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
 """
 
@@ -16,17 +16,17 @@ def notebooks(root: Path = ROOT) -> list[Path]:
 
 def texts(root: Path = ROOT) -> list[Path]:
     """The chapters' text twins, in reading order."""
-    return sorted((root / "book_text").glob("*.md"))
+    return sorted((root / "book" / "text").glob("*.md"))
 
 
 def text_of(notebook: Path) -> Path:
-    """book/NAME.ipynb → book_text/NAME.md"""
-    return notebook.parent.parent / "book_text" / f"{notebook.stem}.md"
+    """book/NAME.ipynb → book/text/NAME.md"""
+    return notebook.parent / "text" / f"{notebook.stem}.md"
 
 
 def notebook_of(text: Path) -> Path:
-    """book_text/NAME.md → book/NAME.ipynb"""
-    return text.parent.parent / "book" / f"{text.stem}.ipynb"
+    """book/text/NAME.md → book/NAME.ipynb"""
+    return text.parent.parent / f"{text.stem}.ipynb"
 
 
 def names(chapter: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A chapter and its text twin: `book/NAME.ipynb` has outputs, `book_text/NAME.md` is for writing.
+"""A chapter and its text twin: `book/NAME.ipynb` has outputs, `book/text/NAME.md` is for writing.
 
 The twin is MyST Markdown. Conversion is explicit and goes in one direction at a time: which of the
 two is newer is for the author to say, since modification times do not survive a git checkout.

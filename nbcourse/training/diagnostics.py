@@ -25,8 +25,8 @@ from nbcourse.functional.kl import estimate
 from nbcourse.functional.masking import masked_mean
 from nbcourse.lm.rollouts import select
 from nbcourse.training.algorithms import Algorithm
+from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
-from nbcourse.training.rollout import Experience
 
 
 def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:

@@ -17,9 +17,9 @@ from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.reward_model import RewardModel, fit
 from nbcourse.lm.rollouts import Rollout, concatenate, select
 from nbcourse.lm.warm_start import warm_start
-from nbcourse.training.engines.processes import Processes
+from nbcourse.seeds import generator
+from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import ModelSection, Pretraining, PromptSection, Recipe
-from nbcourse.training.seeds import generator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,15 +11,15 @@ from torch import Tensor
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
+from nbcourse.seeds import generator
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import Estimate, Penalty, policy_loss
 from nbcourse.training.diagnostics import Means
-from nbcourse.training.engines.processes import Processes
-from nbcourse.training.evaluation import held_out_accuracy
+from nbcourse.training.experience import Draws, Experience, collect, consult
+from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
+from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe
-from nbcourse.training.rollout import Draws, Experience, collect, consult
-from nbcourse.training.seeds import generator
 
 
 @dataclass

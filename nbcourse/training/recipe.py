@@ -4,7 +4,6 @@ A key that the chosen algorithm would not look at is refused: whoever sets `crit
 believes something that is not so.
 """
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -27,6 +26,7 @@ from nbcourse.tasks.arithmetic import Arithmetic
 from nbcourse.tasks.questions import GSM8K, WordProblems
 from nbcourse.tasks.task import Task
 from nbcourse.tasks.word_problems import MAX_STEPS
+from nbcourse.training import recipe_files
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -557,60 +557,21 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe from a TOML file, change some keys, and check the whole.
 
     Args:
-        path: the file. It may say `extends = "other.toml"`, and then holds what differs from the
-            file of that name beside it.
+        path: the file, or the name of a recipe that comes with the package. It may say
+            `extends = "other.toml"`, and then holds what differs from the file of that name beside
+            it, or from the package's recipe of that name.
         overrides: such as "rollouts.group_size=4"; the value is TOML, or else text.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: naming each key that is unknown, unused or out of range, with its value.
     """
-    return check(read(path, overrides), name=Path(path).name)
-
-
-def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The tables of a recipe file over those that it extends, with some keys changed, unchecked.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if a file is not TOML, or extends itself.
-    """
-    tables = _read(Path(path), below=())
-    for override in overrides:
-        _apply(tables, override)
-    return tables
-
-
-def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
-    if not path.is_file():
-        there = sorted(p.name for p in path.parent.glob("*.toml"))
-        hint = f"; there are {', '.join(there)}" if there else ""
-        raise FileNotFoundError(f"no recipe at {path}{hint}")
-    if path.resolve() in below:
-        raise ValueError(f"{path} extends itself")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    parent = tables.pop("extends", None)
-    if parent is None:
-        return tables
-    return _over(tables, _read(path.parent / str(parent), below=(*below, path.resolve())))
-
-
-def _over(upper: dict[str, Any], lower: dict[str, Any]) -> dict[str, Any]:
-    """Two nested tables as one; where both hold a value, the upper one's."""
-    return lower | {
-        key: _over(value, lower[key])
-        if isinstance(value, dict) and isinstance(lower.get(key), dict)
-        else value
-        for key, value in upper.items()
-    }
+    return check(recipe_files.read(path, overrides), name=Path(path).name)
 
 
 def load_any(path: str | Path, overrides: Sequence[str] = ()) -> Recipe | Pretraining:
     """As `load`, for a recipe of either kind: one with a table `pretraining` makes a base model."""
-    tables = read(path, overrides)
+    tables = recipe_files.read(path, overrides)
     return validate(kind_of(tables), tables, name=Path(path).name)
 
 
@@ -673,21 +634,3 @@ def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseMode
     for key in location:
         section = section.model_fields[key].annotation  # type: ignore[assignment]
     return section
-
-
-def _apply(tables: dict[str, Any], override: str) -> None:
-    """Write one `key=value` into the tables."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(f"--set {override}: expected key=value, such as rollouts.group_size=4")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *sections, last = key.strip().split(".")
-    table = tables
-    for section in sections:
-        table = table.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise ValueError(f"--set {override}: {section} is a value, not a table")
-    table[last] = value

@@ -27,7 +27,7 @@ def test_the_table_has_every_exercise_with_its_minutes_and_the_sheet_s_points(ch
     row = rf"^\| {number} \| (\d+) \| {re.escape(listed)} \| {minutes} \| {points} \|$"
     found = re.search(row, GUIDE, re.MULTILINE)
     assert found, f"| {number} | … | {listed} | {minutes} | {points} |"
-    text = (ROOT / "book_text" / f"{chapter}.md").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "text" / f"{chapter}.md").read_text(encoding="utf-8")
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert abs(int(found.group(1)) - len(prose.split()) / 150) < 5  # words a minute
 

@@ -24,8 +24,7 @@ def pair(tmp_path):
         new_code_cell(":x = 2\n\n\nprint('```')\n# ünïcode ∇θ"),
         new_code_cell("1 + 1", execution_count=7, outputs=[new_output("stream", text="2\n")]),
     ]
-    for folder in ("book", "book_text"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "book").mkdir()
     notebook = tmp_path / "book" / "01-one.ipynb"
     stored.write(new_notebook(cells=cells), notebook)
     twins.to_text(notebook)
@@ -71,9 +70,9 @@ def test_every_change_shows_as_a_difference(pair, change):
     notebook = stored.read(pair)
     change(notebook.cells)
     stored.write(notebook, pair)
-    assert "book_text/01-one.md" in twins.difference(pair)
+    assert "text/01-one.md" in twins.difference(pair)
 
 
 def test_a_missing_twin_is_a_difference(pair):
     chapters.text_of(pair).unlink()
-    assert twins.difference(pair) == "book_text/01-one.md is missing"
+    assert twins.difference(pair) == "text/01-one.md is missing"

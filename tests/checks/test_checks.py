@@ -138,7 +138,7 @@ def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exerci
 
 @pytest.mark.parametrize(("chapter", "exercise"), EVERY)
 def test_the_message_sends_the_student_to_a_section_that_exists(chapter, exercise):
-    text = (ROOT / "book_text" / f"{chapter}.md").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "text" / f"{chapter}.md").read_text(encoding="utf-8")
     headings = [line.lstrip("# ") for line in text.splitlines() if line.startswith("##")]
     assert Sheet(chapter).exercises[exercise].section in headings
 

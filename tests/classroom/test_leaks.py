@@ -28,9 +28,9 @@ HIDDEN_TEST = "assert mean_of_others(torch.tensor([2.0, 8.0])).tolist() == [8.0,
 @pytest.fixture
 def hidden(tmp_path):
     root = tmp_path / "root"
-    for folder in ("book", "book_text", "nbcourse", "solutions"):
+    for folder in ("book/text", "nbcourse", "solutions"):
         (root / folder).mkdir(parents=True)
-    (root / "book_text" / "02-x.md").write_text("we add everything up")
+    (root / "book" / "text" / "02-x.md").write_text("we add everything up")
     cells = [new_code_cell(MASTER), new_code_cell(TEST)]
     for cell, name in zip(cells, ("mean-of-others", "mean-of-others-check"), strict=True):
         cell.metadata["nbgrader"] = {"grade_id": name}

@@ -29,7 +29,7 @@ def labels_in_docstrings() -> set[str]:
 
 
 def labels_in_book() -> set[str]:
-    texts = (ROOT / "book_text").glob("*.md")
+    texts = (ROOT / "book" / "text").glob("*.md")
     return {
         label
         for text in texts
@@ -44,7 +44,7 @@ def test_every_equation_named_by_a_docstring_is_in_the_book():
 
 
 def test_every_equation_a_chapter_refers_to_exists():
-    for text in (ROOT / "book_text").glob("*.md"):
+    for text in (ROOT / "book" / "text").glob("*.md"):
         referred = set(re.findall(r"\{eq\}`([^`]+)`", text.read_text(encoding="utf-8")))
         assert referred <= labels_in_book(), text.name
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty, policy_loss
-from nbcourse.training.rollout import Experience
+from nbcourse.training.experience import Experience
 
 GROUP, WIDTH, MAX_LENGTH, BETA = 3, 5, 7, 0.3
 
@@ -535,8 +535,8 @@ def test_a_setting_that_no_function_of_the_row_has_is_refused(name):
 
 def test_a_row_in_five_lines_runs(monkeypatch):
     """The reader's own estimator: rewards above a threshold, and a surrogate with a temperature."""
+    from nbcourse.experiments.run import train
     from nbcourse.training.recipe import check
-    from nbcourse.training.run import train
 
     def threshold(rewards, mask, *, level: float = 0.5):
         return Estimate((rewards.sum(1, keepdim=True) - level) * mask)

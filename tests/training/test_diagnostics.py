@@ -10,9 +10,8 @@ from nbcourse.functional.values import explained_variance
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.diagnostics import Means
-from nbcourse.training.rollout import Draws, collect
-
-from .small import ALONE, learner, recipe
+from nbcourse.training.experience import Draws, collect
+from tests.small import ALONE, learner, recipe
 
 NAN = math.nan
 

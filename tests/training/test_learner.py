@@ -3,16 +3,15 @@
 import pytest
 import torch
 
+from nbcourse.experiments.run import keep_model
 from nbcourse.lm import bpe, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.training import learner as module
+from nbcourse.training.experience import Draws
 from nbcourse.training.learner import compare, load_folder, train_reward_model
-from nbcourse.training.rollout import Draws
-from nbcourse.training.run import keep_model
-
-from .small import learner, recipe
+from tests.small import learner, recipe
 
 WARM = {"steps": 40, "batch_size": 64}
 

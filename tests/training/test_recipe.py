@@ -1,10 +1,9 @@
-"""Recipes: what is refused, in which words, and what the files in recipes/ say."""
+"""Recipes: what is refused, in which words, and what the package's recipes say."""
 
 import json
 import math
 import re
 import tomllib
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
 
@@ -20,13 +19,12 @@ from nbcourse.training.recipe import (
     kind_of,
     load,
     load_any,
-    read,
     validate,
 )
+from nbcourse.training.recipe_files import FOLDER, read
+from tests.small import base_tables, recipe, tables
 
-from .small import base_tables, recipe, tables
-
-RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted(FOLDER.glob("*.toml"))
 TABLE = {
     "steps": {"good": [1, 10**9], "bad": [0, -3]},
     "seed": {"good": [0, 7], "bad": [-1]},
@@ -601,12 +599,28 @@ def test_a_missing_file_lists_what_is_there(file):
     (file.parent / "another.toml").write_text("", encoding="utf-8")
     with pytest.raises(FileNotFoundError) as error:
         load(file.with_name("nothing.toml"))
-    expected = f"no recipe at {file.with_name('nothing.toml')}; there are another.toml, mine.toml"
-    assert str(error.value) == expected
-    with pytest.raises(FileNotFoundError, match=r"no recipe at .*nowhere/mine\.toml$"):
+    assert str(error.value).startswith(f"no recipe '{file.with_name('nothing.toml')}': ")
+    assert f"in {file.parent} there are another.toml, mine.toml" in str(error.value)
+    with pytest.raises(FileNotFoundError, match=r"no recipe .*nowhere/mine\.toml': `nbcourse rec"):
         load(file.parent / "nowhere" / "mine.toml")
-    with pytest.raises(FileNotFoundError, match="no recipe at"):
+    with pytest.raises(FileNotFoundError, match="no recipe"):
         load(file.parent)
+
+
+def test_a_recipe_of_the_package_is_found_by_its_name_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load("arithmetic-grpo") == load(FOLDER / "arithmetic-grpo.toml")
+    assert load("gsm8k-qwen2.5-0.5b-grpo").steps  # a name with dots
+    with pytest.raises(FileNotFoundError, match="did you mean arithmetic-grpo"):
+        load("aritmetic-grpo")
+
+
+def test_a_file_comes_before_a_name_and_may_extend_one_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arithmetic-grpo.toml").write_text("steps = 3\nextends = 'arithmetic-rloo'\n")
+    made = load("arithmetic-grpo.toml")
+    assert (made.steps, made.algorithm.name) == (3, "rloo")
+    assert load("arithmetic-grpo").algorithm.name == "grpo"
 
 
 @pytest.mark.parametrize("content", [b"steps = ", b"steps = 3\nsteps = 4", b"\xff\xfe"])
@@ -708,7 +722,7 @@ def test_a_file_that_extends_itself_is_refused(tmp_path, files):
 
 def test_a_parent_that_is_missing_or_broken_is_named(tmp_path):
     path = write(tmp_path, a='extends = "b.toml"')
-    with pytest.raises(FileNotFoundError, match=r"no recipe at .*b\.toml; there are a\.toml"):
+    with pytest.raises(FileNotFoundError, match=r"no recipe 'b\.toml': in .* there are a\.toml"):
         read(path)
     write(tmp_path, b="steps = ")
     with pytest.raises(ValueError, match=r"b\.toml is not TOML: "):

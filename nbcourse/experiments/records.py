@@ -1,0 +1,184 @@
+"""What a run leaves behind: its recipe, its surroundings and its numbers, as small text files.
+
+recipe.json        the whole recipe, defaults included
+environment.json   command, commit, versions, hardware, when it began
+metrics.jsonl      one line of numbers for each step
+summary.json       how it ended, written when it is done
+checkpoint/        what --resume goes on from
+model/             the trained model, in the hub's layout
+"""
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
+
+RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
+    "recipe.json",
+    "environment.json",
+    "metrics.jsonl",
+    "summary.json",
+)
+RUNS = (
+    Path(__file__).resolve().parents[2] / "book" / "runs"
+)  # recorded runs, in the book's repository
+PACKAGES = ("torch", "transformers", "nbcourse")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file that is either there as a whole or not at all."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, float]]:
+    """The lines of a run, oldest first; a last line that a kill cut short is left out.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder.
+        ValueError: if a line other than the last is not JSON.
+    """
+    path = Path(folder) / METRICS
+    if not path.is_file():
+        raise FileNotFoundError(f"no run in {folder}: expected a file {METRICS}")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    rows = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+        rows.append({k: math.nan if v is None else v for k, v in row.items()})
+    return rows
+
+
+def seconds(row: dict[str, float]) -> float:
+    """How long a step took, over all its phases."""
+    return sum(value for key, value in row.items() if key.startswith("seconds_"))
+
+
+def read_recipe(folder: str | Path) -> Recipe:
+    """The recipe of a run of reinforcement learning.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder.
+        ValueError: if it is a run of another kind.
+    """
+    recipe = read_any_recipe(folder)
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"{folder} holds a base model, expected a run of reinforcement learning")
+    return recipe
+
+
+def read_any_recipe(folder: str | Path) -> Recipe | Pretraining:
+    """The recipe of a run of either kind.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder.
+    """
+    path = Path(folder) / RECIPE
+    if not path.is_file():
+        raise FileNotFoundError(f"no run in {folder}: expected a file {RECIPE}")
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    return validate(kind_of(tables), tables, name=str(path), complete=True)
+
+
+def summarised_steps(folder: Path) -> int | None:
+    """After how many steps the summary of a run was written; None if there is none."""
+    path = folder / SUMMARY
+    return json.loads(path.read_text(encoding="utf-8"))["steps"] if path.is_file() else None
+
+
+class Metrics:
+    """The file that metrics are written to, line by line.
+
+    Args:
+        folder: of the run.
+        done: keep the lines up to this step; later ones came after the last checkpoint and will be
+            written again.
+    """
+
+    def __init__(self, folder: Path, *, done: int) -> None:
+        path = folder / METRICS
+        kept = [row for row in read_metrics(folder) if row["step"] <= done] if done else []
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text("".join(map(_line, kept)), encoding="utf-8")
+        unfinished.replace(path)
+        self.stream = path.open("a", encoding="utf-8")
+
+    def write(self, row: dict[str, float]) -> None:
+        """Append a line; it is on its way to the disk when this returns."""
+        self.stream.write(_line(row))
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self.stream.close()
+
+
+def _line(row: dict[str, float]) -> str:
+    finite = {k: v if math.isfinite(v) else None for k, v in row.items()}
+    return json.dumps(finite, allow_nan=False) + "\n"
+
+
+def environment(processes: int) -> dict[str, Any]:
+    """Where and when a run takes place."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "command": " ".join(["nbcourse", *sys.argv[1:]]),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "nbcourse", "recipes")),
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        "hardware": gpu or f"{_processor()}, {os.cpu_count()} cores",
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most: on the GPU if there is one, or else in memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says about the package's own repository; None where there is none."""
+    try:
+        answer = subprocess.run(
+            ["git", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines: Iterable[str] = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = ()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
