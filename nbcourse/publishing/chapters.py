@@ -6,7 +6,7 @@ appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from nbcourse.repository import ROOT
 
 
 def notebooks(root: Path = ROOT) -> list[Path]:
