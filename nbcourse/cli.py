@@ -540,7 +540,8 @@ def doctor() -> None:
     rows = installation.report()
     table = Table("", "package", "version", "remark")
     for row in rows:
-        table.add_row(installation.MARKS[row.ok], row.name, row.version, escape(row.remark))
+        cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
+        table.add_row(*map(escape, cells))
     Console().print(table)
     if any(row.ok is False for row in rows):
         raise typer.Exit(1)
