@@ -377,15 +377,16 @@ def _predict(recipe: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.budget import machines, prediction, shapes
+    from nbcourse.budget import machines, shapes
+    from nbcourse.budget import prediction as budget
 
     console, shape = Console(), shapes.shape_of(recipe)
     try:
-        prompt, source = prediction.longest_prompt(recipe), "the longest of many"
+        prompt, source = budget.longest_prompt(recipe), "the longest of many"
     except OSError:
-        prompt, source = prediction.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
     here = machines.measure("cuda" if machines.has_gpu() else "cpu")
-    predict = partial(prediction.predict, recipe, shape, prompt_tokens=prompt)
+    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
         f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "

@@ -5,7 +5,7 @@ of reinforcement learning, the model before it.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +26,7 @@ from nbcourse.seeds import generator
 from nbcourse.tasks.task import Task
 from nbcourse.training.held_out import ask
 from nbcourse.training.learner import load_folder, precision, rendered
-from nbcourse.training.recipe import TASKS, Pretraining, Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -88,8 +88,6 @@ def evaluate(
         FileNotFoundError: if there is no run, or it has not left a model.
         ValueError: if the task is unknown or a number is out of range.
     """
-    if task is not None and task not in TASKS:
-        raise ValueError(f"task is {task!r}, expected one of {', '.join(map(repr, TASKS))}")
     if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
         raise ValueError(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
@@ -97,8 +95,9 @@ def evaluate(
         )
     folder, began, surroundings = Path(folder), perf_counter(), records.environment(1)
     recipe = records.read_any_recipe(folder)
-    section = recipe.task if task in (None, recipe.task.name) else TASKS[task](name=task)
-    asks = section.build()
+    own = task is None or task == recipe.task.name
+    asks = recipe.task.build() if own else recipe.own_code.task(str(task))()
+    name = recipe.task.name if own else str(task)
     split = "test" if final else asks.held_out
     drawn = asked_of(recipe, asks, split, problems or 2000)
     exam = Exam(recipe, asks, drawn, samples, temperature, progress)
@@ -107,7 +106,7 @@ def evaluate(
     tokenizer, model = load_folder(folder.resolve() / MODEL, device)
     after, verdicts = _examine(exam, tokenizer, model, "after")
     result: dict[str, Any] = {
-        "task": section.model_dump(mode="json"),
+        "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
         "split": split,
         "problems": len(drawn),
         "max_new_tokens": exam.max_new_tokens,
@@ -123,7 +122,7 @@ def evaluate(
             name: _bootstrapped(difference, exam)
             for name, difference in split_gain._asdict().items()
         }
-    path = folder / evaluation_file(section.name, split)
+    path = folder / evaluation_file(name, split)
     result |= {
         "times_asked": _times_asked(path) + 1,
         "seconds": perf_counter() - began,

@@ -8,13 +8,15 @@ belongs to training or to testing is a property of the sum, not of the seed.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
+from nbcourse.functional.arguments import Bounds, Share
 from nbcourse.tasks.answers import extract
+from nbcourse.tasks.task import Task
 
 NUMBER = re.compile(r"-?[0-9]{1,30}")  # whoever writes more digits is infinitely far off
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -128,17 +130,22 @@ def closeness(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """The task as a training run sees it: where problems come from, and what a response is worth.
+class Arithmetic(Task):
+    """Sums such as `12+34=`: the task as a training run sees it.
 
     Attributes:
         digits: of the operands.
         operations: characters out of "+-*".
     """
 
-    digits: int = 2
+    digits: Annotated[int, Bounds(1, 9)] = 2
     operations: str = "+"
     held_out: ClassVar[str] = "test"  # there is no other: problems without end need no choosing
+    characters: ClassVar[str | None] = "0123456789+-*= "
+
+    def __post_init__(self) -> None:
+        if not self.operations or not set(self.operations) <= set(OPERATIONS):
+            raise ValueError(f"operations is {self.operations!r}, expected characters out of '+-*'")
 
     def read(self, response: str, *, strict: bool = True) -> str | None:
         """The number that a response gives: all of it, or the one that `answers.extract` finds."""
@@ -148,7 +155,7 @@ class Arithmetic:
         return None if number is None else f"{number:f}"
 
     def demonstrate(
-        self, count: int, *, generator: torch.Generator, careless_share: float = 0.0
+        self, count: int, *, generator: torch.Generator, careless_share: Share = 0.0
     ) -> tuple[list[Problem], list[str]]:
         """Problems, and the responses of a teacher who sometimes carries nothing.
 
@@ -178,3 +185,6 @@ class Arithmetic:
     def preference(self, completions: Sequence[str], asked: Sequence[Problem]) -> Tensor:
         """How much somebody who compares two responses likes each: (B,)."""
         return closeness(completions, [problem.answer for problem in asked])
+
+
+TASKS = {"arithmetic": Arithmetic}

@@ -9,46 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
+from nbcourse.functional.arguments import Bounds, Share
 from nbcourse.tasks import gsm8k, word_problems
 from nbcourse.tasks.answers import extract
+from nbcourse.tasks.task import Task
+
+Steps = Annotated[int, Bounds(1, word_problems.MAX_STEPS)]
 
 VALIDATION = 0.1  # share of GSM8K's training problems that are kept for choosing between runs
 
 
-class Verified:
-    """What both tasks share: the verifier, and the taste of somebody who compares two responses.
+class Verified(Task):
+    """What both tasks share: the verifier, and the preferences of comparisons."""
 
-    Attributes:
-        held_out: the split that is asked during training and when runs are chosen between.
-    """
-
-    held_out: ClassVar[str] = "validation"
+    worked_solutions: ClassVar[bool] = True
 
     def read(self, response: str, *, strict: bool = True) -> Decimal | None:
         """The number that a response gives as its answer, if it gives one."""
         return extract(response, strict=strict)
-
-    def demonstrate(
-        self, count: int, *, generator: torch.Generator
-    ) -> tuple[list[gsm8k.Problem], list[str]]:
-        """Training problems and their worked solutions."""
-        drawn = self.draw(count, split="train", generator=generator)
-        return drawn, [problem.solution for problem in drawn]
-
-    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[gsm8k.Problem]:
-        """Problems of a split; each task says whether they may repeat."""
-        raise NotImplementedError
-
-    def rewards(self, responses: Sequence[str], asked: Sequence[gsm8k.Problem]) -> Tensor:
-        """1 for a marker line with the right number, 0 for everything else: (B,)."""
-        pairs = zip(responses, asked, strict=True)
-        return torch.tensor([float(self.read(text) == problem.answer) for text, problem in pairs])
 
     def preference(self, responses: Sequence[str], asked: Sequence[gsm8k.Problem]) -> Tensor:
         """Minus the distance to the right answer, −∞ for a response without one: (B,)."""
@@ -72,10 +56,16 @@ class WordProblems(Verified):
         stories: share of the stories that are told.
     """
 
-    min_steps: int = 1
-    max_steps: int = word_problems.MAX_STEPS
-    distractors: float = 0.2
-    stories: float = 1.0
+    min_steps: Steps = 1
+    max_steps: Steps = word_problems.MAX_STEPS
+    distractors: Share = 0.2
+    stories: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.min_steps > self.max_steps:
+            raise ValueError(
+                f"min_steps is {self.min_steps}, expected at most max_steps = {self.max_steps}"
+            )
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[gsm8k.Problem]:
         """Draw problems, repetitions allowed."""
@@ -111,6 +101,9 @@ class GSM8K(Verified):
         there = split_of_gsm8k(split, self.path)
         order = torch.randperm(len(there), generator=generator)[:count]
         return [there[i] for i in order.tolist()]
+
+
+TASKS = {"word-problems": WordProblems, "gsm8k": GSM8K}
 
 
 @cache

@@ -188,7 +188,7 @@ def _demonstrations(
     count: int,
 ) -> list[tuple[str, str]]:
     """(prompt, response) pairs of the task's teacher."""
-    teacher = partial(recipe.task.build().demonstrate, count, generator=source)
+    teacher: Any = partial(recipe.task.build().demonstrate, count, generator=source)
     drawn, responses = teacher(careless_share=careless_share) if careless_share else teacher()
     return list(zip(rendered(recipe.prompt, tokenizer, drawn), responses, strict=True))
 

@@ -45,9 +45,7 @@ def locate(recipe: str | Path, *, beside: Path | None = None) -> Path:
     name = name_of(recipe)
     if str(recipe) in (name, f"{name}.toml") and (FOLDER / f"{name}.toml").is_file():
         return FOLDER / f"{name}.toml"
-    there = (
-        sorted(file.name for file in path.parent.glob("*.toml")) if path.parent != FOLDER else []
-    )
+    there = sorted(file.name for file in path.parent.glob("*.toml") if file.stem != "pyproject")
     close = get_close_matches(name, names(), n=3)
     hints = [
         *([f"did you mean {' or '.join(close)}?"] if close else []),
@@ -59,6 +57,8 @@ def locate(recipe: str | Path, *, beside: Path | None = None) -> Path:
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The tables of a recipe file over those that it extends, with some keys changed, unchecked.
+
+    The key `code` names a file beside the recipe that says it, and comes out as a whole path.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -77,6 +77,8 @@ def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
+    if isinstance(tables.get("code"), str):
+        tables["code"] = str(path.parent / tables["code"])
     parent = tables.pop("extends", None)
     if parent is None:
         return tables

@@ -323,14 +323,37 @@ def test_dimensions_names_the_axes_it_wants(shape, axes, expected):
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_within_refuses_what_is_outside_and_nan(value):
-    with pytest.raises(ValueError, match=r"^gamma is .*, expected a number from 0.0 to 1.0$"):
-        arguments.within(value, 0.0, 1.0, name="gamma")
+def test_bounds_refuse_what_is_outside_and_nan(value):
+    with pytest.raises(ValueError, match=r"^gamma is .*, expected a number from 0 to 1$"):
+        arguments.Bounds(0, 1).check(value, name="gamma")
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, 1, 1.0])
-def test_within_includes_both_ends(value):
-    arguments.within(value, 0.0, 1.0, name="gamma")
+def test_bounds_include_both_ends(value):
+    arguments.Bounds(0, 1).check(value, name="gamma")
+
+
+def test_bounds_may_leave_out_the_least():
+    above = arguments.Bounds(1, 3, above=True)
+    above.check(3, name="c")
+    with pytest.raises(ValueError, match=r"^c is 1, expected a number above 1 and at most 3$"):
+        above.check(1, name="c")
+    with pytest.raises(ValueError, match=r"^c is 1, expected a number above 1$"):
+        arguments.Bounds(1, above=True).check(1, name="c")
+    with pytest.raises(ValueError, match=r"^c is -1, expected a number of at least 0$"):
+        arguments.Bounds(0).check(-1, name="c")
+
+
+def test_a_bounded_function_checks_what_its_annotations_say():
+    @arguments.bounded
+    def power(x: float, *, share: arguments.Share = 0.5, cap: arguments.AboveOne | None = None):
+        return x, share, cap
+
+    assert power(7, share=1.0, cap=None) == (7, 1.0, None)
+    with pytest.raises(ValueError, match=r"^share is 2, expected a number from 0 to 1$"):
+        power(7, share=2)
+    with pytest.raises(ValueError, match=r"^cap is 1, expected a number above 1$"):
+        power(7, cap=1)
 
 
 def test_one_of_lists_the_choices():

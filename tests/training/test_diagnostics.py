@@ -28,10 +28,12 @@ def tokens(name, log_ratio, advantages, mask, *, first=False, **settings):
         means,
         ALGORITHMS[name],
         {**ALGORITHMS[name].all_settings, **settings},
-        log_probs=old + log_ratio,
-        old_log_probs=old,
-        advantages=advantages,
-        mask=mask,
+        {
+            "log_probs": old + log_ratio,
+            "old_log_probs": old,
+            "advantages": advantages,
+            "mask": mask,
+        },
         first=first,
     )
     return means.result()
@@ -120,10 +122,12 @@ def test_counting_leaves_no_trace():
         Means(),
         ALGORITHMS["ppo"],
         ALGORITHMS["ppo"].all_settings,
-        log_probs=log_probs,
-        old_log_probs=doubles([[-1.5, -1.5]]),
-        advantages=doubles([[1.0, 1.0]]),
-        mask=torch.tensor([[True, True]]),
+        {
+            "log_probs": log_probs,
+            "old_log_probs": doubles([[-1.5, -1.5]]),
+            "advantages": doubles([[1.0, 1.0]]),
+            "mask": torch.tensor([[True, True]]),
+        },
         first=True,
     )
     assert log_probs.grad is None
