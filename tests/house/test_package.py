@@ -523,7 +523,7 @@ def test_the_changelog_begins_with_what_is_unreleased_or_this_version():
     sections = re.findall(r"^## (.+)$", text, re.M)
     released = [section for section in sections if section != "Unreleased"]
     assert sections.index(released[0]) <= 1
-    version, date = re.fullmatch(r"(\S+) · (\d{4}-\d\d-\d\d)", released[0]).groups()
+    version, date = re.fullmatch(r"(\S+) - (\d{4}-\d\d-\d\d)", released[0]).groups()
     assert version == nbcourse.__version__
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     assert f'date-released: "{date}"' in citation
