@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from nbcourse import __version__, repository
 from nbcourse.errors import UserError
 
 PACKAGE = Path(__file__).parent
@@ -51,6 +52,22 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
 @app.command()
 def run(
     chapter: Annotated[
@@ -66,6 +83,7 @@ def run(
     it says. If a cell fails, you are told which line and why, the exit code is 1, and the notebook
     stays as it was.
     """
+    repository.require()
     from nbcourse.publishing import chapters, execution
 
     try:
@@ -88,6 +106,7 @@ def site(
     stick and with the network off. A broken reference fails the build, and so does a picture or a
     script on another host, or a line of a solution anywhere in the pages.
     """
+    repository.require()
     from rich.console import Console
 
     from nbcourse.classroom import instructor_site, leaks
@@ -127,6 +146,7 @@ def twins(
     """
     if [to_text, to_notebook, check].count(True) != 1:
         raise UserError("say one of --to-text, --to-notebook and --check")
+    repository.require()
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
@@ -153,6 +173,7 @@ def exercises() -> None:
     A master is `solutions/NAME.ipynb`, with solutions and hidden tests; the student notebook is
     `book/exercises/NAME.ipynb`, without them. The same texts make the same files.
     """
+    repository.require()
     from nbcourse.classroom import exercises as making
 
     for written in making.generate():
@@ -180,6 +201,7 @@ def release(
     student and the assignment; `nbcourse grade --personal` with the same list grades by them.
     Every bundle is searched for lines of solutions and hidden tests before it gets its name.
     """
+    repository.require()
     from nbcourse.classroom import gradebook
     from nbcourse.classroom import release as bundles
 
@@ -226,6 +248,7 @@ def grade(
     - `nbcourse grade submissions --assignment 02-sequences`
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
+    repository.require()
     import os
     from contextlib import closing
 
@@ -505,8 +528,13 @@ def _tell(folder: Path) -> None:
 
 @app.command()
 def doctor() -> None:
-    """Check the installation: versions found, and what to do where something is missing."""
+    """Check the installation: versions found, and what to do where something is missing.
+
+    In the book's repository, packages are compared with the versions that `requirements.txt` locks.
+    Where the package was installed without it, extras may be missing; ranges are what counts.
+    """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from nbcourse import installation
@@ -514,9 +542,10 @@ def doctor() -> None:
     rows = installation.report()
     table = Table("", "package", "version", "remark")
     for row in rows:
-        table.add_row("✓" if row.ok else "✗", row.name, row.version, row.remark)
+        cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
+        table.add_row(*map(escape, cells))
     Console().print(table)
-    if not all(row.ok for row in rows):
+    if any(row.ok is False for row in rows):
         raise typer.Exit(1)
 
 

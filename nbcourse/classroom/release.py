@@ -13,7 +13,7 @@ import nbformat
 from nbcourse.classroom import leaks
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing import chapters
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 MOMENT = (
     1980,

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from typing import Any
 
 import torch
 
+from nbcourse import __version__, repository
 from nbcourse.errors import NotFound, UserError
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
@@ -34,10 +34,8 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
-RUNS = (
-    Path(__file__).resolve().parents[2] / "book" / "runs"
-)  # recorded runs, in the book's repository
-PACKAGES = ("torch", "transformers", "nbcourse")
+RUNS = repository.ROOT / "book" / "runs"  # recorded runs, in the book's repository
+PACKAGES = ("torch", "transformers")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -166,10 +164,14 @@ def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "command": " ".join(["nbcourse", *sys.argv[1:]]),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "nbcourse")),
+        "commit": repository.commit(),
+        "uncommitted_changes": repository.has_changes("nbcourse"),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+            "nbcourse": __version__,
+        },
         "hardware": gpu or f"{_processor()}, {os.cpu_count()} cores",
         "processes": processes,
         "threads": torch.get_num_threads(),
@@ -187,21 +189,6 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _git(*arguments: str) -> str | None:
-    """What git says about the package's own repository; None where there is none."""
-    try:
-        answer = subprocess.run(
-            ["git", *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return answer.stdout.strip()
 
 
 def _processor() -> str:

@@ -7,8 +7,7 @@ appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
 from pathlib import Path
 
 from nbcourse.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
+from nbcourse.repository import ROOT
 
 
 def notebooks(root: Path = ROOT) -> list[Path]:
