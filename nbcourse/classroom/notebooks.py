@@ -11,7 +11,9 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-LARGEST = 20 * 2**20  # bytes; a notebook that is bigger holds pictures, and nobody reads it whole
+LARGEST_NOTEBOOK = (
+    20 * 2**20
+)  # bytes; a notebook that is bigger holds pictures, and nobody reads it whole
 
 
 class Unreadable(ValueError):
@@ -41,15 +43,16 @@ class Cell:
     points: float = 0.0
 
 
-def read(content: bytes) -> list[Cell]:
+def read_cells(content: bytes) -> list[Cell]:
     """The cells of a notebook file, in order.
 
     Raises:
         Unreadable: if the file is too big, no JSON, no notebook of format 4, or not for Python.
     """
-    if len(content) > LARGEST:
+    if len(content) > LARGEST_NOTEBOOK:
         raise Unreadable(
-            f"The file has {len(content) / 2**20:.0f} MB; at most {LARGEST / 2**20:.0f} are read. "
+            f"The file has {len(content) / 2**20:.0f} MB; "
+            f"at most {LARGEST_NOTEBOOK / 2**20:.0f} are read. "
             "Clear the outputs, save, and hand it in again."
         )
     try:

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.classroom import troubles, wire
+from nbcourse.classroom import submission_errors, wire
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.troubles import Trouble
+from nbcourse.classroom.submission_errors import SubmissionError
 
 LOOK_AFTER = 0.25  # seconds between two looks at the clock and at the folder
 
@@ -62,8 +62,8 @@ class Told:
     """
 
     names: dict[str, Any] = field(default_factory=dict)
-    trouble: Trouble | None = None
-    unfit: dict[str, Trouble] = field(default_factory=dict)
+    trouble: SubmissionError | None = None
+    unfit: dict[str, SubmissionError] = field(default_factory=dict)
 
 
 class Session:
@@ -86,7 +86,7 @@ class Session:
     def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
         self.told: dict[int, Told] = {}
-        self.trouble: Trouble | None = None
+        self.trouble: SubmissionError | None = None
         self.by_reference = True
         self._numbers = itertools.count(1)
         self._released: list[int] = []
@@ -111,7 +111,7 @@ class Session:
             self._stop()
 
     def begin(self) -> None:
-        """Begin a part of the tests: forget old troubles, and bring back a process that ended."""
+        """Begin a part of the tests: forget old errors, and bring back a process that ended."""
         self.trouble = None
         if self._channel is None and self._left > 0:
             self._run_cells()
@@ -120,7 +120,7 @@ class Session:
         """Call a function over there.
 
         Raises:
-            Trouble: if it does not return plain data in time.
+            SubmissionError: if it does not return plain data in time.
         """
         structure, tensors = wire.pack([list(arguments), keywords])
         request = {"do": "call", "function": function, "structure": structure}
@@ -206,7 +206,7 @@ class Session:
                     told.trouble = _trouble(reply["error"])
                 for name in (*cell.functions, *cell.values):
                     self._learn(told, cell, name, reply["names"][name])
-        except Trouble as trouble:
+        except SubmissionError as trouble:
             told.trouble = trouble
         return told
 
@@ -221,7 +221,7 @@ class Session:
         elif node["function"] is True:
             told.names[name] = _proxy(self, f"{cell.number}:{name}", name)
         else:
-            told.unfit[name] = troubles.NotPlain(f"`{name}` is not a function")
+            told.unfit[name] = submission_errors.NotPlain(f"`{name}` is not a function")
 
     # ------------------------------------------------------------ the process
 
@@ -250,7 +250,7 @@ class Session:
         begun = time.monotonic()
         try:
             return self._exchange(request | {"number": next(self._numbers)})
-        except Trouble as trouble:
+        except SubmissionError as trouble:
             self.trouble = trouble
             if trouble.fatal and self._channel is not None:
                 self._stop()
@@ -260,7 +260,7 @@ class Session:
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._channel is None:
-            raise self.trouble or troubles.OutOfTime("there was no time left to run it")
+            raise self.trouble or submission_errors.OutOfTime("there was no time left to run it")
         watch = self._watch(self.limits.seconds)
         try:
             self._channel.settimeout(self.limits.seconds)
@@ -269,10 +269,10 @@ class Session:
             self._measure_folder()  # a short call is over before anybody looks
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
-                raise troubles.OutOfTime("it does not listen any more") from None
+                raise submission_errors.OutOfTime("it does not listen any more") from None
             raise _ended(self._stop()) from None
         except wire.TooBig as error:
-            raise troubles.Malformed(f"what came back had {error}") from None
+            raise submission_errors.Malformed(f"what came back had {error}") from None
         except wire.Malformed:
             raise _malformed() from None
         if reply.get("number") != request["number"]:
@@ -292,7 +292,7 @@ class Session:
             while True:
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise troubles.OutOfTime(
+                    raise submission_errors.OutOfTime(
                         f"it was still running after {seconds:g} seconds"
                         if seconds < self._left
                         else f"all cells and calls took over {self.limits.total:g} seconds"
@@ -306,14 +306,14 @@ class Session:
     def _measure_folder(self) -> None:
         if _size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
-            raise troubles.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
+            raise submission_errors.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:
         """Whatever goes wrong while a reply is taken apart is one trouble, and ends the process."""
         try:
             yield
-        except Trouble:
+        except SubmissionError:
             raise
         except Exception:
             self.trouble = _malformed()
@@ -355,7 +355,7 @@ def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
     return remote
 
 
-def _trouble(node: Any) -> Trouble:
+def _trouble(node: Any) -> SubmissionError:
     """The trouble that the process itself reports."""
     kind, name, message, line = (node[key] for key in ("kind", "type", "message", "line"))
     if not all(isinstance(text, str) and len(text) <= 5000 for text in (name, message, line)):
@@ -364,29 +364,29 @@ def _trouble(node: Any) -> Trouble:
         text.encode("utf-8")
     match kind:
         case "raised":
-            return troubles.raised(name, message, line)
+            return submission_errors.raised(name, message, line)
         case "not-plain":
-            return troubles.NotPlain(f"it gave {message}")
+            return submission_errors.NotPlain(f"it gave {message}")
         case "too-big":
-            return troubles.TooBig(f"the result is too big to be handed in ({message})")
+            return submission_errors.TooBig(f"the result is too big to be handed in ({message})")
         case "memory":
-            return troubles.OutOfMemory("it asked for more memory than there is")
+            return submission_errors.OutOfMemory("it asked for more memory than there is")
         case "ended":
-            trouble = troubles.Ended(f"it ended the program ({name})")
+            trouble = submission_errors.Ended(f"it ended the program ({name})")
             trouble.fatal = False  # the process caught it
             return trouble
     raise wire.Malformed("no error")
 
 
-def _ended(status: int) -> Trouble:
+def _ended(status: int) -> SubmissionError:
     if status == -9:
-        return troubles.Ended("its process was killed: too much memory or processor time")
+        return submission_errors.Ended("its process was killed: too much memory or processor time")
     how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-    return troubles.Ended(f"it ended its own process {how}")
+    return submission_errors.Ended(f"it ended its own process {how}")
 
 
-def _malformed() -> Trouble:
-    return troubles.Malformed("what came back was no answer")
+def _malformed() -> SubmissionError:
+    return submission_errors.Malformed("what came back was no answer")
 
 
 def _size(folder: Path, enough: int) -> int:

@@ -30,7 +30,7 @@ from nbcourse.classroom import sandbox, wire
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
-LONGEST = 2000  # characters of an error's message
+LONGEST_ERROR = 2000  # characters of an error's message
 
 
 class Student:
@@ -114,7 +114,7 @@ class Student:
     def describe(self, error: BaseException) -> dict[str, Any]:
         """An error in a form that can be sent: its type's name, its message, the student's line."""
         try:
-            message = str(error)[:LONGEST]
+            message = str(error)[:LONGEST_ERROR]
         except BaseException:
             message = ""
         if isinstance(error, wire.NotPlain):

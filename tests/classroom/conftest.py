@@ -40,9 +40,9 @@ def grade(server, master, tmp_path):
     def graded(content: bytes | None = None, *, limits=LIMITS, **answers: str):
         content = a_class.notebook(a_class.solved(**answers)) if content is None else content
         submitted = a_class.submission(tmp_path, content)
-        result = grading.grade(submitted, master, server, limits=limits)
+        result = grading.grade_submission(submitted, master, server, limits=limits)
         assert not running_submissions(), "a process of the submission is still there"
-        return {verdict.exercise: verdict for verdict in result.verdicts} | {"result": result}
+        return {exercise.exercise: exercise for exercise in result.exercises} | {"result": result}
 
     return graded
 

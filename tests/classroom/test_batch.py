@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nbcourse.classroom import batch, masters, results, sandbox
-from nbcourse.classroom.troubles import State
+from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 
@@ -35,18 +35,18 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
         hand_in(tmp_path, "cid", answer="answer = 1"),
     ]
     out = tmp_path / "graded"
-    graded = {r.student: r for r in batch.grade_all(handed_in, terms, out, jobs=1)}
+    graded = {r.student: r for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert {name: result.points for name, result in graded.items()} == {
         "ada": 6,
         "bob": 4,
         "cid": 5,
     }
     assert sorted(path.name for path in out.iterdir()) == ["ada.json", "bob.json", "cid.json"]
-    assert results.read(out / "cid.json") == graded["cid"]
+    assert results.read_result(out / "cid.json") == graded["cid"]
 
     stamps = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     hand_in(tmp_path, "cid", answer="answer = 42")
-    again = {r.student: r.points for r in batch.grade_all(handed_in, terms, out, jobs=1)}
+    again = {r.student: r.points for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert again == {"ada": 6, "bob": 4, "cid": 6}
     changed = [path.name for path in out.iterdir() if path.stat().st_mtime_ns != stamps[path.name]]
     assert changed == ["cid.json"]
@@ -61,8 +61,8 @@ def test_other_terms_are_graded_anew(tmp_path, terms):
         for confined in (True, False)
     }
     assert len(digests) == 8
-    stored = results.failed(submission, terms.master, "power cut")
-    results.write(stored, tmp_path / "ada.json")
+    stored = results.not_graded(submission, terms.master, "power cut")
+    results.write_result(stored, tmp_path / "ada.json")
     assert batch._done(submission, 0, terms, tmp_path) is None
 
 
@@ -76,14 +76,14 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
     worker.end()
     assert result.student == "ada"
     assert "ended with status -9" in result.failure
-    assert {verdict.state for verdict in result.verdicts} == {State.NOT_GRADED}
+    assert {exercise.state for exercise in result.exercises} == {State.NOT_GRADED}
 
 
 def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, monkeypatch):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
     terms = batch.Terms(a_class.master(tmp_path), LIMITS)
     with pytest.raises(ValueError, match="fails its own test 'answer-check'"):
-        [*batch.grade_all([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
+        [*batch.grade_submissions([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
 
 
 def test_the_command_stops_at_ctrl_c_and_goes_on_later(tmp_path):
@@ -128,7 +128,7 @@ def test_other_systems_cannot_confine(monkeypatch, platform):
 
 
 def test_secrets_among_pythons_own_files_are_refused():
-    sandbox.insist([masters.find("2").parent])
+    sandbox.insist([masters.find_master("2").parent])
     for exposed in (ROOT / "nbcourse" / "checks", Path(sys.prefix), Path("/")):
         with pytest.raises(ValueError, match="could be read by submissions"):
             sandbox.insist([exposed])

@@ -131,7 +131,7 @@ def test_a_wrong_structure_is_malformed(structure):
 
 def test_a_structure_of_endless_depth_is_malformed():
     structure: object = 0
-    for _ in range(wire.DEEPEST + 2):
+    for _ in range(wire.DEEPEST_NESTING + 2):
         structure = {"list": [structure]}
     with pytest.raises(Malformed):
         wire.unpack(structure, [])

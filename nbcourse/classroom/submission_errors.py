@@ -26,7 +26,7 @@ class State(StrEnum):
     NOT_GRADED = "not graded"
 
 
-class Trouble(Exception):
+class SubmissionError(Exception):
     """A student's code did not answer a call as it should.
 
     Attributes:
@@ -38,38 +38,38 @@ class Trouble(Exception):
     fatal = False
 
 
-class Raised(Trouble):
+class Raised(SubmissionError):
     """The code raised an exception."""
 
 
-class NotPlain(Trouble):
+class NotPlain(SubmissionError):
     state = State.NOT_PLAIN
 
 
-class TooBig(Trouble):
+class TooBig(SubmissionError):
     state = State.TOO_BIG
 
 
-class OutOfTime(Trouble):
+class OutOfTime(SubmissionError):
     state = State.OUT_OF_TIME
     fatal = True
 
 
-class OutOfMemory(Trouble):
+class OutOfMemory(SubmissionError):
     state = State.OUT_OF_MEMORY
 
 
-class Ended(Trouble):
+class Ended(SubmissionError):
     state = State.ENDED
     fatal = True
 
 
-class Malformed(Trouble):
+class Malformed(SubmissionError):
     state = State.MALFORMED
     fatal = True
 
 
-class TooMuchWritten(Trouble):
+class TooMuchWritten(SubmissionError):
     state = State.TOO_BIG
     fatal = True
 
