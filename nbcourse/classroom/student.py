@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
 from torch import Tensor
 
 from nbcourse.classroom import sandbox, wire

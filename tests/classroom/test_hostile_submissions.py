@@ -271,9 +271,9 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, name):
+def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, grade_endless, name):
     source, state = EXPECTED[name]
-    graded = grade(double=source)
+    graded = (grade_endless if state == State.OUT_OF_TIME else grade)(double=source)
     found = graded["double-check"]
     assert found.state == state, found
     assert found.points == (2 if state == State.PASSED else 0)
@@ -282,12 +282,11 @@ def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, name)
         assert graded[other].state == State.PASSED, graded[other]
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("endless", State.OUT_OF_TIME), ("ends itself", State.ENDED), ("memory", State.OUT_OF_MEMORY)],
-)
-def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, name, state):
-    graded = grade(double=EXPECTED[name][0] + "\n\ndouble(1)\n")
+@pytest.mark.parametrize("name", ["endless", "ends itself", "memory"])
+def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, grade_endless, name):
+    source, state = EXPECTED[name]
+    run = grade_endless if state == State.OUT_OF_TIME else grade
+    graded = run(double=f"{source}\n\ndouble(1)\n")
     assert graded["double-check"].state == state
     assert graded["answer-check"].state == graded["cube-check"].state == State.PASSED
 
@@ -396,7 +395,7 @@ def cube(x):
         assert secret not in feedback
 
 
-def test_a_hidden_test_compares_with_its_tensors_as_it_made_them(monkeypatch, server, tmp_path):
+def test_a_hidden_test_compares_with_its_tensors_as_it_made_them(monkeypatch, grade):
     test = """
 x = torch.tensor([2.0])
 assert cube(x) == 8
@@ -406,25 +405,19 @@ assert torch.equal(cube(x), x**3)
 ### END HIDDEN TESTS
 """
     monkeypatch.setitem(a_class.TESTS, "cube", test)
-    master = a_class.master(tmp_path)
     for cube, state in [
         ("def cube(x):\n    return x**3 if len(x) == 1 else x.zero_()", State.FAILED),
         ("def cube(x):\n    x *= x**2\n    return x", State.PASSED),
     ]:
-        content = a_class.notebook(a_class.solved(cube=cube))
-        submitted = a_class.submission(tmp_path, content)
-        result = grade_submission(submitted, master, server, limits=LIMITS)
-        assert result.exercises[2].state == state, result.exercises[2]
+        found = grade(cube=cube)["cube-check"]
+        assert found.state == state, found
 
 
-def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, server, tmp_path):
+def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, grade):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 42, answer")
-    master = a_class.master(tmp_path)
-    content = a_class.notebook(a_class.solved(answer="answer = 'x' * 10**7"))
-    submitted = a_class.submission(tmp_path, content)
-    result = grade_submission(submitted, master, server, limits=LIMITS)
-    assert result.exercises[1].state == State.FAILED
-    assert 0 < len(result.exercises[1].feedback) <= 5000
+    found = grade(answer="answer = 'x' * 10**7")["answer-check"]
+    assert found.state == State.FAILED
+    assert 0 < len(found.feedback) <= 5000
 
 
 def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nbcourse.classroom import wire
 from nbcourse.classroom.wire import Malformed
 
+PATIENT = settings(deadline=None, database=None)  # an example takes long on a busy machine
 scalars = (
     st.none()
     | st.booleans()
@@ -60,6 +61,7 @@ def types(value):
     return type(value), value
 
 
+@PATIENT
 @given(plain)
 def test_plain_data_come_back_as_they_were(value):
     assert types(there_and_back(value)) == types(value)
@@ -92,8 +94,8 @@ def test_what_is_no_plain_data_is_refused_by_its_sender(value):
         wire.pack(value)
 
 
+@settings(PATIENT, max_examples=300)
 @given(almost_structures)
-@settings(max_examples=300)
 def test_a_structure_is_read_or_refused_and_nothing_else(structure):
     try:
         value = wire.unpack(structure, [torch.zeros(2)])
@@ -202,6 +204,7 @@ def received(content: bytes):
             writer.join()
 
 
+@PATIENT
 @given(st.binary(max_size=200))
 def test_garbage_is_no_message(content):
     with pytest.raises((Malformed, EOFError, wire.TooBig)):
