@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from multiprocessing.connection import Connection, wait
@@ -119,7 +119,8 @@ class _Worker:
         self.terms = terms
         self.connection, theirs = CONTEXT.Pipe()
         self.process = CONTEXT.Process(target=_work, args=(theirs, terms), daemon=True)
-        self.process.start()
+        with _ignored_interrupts():  # inherited: Ctrl-C is for this process, which ends the worker
+            self.process.start()
         theirs.close()
 
     def give(self, job: Job) -> None:
@@ -142,6 +143,15 @@ class _Worker:
         self.connection.close()
         self.process.kill()
         self.process.join()
+
+
+@contextmanager
+def _ignored_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _graded(
@@ -173,8 +183,11 @@ def _graded(
 
 
 def _work(connection: Connection, terms: Terms) -> None:
-    """Grade what comes through the connection until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends us
+    """Grade what comes through the connection until it closes, or the first process ends."""
+    sandbox.die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it ended before the line above
+        return
     with ForkServer(confined=terms.confined) as server:
         import torch  # while the server does the same
 

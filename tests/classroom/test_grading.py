@@ -304,7 +304,7 @@ def test_gradients_are_asked_for_twice_and_after_other_calls(remote):
 
 
 def test_a_first_gradient_loads_nothing(remote):
-    """What PyTorch loads at a first gradient takes a second, and each submission is a new process."""
+    """What PyTorch loads then takes a second, and each submission is a new process."""
     f = remote("""
 import sys, torch
 
