@@ -125,10 +125,10 @@ def moodle(
 def _students(
     points: Mapping[str, float], listed: ClassList | None
 ) -> list[tuple[str, Mapping[str, str]]]:
-    """The class in its order, then whoever handed in and is not on the list."""
+    """The class in its order, then students who handed in and are not on the list."""
     rows = {row[listed.key]: row for row in listed.rows} if listed else {}
-    strangers = sorted(set(points) - set(rows))
-    return [*rows.items(), *((name, {}) for name in strangers)]
+    unlisted = sorted(set(points) - set(rows))
+    return [*rows.items(), *((name, {}) for name in unlisted)]
 
 
 def _number(points: float) -> str:

@@ -1,6 +1,6 @@
-"""A notebook as the grader reads it: cells with their sources, whoever wrote the file.
+"""A notebook as the grader reads it: cells with their sources.
 
-Submissions are strangers' files. They are read as plain JSON, below a limit of size, and anything
+Submissions are untrusted files. They are read as plain JSON, below a limit of size, and anything
 that is not a Python notebook is refused in words that its author understands.
 """
 
@@ -11,9 +11,7 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-LARGEST_NOTEBOOK = (
-    20 * 2**20
-)  # bytes; a notebook that is bigger holds pictures, and nobody reads it whole
+LARGEST_NOTEBOOK = 20 * 2**20  # bytes; a bigger notebook holds pictures, and is not read
 
 
 class Unreadable(ValueError):
@@ -101,7 +99,7 @@ def _cell(number: int, cell: Any) -> Cell:
 
 
 def writable(text: str) -> str:
-    """A stranger's text with "?" for lone surrogates, which no file in UTF-8 can hold."""
+    """An untrusted text with "?" for lone surrogates, which no file in UTF-8 can hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -173,7 +173,7 @@ def to_tensor(node: Any) -> tuple[Tensor, bool]:
     if (
         math.prod(s for s in sizes if s) > LARGEST_MESSAGE
     ):  # strides of an empty tensor must not overflow
-        raise Malformed("an empty tensor of a monstrous shape")
+        raise Malformed("an empty tensor of an enormous shape")
     if not content:
         return torch.empty(sizes, dtype=dtype), wanted
     raw = torch.frombuffer(bytearray(content), dtype=torch.uint8)

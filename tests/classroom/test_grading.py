@@ -260,8 +260,7 @@ def remote(server):
     def start(source: str, *names: str):
         session = Session(server, [StudentCell(1, source, functions=names or ("f",))], LIMITS)
         sessions.append(session.__enter__())
-        told = session.told[1]
-        return told.names[names[0] if names else "f"]
+        return session.outcomes[1].defined[names[0] if names else "f"]
 
     yield start
     for session in sessions:

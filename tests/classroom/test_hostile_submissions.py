@@ -278,6 +278,8 @@ def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, grade
     assert found.state == state, found
     assert found.points == (2 if state == State.PASSED else 0)
     assert bool(found.feedback) == (state != State.PASSED)
+    if state not in (State.PASSED, State.FAILED, State.RAISED):
+        assert found.feedback.startswith(f"Your function stopped ({state}): ")
     for other in ("answer-check", "cube-check"):
         assert graded[other].state == State.PASSED, graded[other]
 
