@@ -205,8 +205,8 @@ def release(
     from nbcourse.classroom import gradebook
     from nbcourse.classroom import release as bundles
 
-    students = None if class_list is None else gradebook.read(class_list).students
-    written = [*bundles.release(assignment, out, students=students)]
+    students = None if class_list is None else gradebook.read_class_list(class_list).students
+    written = [*bundles.write_bundles(assignment, out, students=students)]
     typer.echo(f"{written[0]} written" if students is None else f"{len(written)} bundles in {out}")
 
 
@@ -259,11 +259,11 @@ def grade(
     from nbcourse.classroom import submissions as handed_in
     from nbcourse.progress import track
 
-    master = masters.load(masters.find(assignment))
-    found = handed_in.find(submissions, master.assignment)
-    listed = None if class_list is None else gradebook.read(class_list)
+    master = masters.load_master(masters.find_master(assignment))
+    found = handed_in.find_submissions(submissions, master.assignment)
+    listed = None if class_list is None else gradebook.read_class_list(class_list)
     if listed is not None:
-        found = handed_in.identified(found, listed)
+        found = handed_in.with_listed_names(found, listed)
     if not trust_submissions:
         sandbox.insist([master.path.parent, submissions, out])
     terms = batch.Terms(
@@ -273,7 +273,9 @@ def grade(
         confined=not trust_submissions,
     )
     results = []
-    grading = batch.grade_all(found, terms, out / "results", jobs=jobs or os.cpu_count() or 1)
+    grading = batch.grade_submissions(
+        found, terms, out / "results", jobs=jobs or os.cpu_count() or 1
+    )
     try:
         with closing(grading):
             for result in track(grading, master.assignment, total=len(found)):
@@ -283,12 +285,14 @@ def grade(
     table = Table("student", "points", "not passed")
     for result in sorted(results, key=lambda result: result.student):
         points = f"{result.points:g} of {result.max_points:g}"
-        others = [v for v in result.verdicts if v.state != "passed"]
-        remarks = ", ".join(f"{feedback.name(verdict)} ({verdict.state})" for verdict in others)
+        others = [v for v in result.exercises if v.state != "passed"]
+        remarks = ", ".join(
+            f"{feedback.exercise_name(exercise)} ({exercise.state})" for exercise in others
+        )
         table.add_row(result.student, points, remarks)
     Console().print(table)
     keys = {submission.student: submission.key for submission in found}
-    files = feedback.write(results, [keys[r.student] for r in results], out, listed=listed)
+    files = feedback.write_reports(results, [keys[r.student] for r in results], out, listed=listed)
     typer.echo(f"pages for the students: {out / 'feedback'}; for you: {', '.join(map(str, files))}")
     for result in results:
         if result.failure:
