@@ -3,7 +3,6 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
-import traceback
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,29 +10,38 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nbcourse import __version__, repository
-from nbcourse.errors import UserError
-
-PACKAGE = Path(__file__).parent
+from nbcourse import __version__, installation, repository
+from nbcourse.errors import UserError, did_you_mean
 
 
 class Commands(TyperGroup):
-    """Ends a mistake of the caller in one clear line; a mistake of ours keeps its stack trace."""
+    """Answers a mistake of the user in one line; a fault of ours keeps its stack trace."""
 
     def invoke(self, context: Any) -> Any:
         try:
             return super().invoke(context)
-        except (ValueError, FileNotFoundError, ConnectionError) as error:
-            if not _raised_here(error):
+        except UserError as error:
+            line = str(error)
+        except OSError as error:
+            if error.strerror is None:  # raised by a program, not by the operating system
                 raise
-            typer.secho(f"nbcourse: {error}", fg="red", err=True)
-            raise typer.Exit(2) from error
+            line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        except ModuleNotFoundError as error:
+            if (remedy := installation.remedy(error)) is None:
+                raise
+            line = remedy
+        typer.secho(f"nbcourse: {line}", fg="red", err=True)
+        raise typer.Exit(2)
 
-
-def _raised_here(error: Exception) -> bool:
-    """Whether a `raise` of this package made the error, and not a library deep below it."""
-    innermost = traceback.extract_tb(error.__traceback__)[-1]
-    return Path(innermost.filename).is_relative_to(PACKAGE)
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """As typer does it, with a question where the command is almost one that there is."""
+        name = arguments[0] if arguments else ""
+        if name and not name.startswith("-") and name not in self.commands:
+            raise UserError(
+                f"there is no command {name!r}{did_you_mean(name, self.commands)} "
+                "(`nbcourse --help` lists them)"
+            )
+        return super().resolve_command(context, arguments)
 
 
 app = typer.Typer(
@@ -540,8 +548,6 @@ def doctor() -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
-
-    from nbcourse import installation
 
     rows = installation.report()
     table = Table("", "package", "version", "remark")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.lm.loading import check_source
+from nbcourse.lm import loading
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Recipe
 
@@ -110,7 +110,4 @@ def shape_of(recipe: Recipe) -> Shape:
             return Shape.of(load_model(recipe, "meta")[1].config)
     if source in PUBLISHED:
         return PUBLISHED[source]
-    from transformers import AutoConfig
-
-    check_source(source)
-    return Shape.of(AutoConfig.from_pretrained(source))
+    return Shape.of(loading.config(source))

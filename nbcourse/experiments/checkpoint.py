@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def save_step(
         tensors[f"weights.{name}"] = parameter.detach()
         moments = optimiser.state[parameter] or fresh_moments(parameter)
         tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
-    path = folder / f"step-{step:06d}"
+    path = _folder_of(folder, step)
     _write(path, tensors, {"step": step, **numbers})
     for other in _steps(folder):
         if other != path:
@@ -122,6 +123,8 @@ def load_step(
     if not found:
         return {}
     tensors, numbers = _read(found[-1])
+    if found[-1] != _folder_of(folder, numbers.get("step", -1)):
+        raise UserError(f"{found[-1]} says that it is of step {numbers.get('step')}")
     for name, parameter in trained:
         _copy(parameter, f"weights.{name}", tensors, found[-1])
         moments = fresh_moments(parameter)
@@ -139,6 +142,10 @@ def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
         "exp_avg": zero,
         "exp_avg_sq": zero.clone(),
     }
+
+
+def _folder_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}"
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -174,7 +181,8 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     unfinished = path.with_name("unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
+    with disk(unfinished):
+        save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
     numbers = {"format": FORMAT, **numbers, "sha256": _digest(unfinished / TENSORS)}
     (unfinished / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     for file in (unfinished / TENSORS, unfinished / NUMBERS):
@@ -183,6 +191,17 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     if path.exists():
         shutil.rmtree(path)
     unfinished.rename(path)
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -195,7 +214,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
     if not whole:
         raise UserError(f"{path} is damaged, or of another version of this program")
-    return load_file(path / TENSORS), numbers
+    with disk(path):
+        return load_file(path / TENSORS), numbers
 
 
 def _digest(file: Path) -> str:

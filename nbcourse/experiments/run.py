@@ -194,8 +194,9 @@ def keep_model(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model.save_pretrained(folder / MODEL)
-    tokenizer.save_pretrained(folder / MODEL)
+    with checkpoint.disk(folder / MODEL):
+        model.save_pretrained(folder / MODEL)
+        tokenizer.save_pretrained(folder / MODEL)
 
 
 def summarise(

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbcourse.errors import NotFound, UserError
-from nbcourse.rows import did_you_mean
+from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.tasks.table import TASKS
 from nbcourse.tasks.task import Task
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm

@@ -15,6 +15,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 """The recipes that come with the package: each can be given by its name, without a path."""
 
 
+DEEPEST = 20  # a chain of recipes that extend each other
+
+
 def names() -> list[str]:
     """The recipes that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -75,10 +78,14 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in below:
         raise UserError(f"{path} extends itself")
+    if len(below) > DEEPEST:
+        raise UserError(f"{path} is extended over more than {DEEPEST} files")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply for a recipe") from error
     if isinstance(tables.get("code"), str):
         tables["code"] = str(path.parent / tables["code"])
     parent = tables.pop("extends", None)
@@ -102,6 +109,8 @@ def _over(upper: dict[str, Any], lower: dict[str, Any]) -> dict[str, Any]:
 def _apply(tables: dict[str, Any], override: str) -> None:
     """Write one `key=value` into the tables."""
     key, equals, text = override.partition("=")
+    if "\n" in override:
+        raise UserError(f"--set {override!r}: expected one line, and one key in it")
     if not equals or not key.strip():
         raise UserError(f"--set {override}: expected key=value, such as rollouts.group_size=4")
     try:
