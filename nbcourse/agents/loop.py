@@ -10,9 +10,9 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from nbcourse.agents.networks import ActorCritic
-from nbcourse.agents.rollout import Rollout, Stage, collect, sample
+from nbcourse.agents.networks import MLPActorCritic
 from nbcourse.agents.table import Agent
+from nbcourse.agents.trajectories import Simulation, Trajectory, collect, sample
 from nbcourse.functional import kl
 from nbcourse.functional.masking import masked_whiten
 from nbcourse.functional.surrogates import clip_fraction
@@ -32,14 +32,14 @@ class Trained:
         returns: undiscounted return of each episode, in the order in which they ended.
     """
 
-    network: ActorCritic
+    network: MLPActorCritic
     curve: list[dict[str, float]]
     returns: list[float]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The steps of a rollout that count, in one row each.
+    """The steps of a trajectory that count, in one row each.
 
     Attributes:
         observations: (B, O).
@@ -101,28 +101,32 @@ def train(
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1")
     generator = torch.Generator().manual_seed(seed)
-    stage = Stage(envs)
-    stage.restart(seed)
-    network = ActorCritic(
-        stage.observation.shape[1],
-        int(envs.single_action_space.n),  # type: ignore[attr-defined]  # Stage has checked
+    simulation = Simulation(envs)
+    simulation.restart(seed)
+    network = MLPActorCritic(
+        simulation.observation.shape[1],
+        int(envs.single_action_space.n),  # type: ignore[attr-defined]  # Simulation has checked
         hidden=hidden,
         generator=generator,
     )
     curve: list[dict[str, float]] = []
     with track((), label, total=steps, visible=progress) as bar:
-        for numbers in updates(agent, network, stage, steps=steps, generator=generator):
+        for numbers in updates(agent, network, simulation, steps=steps, generator=generator):
             curve.append(numbers)
-            bar.update(stage.steps - bar.n)
-            if until is not None and len(stage.returns) >= RECENT and numbers["recent"] >= until:
+            bar.update(simulation.steps - bar.n)
+            if (
+                until is not None
+                and len(simulation.returns) >= RECENT
+                and numbers["recent"] >= until
+            ):
                 break
-    return Trained(network, curve, stage.returns)
+    return Trained(network, curve, simulation.returns)
 
 
 def updates(
     agent: Agent,
-    network: ActorCritic,
-    stage: Stage,
+    network: MLPActorCritic,
+    simulation: Simulation,
     *,
     steps: int,
     generator: torch.Generator,
@@ -141,16 +145,16 @@ def updates(
     # cleanrl/ppo.py, "Agent setup": Adam with eps=1e-5
     optimiser = torch.optim.Adam(network.parameters(), lr=agent.learning_rate, eps=1e-5)
     beta = agent.kl_coefficient
-    while stage.steps < steps:
+    while simulation.steps < steps:
         if agent.anneal:
-            optimiser.param_groups[0]["lr"] = agent.learning_rate * (1 - stage.steps / steps)
-        rollout = collect(network, stage, steps=agent.steps, generator=generator)
-        batch = estimate(agent, network, rollout)
+            optimiser.param_groups[0]["lr"] = agent.learning_rate * (1 - simulation.steps / steps)
+        trajectory = collect(network, simulation, steps=agent.steps, generator=generator)
+        batch = estimate(agent, network, trajectory)
         numbers = update(agent, network, optimiser, batch, beta=beta, generator=generator)
-        recent = stage.returns[-RECENT:]
+        recent = simulation.returns[-RECENT:]
         yield {
-            "step": stage.steps,
-            "episodes": len(stage.returns),
+            "step": simulation.steps,
+            "episodes": len(simulation.returns),
             "recent": sum(recent) / len(recent) if recent else math.nan,
             **numbers,
             "kl_coefficient": beta,
@@ -161,39 +165,39 @@ def updates(
 
 
 @torch.no_grad()
-def estimate(agent: Agent, network: ActorCritic, rollout: Rollout) -> Batch:
+def estimate(agent: Agent, network: MLPActorCritic, trajectory: Trajectory) -> Batch:
     """Advantages and targets, of the steps that count."""
-    values = next_values = torch.zeros_like(rollout.rewards)
+    values = next_values = torch.zeros_like(trajectory.rewards)
     if agent.critic:
-        values = network.values(rollout.observations)
-        next_values = network.values(rollout.next_observations)
+        values = network.values(trajectory.observations)
+        next_values = network.values(trajectory.next_observations)
     advantages, targets = agent.advantage(
-        rollout.rewards,
+        trajectory.rewards,
         values,
         next_values,
-        rollout.terminated,
-        rollout.truncated,
-        rollout.mask,
+        trajectory.terminated,
+        trajectory.truncated,
+        trajectory.mask,
         gamma=agent.gamma,
         lam=agent.lam,
     )
-    kept = rollout.mask
+    kept = trajectory.mask
     weight = kept.sum() / kept.shape[1] if agent.steps is None else torch.tensor(1.0)
     return Batch(
-        observations=rollout.observations[kept],
-        actions=rollout.actions[kept],
-        old_logits=rollout.logits[kept],
-        old_log_probs=log_prob(rollout.logits[kept], rollout.actions[kept]),
+        observations=trajectory.observations[kept],
+        actions=trajectory.actions[kept],
+        old_logits=trajectory.logits[kept],
+        old_log_probs=log_prob(trajectory.logits[kept], trajectory.actions[kept]),
         old_values=values[kept],
         advantages=advantages[kept],
         targets=targets[kept],
-        weights=weight.expand_as(rollout.rewards)[kept],
+        weights=weight.expand_as(trajectory.rewards)[kept],
     )
 
 
 def update(
     agent: Agent,
-    network: ActorCritic,
+    network: MLPActorCritic,
     optimiser: torch.optim.Optimizer,
     batch: Batch,
     *,
@@ -223,7 +227,7 @@ def update(
 
 
 def minibatch_loss(
-    agent: Agent, network: ActorCritic, batch: Batch, *, beta: float
+    agent: Agent, network: MLPActorCritic, batch: Batch, *, beta: float
 ) -> tuple[Tensor, dict[str, float]]:
     """Surrogate − entropy bonus + β KL(π_old‖π) + critic, and the parts as numbers."""
     everything = torch.ones_like(batch.advantages, dtype=torch.bool)
@@ -276,7 +280,7 @@ def log_prob(logits: Tensor, actions: Tensor) -> Tensor:
 
 
 def evaluate(
-    network: ActorCritic,
+    network: MLPActorCritic,
     envs: VectorEnv,
     *,
     episodes: int,
@@ -294,18 +298,18 @@ def evaluate(
         greedy: whether to take the likeliest action instead of drawing one.
     """
     generator = torch.Generator().manual_seed(seed)
-    stage = Stage(envs)
+    simulation = Simulation(envs)
     found: list[float] = []
-    stage.restart(seed)
+    simulation.restart(seed)
     while len(found) < episodes:
-        playing = torch.ones_like(stage.resetting)
+        playing = torch.ones_like(simulation.resetting)
         total = torch.zeros(len(playing), dtype=torch.float64)
         while playing.any():
             with torch.no_grad():
-                logits = network.logits(stage.observation)
-            row = stage.step(logits.argmax(dim=-1) if greedy else sample(logits, generator))
+                logits = network.logits(simulation.observation)
+            row = simulation.step(logits.argmax(dim=-1) if greedy else sample(logits, generator))
             total += torch.where(playing, row["rewards"], 0.0)
             playing = playing & ~(row["terminated"] | row["truncated"])
         found += total.tolist()
-        stage.restart()
+        simulation.restart()
     return found

@@ -23,7 +23,8 @@ from nbcourse.agents import AGENTS, Agent, Trained, evaluate, train
 from nbcourse.experiments import records
 
 # γ, λ, 16 environments: rl-baselines3-zoo, hyperparams/ppo.yml, LunarLander-v2. The rest was found
-# on seed 10, for half its steps: shorter rollouts, more passes, a wider network, half the entropy.
+# on seed 10, for half its steps: fewer steps an update, more passes, a wider network, half the
+# entropy bonus.
 PPO = replace(
     AGENTS["ppo"],
     steps=128,

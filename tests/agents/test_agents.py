@@ -17,9 +17,9 @@ from nbcourse.agents.loop import (
     next_coefficient,
     update,
 )
-from nbcourse.agents.networks import ActorCritic
-from nbcourse.agents.rollout import Stage, collect
+from nbcourse.agents.networks import MLPActorCritic
 from nbcourse.agents.table import gae, reward_to_go, vanilla
+from nbcourse.agents.trajectories import Simulation, collect
 from tests.agents.environments import Choice, Corridor, vector
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -36,10 +36,10 @@ class Known(torch.nn.Module):
 
 
 def estimates(agent: Agent, *, mode, steps, length, limit) -> Batch:
-    stage = Stage(vector(Corridor, 1, mode, length=length, limit=limit))
-    stage.restart(seed=0)
+    simulation = Simulation(vector(Corridor, 1, mode, length=length, limit=limit))
+    simulation.restart(seed=0)
     generator = torch.Generator().manual_seed(0)
-    return estimate(agent, Known(), collect(Known(), stage, steps=steps, generator=generator))
+    return estimate(agent, Known(), collect(Known(), simulation, steps=steps, generator=generator))
 
 
 # ---------------------------------------------------------------- credit
@@ -69,7 +69,7 @@ def test_a_truncated_episode_is_worth_what_the_critic_says_of_its_final_state(mo
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-def test_a_rollout_cut_within_an_episode_bootstraps_too(mode):
+def test_a_trajectory_cut_within_an_episode_bootstraps_too(mode):
     """Two steps, then cell 2, worth 30: 2 + 15 = 17, 1 + 17/2 = 9.5."""
     agent = replace(AGENTS["n-step"], gamma=0.5)
     batch = estimates(agent, mode=mode, steps=2, length=50, limit=50)
@@ -97,10 +97,10 @@ def test_without_a_critic_the_advantage_is_the_return_to_go():
 # ---------------------------------------------------------------- what is minimised
 
 
-def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[ActorCritic, Batch]:
+def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[MLPActorCritic, Batch]:
     """A batch sampled by a policy from which the network has drifted away since."""
     generator = torch.Generator().manual_seed(5)
-    network = ActorCritic(3, 4, hidden=8, generator=generator)
+    network = MLPActorCritic(3, 4, hidden=8, generator=generator)
     observations = torch.randn(size, 3, generator=generator)
     actions = torch.randint(4, (size,), generator=generator)
     with torch.no_grad():
@@ -119,7 +119,7 @@ def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[ActorCritic, Ba
     )
 
 
-def gradient(loss: torch.Tensor, network: ActorCritic) -> torch.Tensor:
+def gradient(loss: torch.Tensor, network: MLPActorCritic) -> torch.Tensor:
     grads = torch.autograd.grad(loss, list(network.actor.parameters()))
     return torch.cat([g.flatten() for g in grads])
 
@@ -289,7 +289,7 @@ def test_training_stops_when_it_is_good_enough():
 
 def test_an_evaluation_takes_one_episode_from_each_environment_in_turn():
     envs = vector(Corridor, 3, AutoresetMode.NEXT_STEP, length=3, limit=100)
-    network = ActorCritic(1, 2, hidden=4, generator=torch.Generator().manual_seed(0))
+    network = MLPActorCritic(1, 2, hidden=4, generator=torch.Generator().manual_seed(0))
     torch.nn.init.zeros_(network.actor[-1].weight)
     with torch.no_grad():
         network.actor[-1].bias.copy_(torch.tensor([-9.0, 9.0]))
