@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from nbcourse import rows
 from nbcourse.agents.networks import MLPActorCritic
 from nbcourse.agents.table import Agent
 from nbcourse.agents.trajectories import Simulation, Trajectory, collect, sample
@@ -66,8 +67,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def __getitem__(self, rows: Tensor) -> "Batch":
-        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+    def __getitem__(self, part: Tensor) -> "Batch":
+        return Batch(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
+
+    @property
+    def mask(self) -> Tensor:
+        """(B,) bool, every step: for functions that ask which ones count."""
+        return torch.ones_like(self.actions, dtype=torch.bool)
 
 
 def train(
@@ -136,7 +142,8 @@ def updates(
     step                steps of the environment so far
     episodes            episodes finished so far
     recent              mean undiscounted return of the last 100 of them, NaN before the first
-    policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches
+    policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches;
+                        without a clip, the fraction that one of ±0.2 would silence
     approx_kl           the same of KL(π_old‖π) estimated from the ratios (k3)
     kl                  KL(π_old‖π) after the update, exact, in the mean over its steps
     kl_coefficient      β while it lasted
@@ -158,7 +165,9 @@ def updates(
             "recent": sum(recent) / len(recent) if recent else math.nan,
             **numbers,
             "kl_coefficient": beta,
-            "explained_variance": foreseen(batch) if agent.critic else math.nan,
+            "explained_variance": explained_variance(batch.old_values, batch.targets, batch.mask)
+            if agent.critic
+            else math.nan,
         }
         if agent.kl_target is not None:
             beta = next_coefficient(beta, numbers["kl"], target=agent.kl_target)
@@ -171,16 +180,8 @@ def estimate(agent: Agent, network: MLPActorCritic, trajectory: Trajectory) -> B
     if agent.critic:
         values = network.values(trajectory.observations)
         next_values = network.values(trajectory.next_observations)
-    advantages, targets = agent.advantage(
-        trajectory.rewards,
-        values,
-        next_values,
-        trajectory.terminated,
-        trajectory.truncated,
-        trajectory.mask,
-        gamma=agent.gamma,
-        lam=agent.lam,
-    )
+    offered = {**vars(trajectory), "values": values, "next_values": next_values}
+    advantages, targets = rows.call(agent.advantage, agent.settings, offered)
     kept = trajectory.mask
     weight = kept.sum() / kept.shape[1] if agent.steps is None else torch.tensor(1.0)
     return Batch(
@@ -208,9 +209,8 @@ def update(
     sums: dict[str, float] = defaultdict(float)
     for _ in range(agent.epochs):
         order = torch.randperm(len(batch), generator=generator)
-        parts = order.tensor_split(min(agent.minibatches, len(batch)))
-        for rows in parts:
-            loss, numbers = minibatch_loss(agent, network, batch[rows], beta=beta)
+        for part in order.tensor_split(min(agent.minibatches, len(batch))):
+            loss, numbers = minibatch_loss(agent, network, batch[part], beta=beta)
             optimiser.zero_grad()
             loss.backward()
             clip_grad_norm_(network.parameters(), agent.max_grad_norm)
@@ -230,28 +230,28 @@ def minibatch_loss(
     agent: Agent, network: MLPActorCritic, batch: Batch, *, beta: float
 ) -> tuple[Tensor, dict[str, float]]:
     """Surrogate − entropy bonus + β KL(π_old‖π) + critic, and the parts as numbers."""
-    everything = torch.ones_like(batch.advantages, dtype=torch.bool)
     advantages = batch.advantages
     if agent.whiten:
-        advantages = masked_whiten(advantages, everything)
+        advantages = masked_whiten(advantages, batch.mask)
     logits = network.logits(batch.observations)
-    log_probs = log_prob(logits, batch.actions)
-    per_step = agent.surrogate(log_probs, batch.old_log_probs, advantages, clip=agent.clip)
+    now, old = log_prob(logits, batch.actions), batch.old_log_probs
+    offered = {"log_probs": now, "old_log_probs": old, "advantages": advantages}
+    per_step = rows.call(agent.surrogate, agent.settings, offered)
     policy_loss = (batch.weights * per_step).mean()
     entropy = -(logits.softmax(dim=-1) * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
     loss = policy_loss - agent.entropy_coefficient * entropy
     if beta:
         loss = loss + beta * kl.exact(batch.old_logits, logits).mean()
-    now, old = log_probs.detach(), batch.old_log_probs
+    clipped = rows.call(clip_fraction, agent.all_settings, offered)
     numbers = {
         "policy_loss": policy_loss.item(),
         "entropy": entropy.item(),
-        "clip_fraction": clip_fraction(now, old, advantages, clip_low=agent.clip).item(),
-        "approx_kl": kl.estimate(old, now, "k3").mean().item(),
+        "clip_fraction": clipped.item(),
+        "approx_kl": kl.estimate(old, now.detach(), "k3").mean().item(),
     }
     if agent.critic:
         values = network.values(batch.observations)
-        columns = (x[None] for x in (values, batch.old_values, batch.targets, everything))
+        columns = (x[None] for x in (values, batch.old_values, batch.targets, batch.mask))
         critic_loss = value_loss(*columns, clip=agent.value_clip)
         loss = loss + agent.value_coefficient * critic_loss
         numbers["value_loss"] = critic_loss.item()
@@ -266,12 +266,6 @@ def next_coefficient(beta: float, divergence: float, *, target: float) -> float:
     if divergence < target / 1.5:
         return beta / 2
     return beta * 2 if divergence > target * 1.5 else beta
-
-
-def foreseen(batch: Batch) -> float:
-    """How much of the targets' variance the critic explains."""
-    everything = torch.ones_like(batch.targets, dtype=torch.bool)
-    return explained_variance(batch.old_values, batch.targets, everything)
 
 
 def log_prob(logits: Tensor, actions: Tensor) -> Tensor:
