@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
 
 from nbcourse import rows
 from nbcourse.functional.arguments import Bounds, NonNegative, Share
-from nbcourse.rows import Row, Setting, did_you_mean, needs_of, settings_of
+from nbcourse.rows import Row, Setting, needs_of, settings_of
 
 
 def weigh(rewards, mask, *, values, decay: Share = 0.9, cap: NonNegative | None = None):
@@ -27,7 +28,9 @@ class Pair(Row):
     second: Callable = shrink
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    offers = {"first": ("rewards", "mask", "values"), "second": ("log_probs", "mask")}  # noqa: RUF012
+    offers = MappingProxyType(
+        {"first": ("rewards", "mask", "values"), "second": ("log_probs", "mask")}
+    )
 
     def __post_init__(self) -> None:
         self.check_functions()
@@ -165,6 +168,17 @@ def test_a_row_needs_what_either_of_its_functions_needs():
     assert not row.needs("decay")
 
 
-def test_what_was_meant_is_asked_only_if_something_is_close():
-    assert did_you_mean("gama", ["gamma", "lam"]) == "; did you mean 'gamma'?"
-    assert did_you_mean("temperature", ["gamma", "lam"]) == ""
+def test_a_changed_setting_is_that_of_a_copy_and_leaves_the_others():
+    row = Pair(settings={"decay": 0.25, "mode": "sum"})
+    changed = row.with_settings(decay=0.75)
+    assert row.all_settings["decay"] == 0.25
+    assert changed.all_settings == {**row.all_settings, "decay": 0.75}
+    assert row.with_settings() == row
+    assert changed.with_settings(decay=0.25) == row
+
+
+def test_a_changed_setting_is_checked():
+    with pytest.raises(ValueError, match=r"^decay is 2, expected a number from 0 to 1$"):
+        Pair().with_settings(decay=2)
+    with pytest.raises(ValueError, match=r"^a name in settings is 'rat', .* did you mean 'rate'"):
+        Pair().with_settings(rat=0.5)
