@@ -3,12 +3,13 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
@@ -42,6 +43,31 @@ class Commands(TyperGroup):
                 "(`nbcourse --help` lists them)"
             )
         return super().resolve_command(context, arguments)
+
+
+class Train(TyperCommand):
+    """Its help ends with the settings of every row and task, read from their signatures."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        from nbcourse.rows import settings_of
+        from nbcourse.tasks.table import TASKS
+        from nbcourse.training.algorithms import ALGORITHMS
+
+        algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
+        tasks = {name: settings_of(task) for name, task in TASKS.items()}
+        sections = [
+            "\n".join(
+                [f"**Settings of `[{key}]`**, by its `name`:", ""]
+                + [f"- `{name}`: {_listed(settings)}" for name, settings in table.items()]
+            )
+            for key, table in (("algorithm", algorithms), ("task", tasks))
+        ]
+        self.epilog = "\n\n".join(sections)
+        super().format_help(context, formatter)
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return "; ".join(map(str, settings.values())) or "none"
 
 
 app = typer.Typer(
@@ -307,7 +333,7 @@ def grade(
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
 
 
-@app.command()
+@app.command(cls=Train)
 def train(
     recipe: Annotated[
         str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
