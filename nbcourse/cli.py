@@ -273,7 +273,7 @@ def grade(
     """Grade submissions, each in its own confined process.
 
     A submission cannot reach the network, other submissions, the tests or your files, and whatever
-    it does costs nobody else a point. Confinement needs Linux. Each result is written to
+    it does costs no other student a point. Confinement needs Linux. Each result is written to
     `OUT/results/` as soon as it is there: stop with Ctrl-C, and the same command goes on. Results
     of unchanged notebooks are kept.
 
@@ -361,7 +361,7 @@ def train(
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
-    The folder of the run receives the recipe, the surroundings, one line of numbers for each step
+    The folder of the run receives the recipe, the environment, one line of numbers for each step
     (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
     same command with `--resume` goes on from the last checkpoint and writes the numbers that an
     uninterrupted run would have written.
@@ -489,7 +489,7 @@ def evaluate(
 
     Counts what is right strictly (the form asked for) and leniently (the right number in any form),
     splits the gain into form and content, and writes everything with its intervals, the recipe and
-    the surroundings into `evaluation-TASK-SPLIT.json` in the folder of the run.
+    the environment into `evaluation-TASK-SPLIT.json` in the folder of the run.
 
     Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
     problems), which is what runs may be chosen by. The test split is for the one run that was

@@ -20,8 +20,8 @@ UNKNOWN = "<unk>"
 def tokenizer(characters: str = CHARACTERS) -> "PreTrainedTokenizerBase":
     """One token for each character, and an end-of-sequence token that also serves as padding.
 
-    Sharing the two is what many real checkpoints do. Whoever builds a mask from token *values* then
-    masks the real end of a sequence too, and the model never learns to stop; this package builds
+    Sharing the two is what many real checkpoints do. A mask built from token *values* then masks
+    the real end of a sequence too, and the model never learns to stop; this package builds
     masks from positions.
 
     Args:

@@ -1,7 +1,7 @@
 """A recipe: everything that a training run depends on, in one TOML file, checked before it starts.
 
-A key that the chosen algorithm would not look at is refused: whoever sets `critic.clip` for GRPO
-believes something that is not so.
+A key that the chosen algorithm would not look at is refused: `critic.clip` in a recipe for GRPO
+rests on a misunderstanding, and the run would be another one than was meant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -661,8 +661,8 @@ def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = Fals
     Args:
         tables: such as {"steps": 10, "algorithm": {"name": "grpo"}}.
         name: how messages call it.
-        complete: the tables hold every key, as a run records them, and not those that somebody
-            chose to set; keys that the algorithm does not use are then no mistake.
+        complete: the tables hold every key, as a run records them, and not only those that were
+            chosen; keys that the algorithm does not use are then no mistake.
 
     Raises:
         ValueError: naming each key that is unknown, unused or out of range, with its value.
