@@ -48,6 +48,7 @@ def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
 
 
 def read(path: Path) -> NotebookNode:
+    """The notebook in a file."""
     return nbformat.read(path, as_version=4)
 
 

@@ -387,6 +387,8 @@ class Pretraining(RunSection):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
+        if type(self.task) is TaskSection:
+            return self  # the record of a run whose task is not known here
         problems = [
             *(_named(self, self._unused()) if _chosen(info) else ()),
             *impossible_model(self.model, self.task),
