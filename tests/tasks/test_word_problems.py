@@ -1,6 +1,7 @@
 """Word problems: every sum done again by other means, splits that share nothing, plain English."""
 
 import ast
+import hashlib
 import math
 import operator
 import os
@@ -216,6 +217,31 @@ def test_the_same_generator_gives_the_same_problems():
         word_problems.problems(n, split="train", generator=generator) for n in (100, 0, 50, 150)
     ]
     assert [problem for part in parts for problem in part] == draw(seed=3)
+
+
+DIGESTS = [
+    ("train", {}, "ea9425639408e65b8ee7b026fc4b51f6cfab31d01fa2da511ea1f4801c573289"),
+    ("validation", {}, "f23227457862730e4fcb50b877465de170734c2a1da51bd17abdeb8872e23074"),
+    ("test", {}, "0d974a8b103e5f40c7ba99b5935d81e34e87608210b6d6b3f4cc034b4de5d319"),
+    (
+        "train",
+        {"min_steps": 2, "max_steps": 3, "distractors": 1.0},
+        "99f6e3d593c12efded48a0a3ede575dbc725cef63055721ac74eeabc5cf2693c",
+    ),
+    (
+        "train",
+        {"max_steps": 4, "distractors": 0.0, "stories": 0.5},
+        "d9a1d1ce1a2f7b876e5e44b7ceaf2b294a6edcb36f774e2c83d538c31d16a01c",
+    ),
+]
+
+
+@pytest.mark.parametrize(("split", "options", "digest"), DIGESTS)
+def test_a_seed_always_gives_the_problems_of_the_recorded_runs(split, options, digest):
+    """Every character of 1,000 problems, as they were when the runs of the book were recorded."""
+    drawn = draw(1_000, split=split, seed=1, **options)
+    lines = [repr((p.question, p.solution, str(p.answer), p.steps, p.template)) for p in drawn]
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
 
 
 def test_nothing_but_the_generator_is_drawn_from():
