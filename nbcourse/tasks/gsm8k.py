@@ -3,34 +3,27 @@
 A solution is written for readers: a sentence per step, calculator notes such as ``<<9*2=18>>``, and
 the answer on a last line of its own, ``#### 18``. `load` reads the data set from a folder or from
 the Hugging Face hub, and takes the answer out of every solution with the same strict parser that
-will judge the model's responses.
+will judge the model's responses. `GSM8K` is the task; it has a validation split of our own, which
+`three_way_split` takes from the training problems.
 """
 
 import json
 import os
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import cache
 from pathlib import Path
+from zlib import crc32
+
+import torch
 
 from nbcourse.tasks.answers import extract
+from nbcourse.tasks.questions import Problem, Verified
+
+VALIDATION = 0.1  # share of the training problems that are kept for choosing between runs
 
 _HUB_NAME = "openai/gsm8k"
 _SOURCE = "https://github.com/openai/grade-school-math (folder grade_school_math/data)"
 _EXPECTED = "one JSON object with the strings 'question' and 'answer'"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One question, the worked solution, and the number at the solution's end."""
-
-    question: str
-    solution: str
-    answer: Decimal
-
-    @property
-    def prompt(self) -> str:
-        """What the model is given: the question, on a line that is complete."""
-        return f"{self.question}\n"
 
 
 def load(split: str, *, path: str | Path | None = None) -> list[Problem]:
@@ -100,3 +93,54 @@ def _problem(row: object, where: str) -> Problem:
             f"{where}: the solution gives no answer; expected it to end in a line like '#### 18'"
         )
     return Problem(row["question"], row["answer"], answer)
+
+
+@cache
+def three_way_split(split: str, path: str | None = None) -> list[Problem]:
+    """GSM8K in three parts: its training problems without a tenth, that tenth, and its test.
+
+    Which tenth is a property of the question, by a hash: it stays the same whatever the order of
+    the file and the seed of the run.
+
+    Args:
+        split: "train" (6,707 problems), "validation" (766) or "test" (1,319).
+        path: as for `load`.
+
+    Raises:
+        ValueError: if the split is unknown.
+    """
+    if split == "test":
+        return load("test", path=path)
+    if split not in ("train", "validation"):
+        raise ValueError(f"split is {split!r}, expected 'train', 'validation' or 'test'")
+    return [
+        problem
+        for problem in load("train", path=path)
+        if (crc32(problem.question.encode()) < VALIDATION * 2**32) == (split == "validation")
+    ]
+
+
+@dataclass(frozen=True)
+class GSM8K(Verified):
+    """The data set as a training run sees it: finite, so that no problem is drawn twice at once.
+
+    Attributes:
+        path: as for `load`.
+    """
+
+    path: str | None = None
+
+    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Problem]:
+        """Draw different problems: `count`, or all there are.
+
+        Raises:
+            ValueError: if the split is unknown, or the count negative.
+        """
+        if count < 0:
+            raise ValueError(f"count is {count}, expected 0 or more")
+        there = three_way_split(split, self.path)
+        order = torch.randperm(len(there), generator=generator)[:count]
+        return [there[i] for i in order.tolist()]
+
+
+TASKS = {"gsm8k": GSM8K}

@@ -35,14 +35,14 @@ class Task(ABC):
     def read(self, response: str, *, strict: bool = True) -> Any:
         """The answer that a response gives, to be compared with the problem's; None for none."""
 
-    def rewards(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
+    def rewards(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
         """1 for a response whose answer is the problem's, 0 for every other: (B,)."""
-        pairs = zip(responses, asked, strict=True)
+        pairs = zip(responses, problems, strict=True)
         return torch.tensor([float(self.read(text) == problem.answer) for text, problem in pairs])
 
-    def preference(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
+    def preference(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
         """What comparisons of two responses go by, the more the better: (B,)."""
-        return self.rewards(responses, asked)
+        return self.rewards(responses, problems)
 
     def demonstrate(self, count: int, *, generator: torch.Generator) -> tuple[list[Any], list[str]]:
         """Training problems and a teacher's responses: those with worked solutions have one."""

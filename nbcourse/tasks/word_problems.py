@@ -53,17 +53,21 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from zlib import crc32
 
 import torch
 
-from nbcourse.tasks import gsm8k
+from nbcourse.functional.arguments import Bounds, Share, bounded
 from nbcourse.tasks.answers import extract
+from nbcourse.tasks.questions import Problem, Verified
 
 SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}  # of all sets of numbers
 MAX_STEPS = 5
 LARGEST = 9_999  # no number is larger, so that none is written with a comma
+
+Steps = Annotated[int, Bounds(1, MAX_STEPS)]
+ShareOfStories = Annotated[float, Bounds(0, 1, above=True)]
 
 FRACTIONS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 TIMES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
@@ -82,7 +86,7 @@ _HE, _SHE = HE.split(), SHE.split()
 
 
 @dataclass(frozen=True)
-class WordProblem(gsm8k.Problem):
+class WordProblem(Problem):
     """A problem with the fields of GSM8K's, and where it came from.
 
     Attributes:
@@ -190,7 +194,7 @@ class Story:
         slots: the words to choose from.
         stages: one to five.
         aside: the distractor of each split.
-        extra: its number, which nobody needs.
+        extra: its number, which is not needed.
     """
 
     name: str
@@ -245,15 +249,16 @@ def _draw(line: str) -> tuple[str, Draw]:
 # --- telling a story ------------------------------------------------------------------------------
 
 
+@bounded
 def problems(
     count: int,
     *,
     split: str,
     generator: torch.Generator,
-    min_steps: int = 1,
-    max_steps: int = MAX_STEPS,
-    distractors: float = 0.2,
-    stories: float = 1.0,
+    min_steps: Steps = 1,
+    max_steps: Steps = MAX_STEPS,
+    distractors: Share = 0.2,
+    stories: ShareOfStories = 1.0,
 ) -> list[WordProblem]:
     """Draw problems, repetitions allowed.
 
@@ -261,9 +266,9 @@ def problems(
         count: how many.
         split: "train", "validation" or "test"; no wording and no set of numbers is in two of them.
         generator: source of the draws; one number of it goes into each problem.
-        min_steps: the fewest steps, 1 to 5.
+        min_steps: the fewest steps of a solution, 1 to 5.
         max_steps: the most; numbers of steps are equally frequent, and so are the stories for each.
-        distractors: share of the questions that tell a number nobody needs.
+        distractors: share of the questions that tell a number which is not needed.
         stories: share of the stories that are told, the first ones of the file; for a teacher who
             does not show everything.
 
@@ -277,21 +282,8 @@ def problems(
         raise ValueError(f"split is {split!r}, expected 'train', 'validation' or 'test'")
     if count < 0:
         raise ValueError(f"count is {count}, expected 0 or more")
-    if not 1 <= min_steps <= MAX_STEPS:
-        raise ValueError(f"min_steps is {min_steps}, expected a number from 1 to {MAX_STEPS}")
-    if not min_steps <= max_steps <= MAX_STEPS:
-        raise ValueError(
-            f"max_steps is {max_steps}, expected a number from min_steps = {min_steps} "
-            f"to {MAX_STEPS}"
-        )
-    if not 0 <= distractors <= 1:
-        raise ValueError(f"distractors is {distractors}, expected a share from 0 to 1")
+    _check_order(min_steps, max_steps)
     told = math.ceil(stories * len(STORIES))
-    if not (0 < stories <= 1 and all(_long_enough(n, told) for n in range(1, max_steps + 1))):
-        raise ValueError(
-            f"stories is {stories}, expected a share above 0 and up to 1, with stories of "
-            f"{max_steps} steps among them"
-        )
     drawn = []
     for seed in torch.randint(2**62, (count,), generator=generator).tolist():
         rng = Random(seed)
@@ -301,6 +293,11 @@ def problems(
             tell(story, steps, split=split, rng=rng, distracted=rng.random() < distractors)
         )
     return drawn
+
+
+def _check_order(min_steps: int, max_steps: int) -> None:
+    if min_steps > max_steps:
+        raise ValueError(f"min_steps is {min_steps}, expected at most max_steps = {max_steps}")
 
 
 def tell(story: Story, steps: int, *, split: str, rng: Random, distracted: bool) -> WordProblem:
@@ -577,3 +574,41 @@ def _single(tokens: list[str], at: int) -> tuple[Fraction, int]:
 
 
 STORIES = _read(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+
+
+# --- the task -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WordProblems(Verified):
+    """Word problems as a training run sees them: without end, and harder on request.
+
+    Attributes:
+        min_steps: the fewest steps of a solution.
+        max_steps: the most.
+        distractors: share of the questions that tell a number which is not needed.
+        stories: share of the stories that are told.
+    """
+
+    min_steps: Steps = 1
+    max_steps: Steps = MAX_STEPS
+    distractors: Share = 0.2
+    stories: ShareOfStories = 1.0
+
+    def __post_init__(self) -> None:
+        _check_order(self.min_steps, self.max_steps)
+
+    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[WordProblem]:
+        """Draw problems, repetitions allowed; see `problems`."""
+        return problems(
+            count,
+            split=split,
+            generator=generator,
+            min_steps=self.min_steps,
+            max_steps=self.max_steps,
+            distractors=self.distractors,
+            stories=self.stories,
+        )
+
+
+TASKS = {"word-problems": WordProblems}

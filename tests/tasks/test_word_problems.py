@@ -18,9 +18,9 @@ from random import Random
 import pytest
 import torch
 
-from nbcourse.tasks import gsm8k, word_problems
+from nbcourse.tasks import gsm8k, questions, word_problems
 from nbcourse.tasks.answers import extract
-from nbcourse.tasks.word_problems import SHARES, STORIES, WordProblem, tell, variants
+from nbcourse.tasks.word_problems import SHARES, STORIES, WordProblem, WordProblems, tell, variants
 
 SPLITS = ("train", "validation", "test")
 NOTE = re.compile(r"<<([^<>]*)>>")
@@ -271,6 +271,12 @@ def test_all_stories_are_told(split):
     assert {p.template for p in draw(3_000, split=split)} == {f"{name}/{split}" for name in names}
 
 
+def test_some_story_is_long_enough_however_few_are_told():
+    assert len(STORIES[0].stages) == word_problems.MAX_STEPS
+    assert {p.steps for p in draw(stories=1e-9)} == {1, 2, 3, 4, 5}
+    assert {p.template for p in draw(stories=1e-9)} == {f"{STORIES[0].name}/train"}
+
+
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_distractors_are_as_frequent_as_asked(share):
     """One sentence more than steps and the question; of 3,000, five standard errors."""
@@ -303,7 +309,7 @@ def test_distractors_stand_in_the_middle_too_but_never_first():
 
 def test_problems_look_like_gsm8ks_and_are_frozen():
     (problem,) = draw(1)
-    assert isinstance(problem, gsm8k.Problem)
+    assert isinstance(problem, questions.Problem)
     assert isinstance(problem, WordProblem)
     assert problem.prompt == problem.question + "\n"
     with pytest.raises(FrozenInstanceError):
@@ -326,16 +332,30 @@ def test_a_core_makes_thousands_a_second(split):
         ({"count": -1}, "count is -1, expected 0 or more"),
         ({"min_steps": 0}, "min_steps is 0, expected a number from 1 to 5"),
         ({"min_steps": 6}, "min_steps is 6, expected a number from 1 to 5"),
-        ({"max_steps": 6}, "max_steps is 6, expected a number from min_steps = 1 to 5"),
-        ({"min_steps": 3, "max_steps": 2}, "max_steps is 2, expected .* min_steps = 3 to 5"),
-        ({"distractors": -0.1}, "distractors is -0.1, expected a share from 0 to 1"),
+        ({"max_steps": 6}, "max_steps is 6, expected a number from 1 to 5"),
+        ({"min_steps": 3, "max_steps": 2}, "min_steps is 3, expected at most max_steps = 2"),
+        ({"distractors": -0.1}, "distractors is -0.1, expected a number from 0 to 1"),
         ({"distractors": 1.5}, "distractors is 1.5"),
         ({"distractors": math.nan}, "distractors is nan"),
+        ({"stories": 0.0}, "stories is 0.0, expected a number above 0 and at most 1"),
+        ({"stories": 1.1}, "stories is 1.1"),
     ],
 )
 def test_mistakes_are_named(options, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         draw(**options)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_task_draws_what_it_was_made_for(split):
+    task = WordProblems(min_steps=2, max_steps=3, distractors=0.0)
+    drawn = task.draw(200, split=split, generator=torch.Generator().manual_seed(0))
+    assert {p.steps for p in drawn} == {2, 3}
+    assert all(p.template.endswith(f"/{split}") for p in drawn)
+    assert task.draw(200, split=split, generator=torch.Generator().manual_seed(0)) == drawn
+    other = WordProblems(min_steps=2, max_steps=3, distractors=1.0)
+    longer = other.draw(200, split=split, generator=torch.Generator().manual_seed(0))
+    assert sum(len(p.question) for p in longer) > 1.1 * sum(len(p.question) for p in drawn)
 
 
 # --- the language --------------------------------------------------------------------------------
@@ -396,7 +416,7 @@ def test_plurals(noun, many):
     assert word_problems.plural(noun) == many
 
 
-def test_pronouns_fit_the_names_and_nobody_meets_a_namesake():
+def test_pronouns_fit_the_names_and_no_two_people_share_one():
     he, she = word_problems.HE.split(), word_problems.SHE.split()
     assert len(set(he + she)) == len(he + she)
     for _, _, _, problem in sample():
