@@ -7,13 +7,13 @@ whatever is said about a row (its keys in a recipe, its help, its place in a cha
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from nbcourse.errors import did_you_mean
 from nbcourse.functional.arguments import Bounds, bounds_of
 
 
@@ -78,12 +78,6 @@ def call(function: Callable, settings: Mapping[str, Any], offered: Mapping[str, 
     return function(**{name: offered[name] for name in needs_of(function)}, **chosen)
 
 
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The question behind an error message; empty if nothing known is close to the name."""
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 class Row:
     """What every row of a table of functions has; a dataclass brings the fields.
 
@@ -134,6 +128,15 @@ class Row:
     def all_settings(self) -> dict[str, Any]:
         """Every setting with the value it has if nothing is said."""
         return {name: setting.default for name, setting in self.known_settings.items()}
+
+    def with_settings(self, **settings: Any) -> Self:
+        """A copy with these settings changed, such as `row.with_settings(lam=0.0)`.
+
+        Raises:
+            ValueError: if a setting is none of the functions' or out of its bounds.
+        """
+        changed = {**self.settings, **settings}
+        return replace(self, settings=changed)  # type: ignore[type-var]  # a dataclass, see above
 
     def needs(self, quantity: str) -> bool:
         """Whether one of the row's functions is computed from this quantity."""

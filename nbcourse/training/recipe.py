@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from nbcourse import rows
+from nbcourse.errors import UserError, did_you_mean
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.rows import Setting
@@ -101,7 +102,7 @@ def _of_signature(
     """
     problems = [
         f"{key}.{setting} is not used: {given['name']} has no such setting; its settings: "
-        f"{', '.join(known) or 'none'}{rows.did_you_mean(setting, known)}"
+        f"{', '.join(known) or 'none'}{did_you_mean(setting, known)}"
         for setting in given
         if setting not in (*known, "name")
     ]
@@ -690,7 +691,9 @@ def validate(
         return kind.model_validate(tables, context=context)
     except ValidationError as error:
         lines = [_explain(kind, problem) for problem in error.errors()]
-        raise ValueError("\n".join([f"{name}:", *lines])) from error
+        text = "\n".join(lines)
+        one = "\n" not in text  # a single mistake is answered in a single line
+        raise UserError(f"{name}: {text.strip()}" if one else f"{name}:\n{text}") from error
 
 
 def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
@@ -702,7 +705,7 @@ def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()
         known = _section(kind, location[:-1]).model_fields
         return (
             f"  {place} is unknown; expected one of {', '.join(known)}"
-            f"{rows.did_you_mean(str(location[-1]), known)}"
+            f"{did_you_mean(str(location[-1]), known)}"
         )
     if what == "missing":
         return f"  {place} is missing"

@@ -16,10 +16,10 @@ from nbcourse.experiments import evaluation, records
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.experiments.run import train
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.tasks.answers import extract
 from nbcourse.training.held_out import Answers
-from nbcourse.training.learner import load_folder
 from nbcourse.training.recipe import check
 from tests import hub
 from tests.small import base_recipe, recipe, tables
@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
     """A base model, a run that goes on from it, and one on sums whose model can do some."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbcourse.training.learner.TEXTS", 60)
+        patch.setattr("nbcourse.training.models.TEXTS", 60)
         pretrain(base_recipe(), folder=folder / "base", progress=False)
         train(check(story(folder)), folder=folder / "story", progress=False)
     changes = {"warm_start": {"steps": 100, "batch_size": 64}, "optimiser": {"learning_rate": 3e-3}}
@@ -275,7 +275,7 @@ def greedy(tokenizer, model, prompt, limit):
 def test_before_is_the_policy_of_the_start_and_after_that_of_the_end(copy, label):
     folder = copy("sums")
     result = evaluation.evaluate(folder, problems=60, progress=False)[label]
-    tokenizer, model = load_folder(folder / "model", "cpu")
+    tokenizer, model = loading.load(folder / "model", "cpu")
     if label == "before":
         start = load_file(folder / "checkpoint" / "start" / "tensors.safetensors")
         with torch.no_grad():
@@ -392,7 +392,7 @@ def nbcourse(*arguments):
 
 def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
     """The recipes of chapter 9 at toy size, one after the other."""
-    monkeypatch.setattr("nbcourse.training.learner.TEXTS", 60)
+    monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
     shape = ["model.layers=1", "model.width=16", "model.heads=2", "model.vocabulary=300"]
     base = [
         *shape,

@@ -21,7 +21,7 @@ from nbcourse.lm.descent import up_and_down
 from nbcourse.seeds import generator
 from nbcourse.tasks import word_problems
 from nbcourse.tasks.questions import Verified
-from nbcourse.training.learner import load_model
+from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
 from tests.experiments import crash
@@ -33,7 +33,7 @@ PLAIN = {"prompt": {"instruction": "Think."}}
 
 def make_it_small(monkeypatch):
     """Few texts to learn a tokenizer from, and verdicts that a model of a few steps can earn."""
-    monkeypatch.setattr("nbcourse.training.learner.TEXTS", 60)
+    monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
 
     def rewards(self, responses, asked):
         pairs = zip(responses, asked, strict=True)
