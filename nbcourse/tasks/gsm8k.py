@@ -16,6 +16,7 @@ from zlib import crc32
 
 import torch
 
+from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.questions import Problem, Verified
 
@@ -27,18 +28,27 @@ _EXPECTED = "one JSON object with the strings 'question' and 'answer'"
 
 
 def load(split: str, *, path: str | Path | None = None) -> list[Problem]:
-    """Return the problems of `split`, "train" (7,473) or "test" (1,319), in the file's order.
+    """The problems of a split as it was published, in the file's order.
 
-    `path` is a folder that holds train.jsonl and test.jsonl; without it, the folder that the
-    environment variable NBCOURSE_GSM8K names; without that, the data come from the Hugging Face
-    hub, which needs a network the first time.
+    Args:
+        split: "train" (7,473 problems) or "test" (1,319).
+        path: a folder that holds train.jsonl and test.jsonl; None for the folder that the
+            environment variable NBCOURSE_GSM8K names or, without it, for the Hugging Face hub,
+            which needs a network the first time.
+
+    Raises:
+        ValueError: if the split is unknown, or a line of the files is malformed.
+        FileNotFoundError: if the folder or the file is not there.
+        OSError: if the hub cannot be reached.
+
+    Source: Cobbe et al. 2021, "Training Verifiers to Solve Math Word Problems".
     """
     if split not in ("train", "test"):
-        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+        raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
     folder = path or os.environ.get("NBCOURSE_GSM8K")
     problems = _from_file(Path(folder), split) if folder else _from_hub(split)
     if not problems:
-        raise ValueError(f"no problems in GSM8K's {split} split: {folder or _HUB_NAME} is empty")
+        raise UserError(f"no problems in GSM8K's {split} split: {folder or _HUB_NAME} is empty")
     return problems
 
 
@@ -46,7 +56,7 @@ def _from_file(folder: Path, split: str) -> list[Problem]:
     file = folder / f"{split}.jsonl"
     if not file.is_file():
         missing = f"no file {file.name} in {folder}" if folder.is_dir() else f"no folder {folder}"
-        raise FileNotFoundError(
+        raise NotFound(
             f"{missing}: path must be a folder with train.jsonl and test.jsonl from {_SOURCE}; "
             "without path and NBCOURSE_GSM8K the data come from the Hugging Face hub"
         )
@@ -63,7 +73,7 @@ def _parse(line: bytes, where: str) -> object:
     try:
         return json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON in UTF-8 ({error}); expected {_EXPECTED}") from error
+        raise UserError(f"{where}: not JSON in UTF-8 ({error}); expected {_EXPECTED}") from error
 
 
 def _from_hub(split: str) -> list[Problem]:
@@ -73,7 +83,7 @@ def _from_hub(split: str) -> list[Problem]:
         rows = datasets.load_dataset(_HUB_NAME, "main", split=split)
     except Exception as error:  # the hub's clients fail in many ways, and one remedy fits them all
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConnectionError(
+        raise NotAvailable(
             f"cannot fetch {_HUB_NAME} from the Hugging Face hub ({reason}); without a network, "
             "pass path=FOLDER, or set NBCOURSE_GSM8K, to a folder with train.jsonl and test.jsonl "
             f"from {_SOURCE}"
@@ -83,13 +93,13 @@ def _from_hub(split: str) -> list[Problem]:
 
 def _problem(row: object, where: str) -> Problem:
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: a JSON {type(row).__name__}; expected {_EXPECTED}")
+        raise UserError(f"{where}: a JSON {type(row).__name__}; expected {_EXPECTED}")
     for field in ("question", "answer"):
         if not isinstance(row.get(field), str):
-            raise ValueError(f"{where}: no string under {field!r}; expected {_EXPECTED}")
+            raise UserError(f"{where}: no string under {field!r}; expected {_EXPECTED}")
     answer = extract(row["answer"], strict=True)
     if answer is None:
-        raise ValueError(
+        raise UserError(
             f"{where}: the solution gives no answer; expected it to end in a line like '#### 18'"
         )
     return Problem(row["question"], row["answer"], answer)
