@@ -472,13 +472,13 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     task: Annotated[
         str | None,
-        typer.Option(help="Another task than the run's: `arithmetic`, `word-problems`, `gsm8k`."),
+        typer.Option(help="Another task than the run's, by its name in a recipe: `gsm8k`."),
     ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
     ] = False,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many; all there are, or 2,000, if not given.")
+        int | None, typer.Option(min=1, help="How many; 2,000, or all there are, if not given.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")

@@ -397,6 +397,11 @@ class Pretraining(RunSection):
             problems.append(
                 f"task.name is {self.task.name!r}, which has no worked solutions to learn from"
             )
+        if self.gsm8k_share and self.model.source == "tiny" and self.task.build().characters:
+            problems.append(
+                f"gsm8k_share is {self.gsm8k_share:g}, expected 0: {self.task.name} is read by "
+                "characters, and GSM8K's problems have others"
+            )
         if self.steps == 0:
             problems.append("pretraining.steps and supervised.steps are both 0")
         if problems:
@@ -455,12 +460,20 @@ def impossible_model(model: ModelSection, task: TaskSection) -> list[str]:
             f"model.width is {model.width}, expected a multiple of "
             f"2 * model.heads = {2 * model.heads}"
         )
-    characters = task.build().characters
-    if model.source == "tiny" and characters is not None and model.vocabulary is not None:
+    kind = task.build()
+    if model.source != "tiny":
+        return found
+    if kind.characters is not None:
+        if model.vocabulary is not None:
+            found.append(
+                f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
+            )
+    elif not kind.worked_solutions:
         found.append(
-            f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
+            f"model.source is 'tiny', but {task.name} has neither characters nor worked solutions "
+            "to learn a vocabulary from"
         )
-    if model.source == "tiny" and characters is None and model.vocabulary is None:
+    elif model.vocabulary is None:
         found.append(f"model.vocabulary is missing: a vocabulary for {task.name} has to be learned")
     return found
 
@@ -472,7 +485,7 @@ class Recipe(RunSection):
     algorithm: AnyAlgorithm
     seed: Whole = 0
     code: Code = None
-    task: AnyTask = Field({"name": "arithmetic"}, validate_default=True)  # type: ignore
+    task: AnyTask = Field({}, validate_default=True)  # type: ignore
     prompt: PromptSection = PromptSection()
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
