@@ -6,15 +6,15 @@ from nbcourse import installation
 
 
 def main() -> None:
-    """Run the command line; a package that is missing is answered with how to install it."""
+    """Run the command line, or say what it takes to have one."""
     try:
         from nbcourse.cli import app
-
-        app(prog_name="nbcourse")
     except ModuleNotFoundError as error:
         if (line := installation.remedy(error)) is None:
             raise
-        sys.exit(f"nbcourse: {line}")
+        print(f"nbcourse: {line}", file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="nbcourse")
 
 
 if __name__ == "__main__":  # processes that grade are started by importing this again

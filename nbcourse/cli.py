@@ -3,12 +3,13 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
@@ -42,6 +43,31 @@ class Commands(TyperGroup):
                 "(`nbcourse --help` lists them)"
             )
         return super().resolve_command(context, arguments)
+
+
+class Train(TyperCommand):
+    """Its help ends with the settings of every row and task, read from their signatures."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        from nbcourse.rows import settings_of
+        from nbcourse.tasks.table import TASKS
+        from nbcourse.training.algorithms import ALGORITHMS
+
+        algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
+        tasks = {name: settings_of(task) for name, task in TASKS.items()}
+        sections = [
+            "\n".join(
+                [f"**Settings of `[{key}]`**, by its `name`:", ""]
+                + [f"- `{name}`: {_listed(settings)}" for name, settings in table.items()]
+            )
+            for key, table in (("algorithm", algorithms), ("task", tasks))
+        ]
+        self.epilog = "\n\n".join(sections)
+        super().format_help(context, formatter)
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return "; ".join(map(str, settings.values())) or "none"
 
 
 app = typer.Typer(
@@ -247,7 +273,7 @@ def grade(
     """Grade submissions, each in its own confined process.
 
     A submission cannot reach the network, other submissions, the tests or your files, and whatever
-    it does costs nobody else a point. Confinement needs Linux. Each result is written to
+    it does costs no other student a point. Confinement needs Linux. Each result is written to
     `OUT/results/` as soon as it is there: stop with Ctrl-C, and the same command goes on. Results
     of unchanged notebooks are kept.
 
@@ -307,7 +333,7 @@ def grade(
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
 
 
-@app.command()
+@app.command(cls=Train)
 def train(
     recipe: Annotated[
         str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
@@ -335,7 +361,7 @@ def train(
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
-    The folder of the run receives the recipe, the surroundings, one line of numbers for each step
+    The folder of the run receives the recipe, the environment, one line of numbers for each step
     (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
     same command with `--resume` goes on from the last checkpoint and writes the numbers that an
     uninterrupted run would have written.
@@ -446,13 +472,13 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     task: Annotated[
         str | None,
-        typer.Option(help="Another task than the run's: `arithmetic`, `word-problems`, `gsm8k`."),
+        typer.Option(help="Another task than the run's, by its name in a recipe: `gsm8k`."),
     ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
     ] = False,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many; all there are, or 2,000, if not given.")
+        int | None, typer.Option(min=1, help="How many; 2,000, or all there are, if not given.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
@@ -463,7 +489,7 @@ def evaluate(
 
     Counts what is right strictly (the form asked for) and leniently (the right number in any form),
     splits the gain into form and content, and writes everything with its intervals, the recipe and
-    the surroundings into `evaluation-TASK-SPLIT.json` in the folder of the run.
+    the environment into `evaluation-TASK-SPLIT.json` in the folder of the run.
 
     Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
     problems), which is what runs may be chosen by. The test split is for the one run that was

@@ -74,7 +74,7 @@ def write_bundles(
     notebook = chapters.find(assignment, assignments(root))
     if not (root / "solutions" / notebook.name).exists():
         raise FileNotFoundError(
-            f"solutions/{notebook.name} is missing: without it the release cannot know what is secret"
+            f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
     if students is None:

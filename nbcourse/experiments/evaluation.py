@@ -77,7 +77,7 @@ def evaluate(
         folder: of a run of reinforcement learning or of a base model.
         task: the name of another task than the run's, with its usual settings.
         final: ask the test split; the held-out split of training if False.
-        problems: how many; if None, all there are for GSM8K, and 2,000 of a task without end.
+        problems: how many; if None, 2,000, or all there are if a task has fewer.
         samples: sampled responses to each problem for pass@k, besides the greedy one.
         temperature: of the samples.
         progress: draw progress bars.

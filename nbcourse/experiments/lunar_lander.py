@@ -82,7 +82,7 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> dict[str, Any]
     envs = environments(plan, plan.environments)
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, recipe(plan))
-    records.write_json(folder / records.ENVIRONMENT, surroundings(plan, folder))
+    records.write_json(folder / records.ENVIRONMENT, environment(plan, folder))
     start = perf_counter()
     trained = train(
         plan.agent,
@@ -144,7 +144,7 @@ def recipe(plan: Plan) -> dict[str, Any]:
     return {**asdict(plan), "agent": {**fields, **functions, **plan.agent.all_settings}}
 
 
-def surroundings(plan: Plan, folder: Path) -> dict[str, Any]:
+def environment(plan: Plan, folder: Path) -> dict[str, Any]:
     """Where and when, as for any run, with the command and the library that matter here."""
     found = records.environment(processes=1)
     found["command"] = f"python -m {__spec__.name} {folder.as_posix()} --seed {plan.seed}"

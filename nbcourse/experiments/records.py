@@ -2,11 +2,12 @@
 
 recipe.json        the whole recipe, defaults included
 environment.json   command, commit, versions, hardware, when it began, digest of the reader's code
-mine.py            a copy of the reader's own code, if the recipe names a file
 metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done
 checkpoint/        what --resume goes on from
 model/             the trained model, in the hub's layout
+
+If the recipe names a file of the reader's own code, a copy of it lies beside these.
 """
 
 import json

@@ -441,7 +441,7 @@ def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[...,
 def _as_rollout(
     learner: Learner, prompts: Sequence[str], completions: Sequence[Sequence[int]]
 ) -> Rollout:
-    """Responses that TRL sampled, in our form; nobody recorded their log-probs."""
+    """Responses that TRL sampled, in our form, without log-probs."""
     eos = learner.tokenizer.eos_token_id
     prompt_ids, prompt_mask = encode(learner.tokenizer, prompts, device=learner.device)
     lengths = torch.tensor(list(map(len, completions)))
@@ -473,7 +473,7 @@ def train_with_trl(
 
     Returns:
         One dictionary of numbers for each step, under the names of `diagnostics`; also in the
-        folder, beside the recipe, the surroundings, the summary and the model.
+        folder, beside the recipe, the environment, the summary and the model.
 
     Raises:
         ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.

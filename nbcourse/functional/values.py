@@ -60,7 +60,7 @@ def value_loss(
 
 @torch.no_grad()
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """Share of the returns' variance that the critic foresaw.
+    """Share of the returns' variance that the critic explains.
 
         1 − Var(R − V) / Var(R)
 

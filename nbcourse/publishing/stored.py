@@ -1,6 +1,6 @@
 """The form in which a notebook is stored: nothing in it depends on when or where it ran.
 
-Two authors who run the same chapter write the same file, so a diff shows what somebody changed.
+Two authors who run the same chapter write the same file, so a diff shows what was changed.
 """
 
 import re

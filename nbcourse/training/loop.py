@@ -136,12 +136,12 @@ def learn(
         means.add("grad_norm", clip_gradients(learner))
         learner.optimiser.step()
         updates += 1
-    foreseen = {}
+    critic = {}
     if experience.values is not None and estimate.returns is not None:
-        foreseen["explained_variance"] = explained_variance(
+        critic["explained_variance"] = explained_variance(
             experience.values, estimate.returns, experience.rollout.mask
         )
-    return {**means.result(), **foreseen, "updates": updates}
+    return {**means.result(), **critic, "updates": updates}
 
 
 def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[Tensor]:

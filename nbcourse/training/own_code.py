@@ -8,14 +8,14 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.tasks.table import TASKS
-from nbcourse.tasks.task import Task
+from nbcourse.tasks.task import Task, check_task
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm
 
 
@@ -71,11 +71,11 @@ def load(path: Path) -> OwnCode:
     brought = {name: module.get(name) for name in ("ALGORITHMS", "TASKS")}
     if all(table is None for table in brought.values()):
         raise UserError(f"{path} defines neither ALGORITHMS nor TASKS")
-    tables: Sequence[tuple[str, type, Collection[str]]] = (
-        ("ALGORITHMS", Algorithm, ALGORITHMS),
-        ("TASKS", Task, TASKS),
+    tables: Sequence[tuple[str, Callable[[object], None], Collection[str]]] = (
+        ("ALGORITHMS", _check_algorithm, ALGORITHMS),
+        ("TASKS", check_task, TASKS),
     )
-    for name, kind, known in tables:
+    for name, check, known in tables:
         table = brought[name] or {}
         if not isinstance(table, dict):
             raise UserError(f"{path}: {name} is a {type(table).__name__}, expected a dictionary")
@@ -85,11 +85,16 @@ def load(path: Path) -> OwnCode:
                     f"{path}: {name} defines {key!r}, which the package has already; "
                     "give it another name"
                 )
-            fits = issubclass(value, kind) if isinstance(value, type) else isinstance(value, kind)
-            if not fits or (kind is Task) != isinstance(value, type):
-                expected = "an Algorithm" if kind is Algorithm else "a subclass of Task"
-                raise UserError(f"{path}: {name}[{key!r}] is {value!r}, expected {expected}")
+            try:
+                check(value)
+            except ValueError as error:
+                raise UserError(f"{path}: {name}[{key!r}] {error}") from error
     return OwnCode(path, digest, brought["ALGORITHMS"] or {}, brought["TASKS"] or {})
+
+
+def _check_algorithm(value: object) -> None:
+    if not isinstance(value, Algorithm):
+        raise ValueError(f"is {value!r}, expected an Algorithm")
 
 
 def _imported(path: Path, content: bytes, *, name: str) -> dict[str, Any]:

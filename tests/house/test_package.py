@@ -196,11 +196,11 @@ for name in ("numpy", "transformers", "pydantic", "typer", "rich", "tqdm", "pack
 def test_a_missing_package_is_one_line_that_says_what_to_install(environment, core, tmp_path):
     done = environment("torch")(tmp_path, "-m", "nbcourse", "--help")
     line = 'nbcourse: this needs the package typer, which is missing; run: python -m pip install "'
-    assert (done.returncode, done.stderr) == (1, f'{line}nbcourse"\n')
+    assert (done.returncode, done.stderr) == (2, f'{line}nbcourse"\n')
     done = core(tmp_path, "-m", "nbcourse", "train", "arithmetic-grpo", "--out", "run")
     line = line.replace("typer", "transformers")
     # torch, too, says something on standard error where NumPy is missing
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f'{line}nbcourse[lm]"')
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f'{line}nbcourse[lm]"')
     assert "Traceback" not in done.stderr
 
 

@@ -91,8 +91,23 @@ def test_the_figure_in_the_readme_is_the_one_in_the_book():
 
 
 def test_the_example_in_the_readme_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    (example,) = re.findall(
+        r"```python\n(import.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S
+    )
     names: dict = {}
     exec(example, names)
     assert names["log_probs"].grad.abs().sum() > 0
     assert (names["log_probs"].grad[~names["mask"]] == 0).all()
+
+
+def test_the_readers_own_row_in_the_readme_is_a_recipe(tmp_path):
+    from nbcourse.training.recipe import load
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n# mine\.py\n(.*?)```", readme, re.S)
+    (recipe,) = re.findall(r"```toml\n# mine\.toml.*?\n(.*?)```", readme, re.S)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(recipe, encoding="utf-8")
+    made = load(tmp_path / "mine.toml")
+    assert made.settings == {"tilt": 0.3}
+    assert made.row is made.own_code.algorithms["tilted"]
