@@ -68,7 +68,8 @@ def grade_submissions(
         Each result, in the order in which they are ready.
 
     Raises:
-        ValueError: if the master's own solutions do not pass its tests.
+        ValueError: if the master's own solutions do not pass its tests, or a result cannot be
+            written.
         SandboxFailed: if the kernel refuses to confine a process.
     """
     to_do: list[Job] = []
@@ -208,6 +209,13 @@ def _work(connection: Connection, terms: Terms) -> None:
                 )
             except SandboxFailed as error:
                 answer = error
-            except Exception:
-                answer = results.not_graded(submission, terms.master, traceback.format_exc())
+            except Exception as error:
+                answer = results.not_graded(submission, terms.master, _explanation(error))
             connection.send(answer)
+
+
+def _explanation(error: Exception) -> str:
+    """One line where a file is the reason, such as on a full disk; else the stack trace."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return str(error)
+    return "".join(traceback.format_exception(error))

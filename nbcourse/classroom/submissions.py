@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from nbcourse.classroom import files
 from nbcourse.classroom.gradebook import ClassList
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
 
@@ -118,13 +119,22 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
         assignment: name of the master, such as "02-sequences".
 
     Raises:
-        FileNotFoundError: if there is no such folder.
-        ValueError: if it is a zip file, or nothing in it looks like a submission.
+        ValueError: if it cannot be read, is a zip file, or nothing in it looks like a submission.
     """
     if zipfile.is_zipfile(folder):
         raise ValueError(f"{folder} is a zip file: unpack it, and name the folder")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder} of submissions")
+    with files.explained(f"cannot read the folder of submissions {folder}"):
+        students = _students(folder)
+    if not students:
+        raise ValueError(
+            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
+            "what Canvas, Moodle or nbgrader makes"
+        )
+    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
+
+
+def _students(folder: Path) -> dict[str, _StudentFiles]:
+    """Each student's files, by a key that differs between students."""
     students: dict[str, _StudentFiles] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith((".", "__MACOSX")) or entry.is_symlink():
@@ -135,12 +145,7 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
             key = f"{canvas['name']}_{canvas['user']}"
             student = students.setdefault(key, _StudentFiles(canvas["name"], canvas["user"], []))
             _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
-    if not students:
-        raise ValueError(
-            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
-            "what Canvas, Moodle or nbgrader makes"
-        )
-    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
+    return students
 
 
 def with_listed_names(submissions: list[Submission], listed: ClassList) -> list[Submission]:
