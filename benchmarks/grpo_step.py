@@ -21,10 +21,12 @@ import torch
 from _pairs import Pairs
 from transformers import TrainerCallback
 
+from nbcourse.experiments import trl
 from nbcourse.training import loop
-from nbcourse.training.engines import trl
-from nbcourse.training.engines.processes import Processes
-from nbcourse.training.learner import Learner, build, frozen
+from nbcourse.training.learner import Learner
+from nbcourse.training.models import frozen
+from nbcourse.training.preparation import build
+from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe, check
 
 ALONE = Processes(0, 1, torch.device("cpu"))

@@ -27,15 +27,14 @@ def measure(engine: str, seed: int, threads: int, precision: str) -> dict[str, f
     """Seconds and steps of one run, in this process; a target that is never met is infinite."""
     import torch
 
-    from nbcourse.training import records, run
-    from nbcourse.training.engines import trl
+    from nbcourse.experiments import records, run, trl
     from nbcourse.training.recipe import load
 
     torch.set_num_threads(threads)
     changes = [f"seed={seed}", f"model.precision='{precision}'", "evaluation.every=1"]
     recipe = load(RECIPE, changes)
     with tempfile.TemporaryDirectory() as folder:
-        train = trl.train if engine == "TRL" else run.train
+        train = trl.train_with_trl if engine == "TRL" else run.train
         train(recipe, folder=Path(folder) / "run", progress=False)
         rows = records.read_metrics(Path(folder) / "run")
     spent = list(accumulate(records.seconds(row) - row["seconds_evaluate"] for row in rows))

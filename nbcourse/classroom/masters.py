@@ -23,7 +23,7 @@ from pathlib import Path
 from nbcourse.classroom import notebooks
 from nbcourse.classroom.notebooks import Cell, plain_python
 from nbcourse.publishing import chapters
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
 REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")

@@ -14,7 +14,7 @@ import nbformat
 from nbcourse.classroom import files, leaks
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing import chapters
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: a bundle does not depend on the time
 UNCHOSEN = "variant=0"  # stands in the locked cell of every student notebook
@@ -69,7 +69,7 @@ def write_bundles(
     notebook = chapters.find(assignment, assignments(root))
     if not (root / "solutions" / notebook.name).exists():
         raise FileNotFoundError(
-            f"solutions/{notebook.name} is missing: without it, what is secret is not known"
+            f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
     variants = {notebook.stem: 0}  # name of a bundle → variant

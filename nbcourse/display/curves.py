@@ -6,7 +6,7 @@ from statistics import mean
 from matplotlib.figure import Figure
 
 from nbcourse.display.figures import figure
-from nbcourse.training.comparison import Group, interval
+from nbcourse.experiments.comparison import Group, interval
 
 MARKERS = "osD^vPX*<>"
 

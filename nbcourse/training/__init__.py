@@ -1,1 +1,1 @@
-"""The one loop, for every algorithm and every scale."""
+"""What happens in a step: the table of algorithms, recipes, experience, and the one loop."""

@@ -4,7 +4,7 @@ import pytest
 
 from nbcourse.lm import prompts, tiny
 from nbcourse.lm.rollouts import encode
-from tests.training import hub
+from tests import hub
 
 QUESTION = "Tom has 3 apples. How many?\n"
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty, policy_loss
-from nbcourse.training.rollout import Experience
+from nbcourse.training.experience import Experience
 
 GROUP, WIDTH, MAX_LENGTH, BETA = 3, 5, 7, 0.3
 
@@ -528,15 +528,15 @@ def test_a_bad_row_is_refused(wrong, message):
 @pytest.mark.parametrize("name", ["lam", "clip_hihg", "group_size"])
 def test_a_setting_that_no_function_of_the_row_has_is_refused(name):
     """`group_size` is something the loop provides, so it is none either."""
-    message = f"a name in settings is {name!r}, expected one of 'clip_low', 'clip_high', 'dual_c"
+    message = f"a name in settings is {name!r}, expected one of 'eps', 'clip_low', 'clip_high'"
     with pytest.raises(ValueError, match=message):
         Algorithm(**GOOD, settings={name: 0.9})
 
 
 def test_a_row_in_five_lines_runs(monkeypatch):
     """The reader's own estimator: rewards above a threshold, and a surrogate with a temperature."""
+    from nbcourse.experiments.run import train
     from nbcourse.training.recipe import check
-    from nbcourse.training.run import train
 
     def threshold(rewards, mask, *, level: float = 0.5):
         return Estimate((rewards.sum(1, keepdim=True) - level) * mask)

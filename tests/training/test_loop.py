@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from nbcourse.experiments.run import train
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import group_rows, select
-from nbcourse.training import diagnostics, loop, rollout
+from nbcourse.training import diagnostics, loop
+from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, policy_loss
-from nbcourse.training.rollout import Draws, collect, consult, overlong_penalty
-from nbcourse.training.run import train
-
-from .small import ALONE, learner, recipe, weights
+from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
+from tests.small import ALONE, learner, recipe, weights
 
 WARM = {"steps": 25, "batch_size": 32}
 
@@ -37,7 +37,9 @@ def prepared(name, **changes):
         jolt(made.critic.head, 0.3, seed=2)
     penalty = made.recipe.penalty
     experience = collect(made, Draws(made.recipe), ALONE)
-    experience = consult(made, experience, ALONE, reference=penalty.placement != "none")
+    experience = add_reference_and_values(
+        made, experience, ALONE, reference=penalty.placement != "none"
+    )
     estimate = made.recipe.row.estimate(
         made.recipe.settings,
         rewards=experience.rewards(penalty),
@@ -274,7 +276,7 @@ def test_the_kl_to_the_reference_is_summed_over_a_response(placement):
     made = learner(recipe("grpo", warm_start=WARM, **kl))
     jolt(made.reference, 0.05)
     experience = collect(made, Draws(made.recipe), ALONE)
-    experience = consult(made, experience, ALONE, reference=placement is not None)
+    experience = add_reference_and_values(made, experience, ALONE, reference=placement is not None)
     total, rows = 0.0, range(0, 24, 4 if placement is None else 1)
     for row in rows:
         single = select(experience.rollout, torch.tensor([row]))
@@ -354,7 +356,7 @@ def test_dynamic_sampling_gives_up_after_some_rounds():
     made = learner(recipe("dapo", task={"digits": 9}))
     draws = Draws(made.recipe)
     experience = collect(made, draws, ALONE)
-    assert draws.taken >= rollout.ROUNDS
+    assert draws.taken >= experiences.ROUNDS
     assert len(experience.scores) == 24
     assert experience.sampled == 24 * draws.taken
     assert experience.no_spread == 1.0
@@ -364,31 +366,31 @@ def test_dynamic_sampling_gives_up_after_some_rounds():
 def test_dynamic_sampling_makes_do_with_the_groups_it_has(monkeypatch):
     """One group with spread in all rounds: the batch is that group."""
     made = learner(recipe("dapo", task={"digits": 9}))
-    whole = rollout._sample_and_score
+    whole = experiences._sample_and_score
 
     def one_in_all(learner, number, problems, processes):
         batch = whole(learner, number, problems, processes)
         batch.scores[9] += number == 5  # a member of the third group
         return batch
 
-    monkeypatch.setattr(rollout, "_sample_and_score", one_in_all)
+    monkeypatch.setattr(experiences, "_sample_and_score", one_in_all)
     experience = collect(made, Draws(made.recipe), ALONE)
     assert experience.scores.tolist() == [0.0, 1.0, 0.0, 0.0]
     assert experience.rollout.tokens.shape[0] == 4
-    assert experience.sampled == 24 * rollout.ROUNDS
-    assert experience.no_spread == pytest.approx(1 - 1 / 6 / rollout.ROUNDS)
+    assert experience.sampled == 24 * experiences.ROUNDS
+    assert experience.no_spread == pytest.approx(1 - 1 / 6 / experiences.ROUNDS)
 
 
 def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypatch):
     made = learner(recipe("dapo", task={"digits": 9}))
-    whole = rollout._sample_and_score
+    whole = experiences._sample_and_score
 
     def late(learner, number, problems, processes):
         batch = whole(learner, number, problems, processes)
-        batch.scores[::4] += number >= rollout.ROUNDS
+        batch.scores[::4] += number >= experiences.ROUNDS
         return batch
 
-    monkeypatch.setattr(rollout, "_sample_and_score", late)
+    monkeypatch.setattr(experiences, "_sample_and_score", late)
     experience = collect(made, Draws(made.recipe), ALONE)
     rounds = experience.sampled // 24
     spread = (experience.scores.view(-1, 4).amax(1) > experience.scores.view(-1, 4).amin(1)).sum()
@@ -401,10 +403,10 @@ def test_asking_reference_and_critic_in_chunks_changes_nothing(at_once):
     jolt(made.reference, 0.05)
     jolt(made.critic.head, 0.3)
     experience = collect(made, Draws(made.recipe), ALONE)
-    whole = consult(made, experience, ALONE, reference=True)
+    whole = add_reference_and_values(made, experience, ALONE, reference=True)
     chunks = made.recipe.rollouts.model_copy(update={"prompts_at_once": at_once})
     made.recipe = made.recipe.model_copy(update={"rollouts": chunks})
-    parts = consult(made, experience, ALONE, reference=True)
+    parts = add_reference_and_values(made, experience, ALONE, reference=True)
     mask = experience.rollout.mask
     for name in ("ref_log_probs", "values"):
         one, two = getattr(whole, name), getattr(parts, name)

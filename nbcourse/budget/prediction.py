@@ -1,0 +1,723 @@
+"""Does it fit, and how long will it take: the arithmetic of a run before any weight is loaded.
+
+Memory is counted as this package spends it: weights, gradients and AdamW's moments in float32, a
+frozen reference, a critic, the keys and values of what is being sampled, and the activations of
+one backward pass. Time is a roofline, a lower bound: no machine with these peak numbers does this
+work faster, and most are slower.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple
+
+from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
+from nbcourse.budget.shapes import Shape
+from nbcourse.errors import UserError
+from nbcourse.lm.log_probs import CHUNK, ROWS
+from nbcourse.seeds import generator
+from nbcourse.training.learner import LARGE_VOCABULARY
+from nbcourse.training.models import load_tokenizer, rendered
+from nbcourse.training.recipe import Recipe
+
+PROMPTS = 1_000  # looked at to find a long one
+USUAL_PROMPT = 320  # tokens: GSM8K's longest question, about, in a chat template
+
+# ---------------------------------------------------------------- one pass through the model
+
+
+class Pass(NamedTuple):
+    """One forward pass: `rows` sequences, each with `queries` new tokens.
+
+    Attributes:
+        rows: sequences.
+        queries: tokens computed in each.
+        columns: tokens that these attend to in each, themselves included; the whole rectangle
+            queries × columns is computed, and then masked.
+        kept: positions in each whose next-token distribution is wanted.
+    """
+
+    rows: int
+    queries: int
+    columns: int
+    kept: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens computed."""
+        return self.rows * self.queries
+
+
+def scoring(
+    prompts: int,
+    group_size: int,
+    prompt_tokens: int,
+    response_tokens: int,
+    *,
+    shared: bool = True,
+    chunked: bool = False,
+) -> list[Pass]:
+    """The passes in which the log-probs of responses that are there already are computed.
+
+    Args:
+        prompts: number of prompts.
+        group_size: responses to each.
+        prompt_tokens: P.
+        response_tokens: T.
+        shared: each prompt runs through the layers once, not once for each response to it.
+        chunked: logits are never whole; that of a first token is then computed for each response.
+    """
+    rows, width = prompts * group_size, prompt_tokens + response_tokens - 1
+    if group_size == 1 or not shared:
+        return [Pass(rows, width, width, response_tokens)]
+    return [
+        Pass(prompts, prompt_tokens, prompt_tokens, group_size if chunked else 1),
+        Pass(rows, response_tokens - 1, width, response_tokens - 1),
+    ]
+
+
+def layer_flops(shape: Shape, forward: Pass) -> int:
+    """FLOPs of all layers in a forward pass; a backward pass has twice as many.
+
+    Two for each weight and token, and two for each of the products of queries with keys and of
+    attention with values. What is not a matrix product is left out.
+    """
+    attention = 2 * shape.width * forward.columns
+    return 2 * forward.tokens * shape.layers * (shape.layer_matrices + attention)
+
+
+def output_flops(shape: Shape, forward: Pass) -> int:
+    """FLOPs of the output matrix in a forward pass; a backward pass has twice as many."""
+    return 2 * forward.rows * forward.kept * shape.output_matrix
+
+
+def cache_bytes(shape: Shape, rows: int, columns: int) -> int:
+    """Bytes of the keys and values of `columns` tokens in each of `rows` sequences.
+
+        2 · layers · rows · columns · key_value_heads · head size · 4
+
+    In float32 also where products are taken in bfloat16: transformers rotates the keys in the
+    precision of the embedding, and what is put beside them is raised to theirs.
+
+    Book: equation (eq-kv-cache).
+    """
+    return 2 * shape.layers * rows * columns * shape.keys * FLOAT32
+
+
+def decoding_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int:
+    """Bytes that have to move for one more token in each of `rows` sequences.
+
+    Every matrix is read once, however many rows there are; the keys and values of all `columns`
+    tokens are read, and the logits written and read. That is the least there is to move; copying
+    the cache to make room for a token, as transformers' dynamic cache does, comes on top.
+    """
+    logits = 2 * rows * shape.vocabulary
+    return BYTES[precision] * (shape.matrices + logits) + cache_bytes(shape, rows, columns)
+
+
+def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
+    """Bytes that one layer keeps for the way back.
+
+    For each token, the input and the normalised input of both norms in float32; in the precision
+    of the products, what enters each of them, the queries, and four vectors of the feed-forward
+    network; for each token attended to, key and value, repeated for all heads that share them; and
+    a copy of the mask. Under autocast each product makes its own copy of its input, so the outputs
+    of the two norms are kept five times and not twice.
+    """
+    size, width = BYTES[precision], shape.width
+    copies = 2 if precision == "float32" else 5
+    per_token = (
+        4 * width * FLOAT32
+        + ((copies + 2) * width + 4 * shape.feed_forward + forward.columns) * size
+        + (shape.heads + 2) * FLOAT32  # one number for each softmax and each norm
+    )
+    return forward.tokens * per_token + 2 * forward.rows * forward.columns * width * size
+
+
+def activation_bytes(
+    shape: Shape, forward: Pass, precision: str, *, checkpointing: bool = False
+) -> int:
+    """Bytes that a forward pass keeps for the way back, the logits left out.
+
+    Args:
+        shape: of the model.
+        forward: which pass.
+        precision: of the matrix products.
+        checkpointing: layers keep nothing but their inputs, and compute the rest again, one at a
+            time, which needs `layer_activation_bytes` on top.
+    """
+    width = shape.width
+    # Token numbers, the angles of the rotation, and the last norm with its output.
+    angles = 2 * width // shape.heads
+    ends = 8 + (angles + 2 * width + 1) * FLOAT32 + width * BYTES[precision]
+    inputs = forward.tokens * width * FLOAT32
+    layer = inputs if checkpointing else layer_activation_bytes(shape, forward, precision)
+    return forward.tokens * ends + shape.layers * layer
+
+
+# ---------------------------------------------------------------- a whole run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe put in numbers: how much of what is in memory, and computed, at once.
+
+    Attributes:
+        recipe: what is to be run.
+        shape: of its model.
+        prompt_tokens: P, tokens of the longest prompt.
+    """
+
+    recipe: Recipe
+    shape: Shape
+    prompt_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens < 1:
+            raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
+
+    @property
+    def precision(self) -> str:
+        """Of the matrix products."""
+        return self.recipe.model.precision
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether there are values to learn."""
+        return self.recipe.row.needs("values")
+
+    @property
+    def has_own_critic(self) -> bool:
+        """Whether the critic has a backbone of its own."""
+        return self.has_critic and not self.recipe.critic.shared
+
+    @property
+    def reference_chunked(self) -> bool:
+        """Whether the reference's logits are never whole."""
+        return self.shape.vocabulary >= LARGE_VOCABULARY
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the policy's logits are never whole while it learns."""
+        return self.reference_chunked or (self.has_critic and not self.has_own_critic)
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether the learner computes activations twice."""
+        return self.recipe.model.gradient_checkpointing
+
+    @property
+    def asks_reference(self) -> bool:
+        """Whether the reference's log-probs are wanted."""
+        return self.recipe.penalty.placement != "none"
+
+    @property
+    def feed_forward_bytes(self) -> int:
+        """Of a token's vector inside the feed-forward network and one outside."""
+        return self.shape.feed_forward * BYTES[self.precision] + self.shape.width * FLOAT32
+
+    @property
+    def together(self) -> int:
+        """Prompts sampled at once."""
+        settings = self.recipe.rollouts
+        return min(settings.prompts_at_once or settings.prompts, settings.prompts)
+
+    @property
+    def minibatch(self) -> int:
+        """Prompts in the largest minibatch."""
+        return ceil(self.recipe.rollouts.prompts / self.recipe.optimiser.minibatches)
+
+    @property
+    def slice(self) -> int:
+        """Prompts in one backward pass."""
+        return min(self.recipe.optimiser.prompts_at_once or self.minibatch, self.minibatch)
+
+    def consulting(self, prompts: int, response_tokens: int) -> list[Pass]:
+        """The passes in which the reference, if it is asked, or else the critic sees responses."""
+        chunked = self.reference_chunked if self.asks_reference else self.chunked
+        return scoring(
+            prompts,
+            self.recipe.rollouts.group_size,
+            self.prompt_tokens,
+            response_tokens,
+            chunked=chunked,
+        )
+
+    def learning(self, prompts: int, response_tokens: int) -> list[Pass]:
+        """The passes in which the policy sees responses that it learns from.
+
+        With gradient checkpointing no prompt is shared: layers that forget their activations take
+        no cache.
+        """
+        return scoring(
+            prompts,
+            self.recipe.rollouts.group_size,
+            self.prompt_tokens,
+            response_tokens,
+            shared=not self.checkpointing,
+            chunked=self.chunked,
+        )
+
+
+def standing_bytes(plan: Plan) -> dict[str, int]:
+    """Bytes that are there in every phase, by owner.
+
+        16 N = 4 N (weights) + 4 N (gradients) + 8 N (AdamW's two moments),  and 4 for each
+        parameter that is not trained
+
+    Book: equation (eq-memory).
+    """
+    head = plan.shape.width + 1
+    found = {
+        "weights": FLOAT32 * plan.shape.parameters,
+        "gradients": FLOAT32 * plan.shape.parameters,
+        "moments": 2 * FLOAT32 * plan.shape.parameters,
+        "reference": FLOAT32 * plan.shape.parameters,
+    }
+    if plan.has_critic:
+        backbone = plan.shape.parameters if plan.has_own_critic else 0
+        found["critic"] = 4 * FLOAT32 * (backbone + head)
+    if plan.recipe.reward.source == "reward_model":
+        found["reward model"] = FLOAT32 * (plan.shape.parameters + head)
+    return found
+
+
+def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
+    """Bytes where sampling needs most of them, beside the standing ones.
+
+    That is while the last token of the longest responses is drawn or, for long prompts and small
+    groups, while the prompts are read.
+
+    Args:
+        plan: of the run.
+        prompts: sampled together.
+        group_size: responses to each.
+    """
+    shape, rows = plan.shape, prompts * group_size
+    cache = cache_bytes(shape, rows, plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
+    logits = rows * shape.vocabulary * (BYTES[plan.precision] + 3 * FLOAT32)
+    drawing = {
+        "keys and values": cache,
+        "logits": logits,
+        "working set": _growing(plan, cache),
+    }
+    prompt = Pass(prompts, plan.prompt_tokens, plan.prompt_tokens, 1)
+    reading = {
+        "keys and values": cache_bytes(shape, prompts, plan.prompt_tokens),
+        "working set": _layer_bytes(plan, prompt),
+    }
+    return _copies(plan, shape.matrices) | _largest(drawing, reading)
+
+
+def consulting_bytes(plan: Plan) -> dict[str, int]:
+    """Bytes while reference and critic look at the responses, beside the standing ones."""
+    passes = plan.consulting(plan.together, plan.recipe.rollouts.max_new_tokens)
+    last = passes[-1]
+    cache = cache_bytes(plan.shape, last.rows, last.columns) if len(passes) > 1 else 0
+    layers = {
+        "keys and values": cache,
+        "working set": _growing(plan, cache) + _layer_bytes(plan, last),
+    }
+    chunked = plan.reference_chunked if plan.asks_reference else plan.chunked
+    joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
+    choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
+    copies = _copies(plan, plan.shape.matrices) if plan.has_critic else {}
+    return copies | _largest(layers, joining, choosing)
+
+
+def learning_bytes(plan: Plan) -> dict[str, int]:
+    """Bytes on the way back through the largest slice, beside the standing ones."""
+    shape, precision, checkpointing = plan.shape, plan.precision, plan.checkpointing
+    passes = plan.learning(plan.slice, plan.recipe.rollouts.max_new_tokens)
+    models = 2 if plan.has_own_critic else 1
+    kept = sum(
+        activation_bytes(shape, forward, precision, checkpointing=checkpointing)
+        for forward in passes
+    )
+    layer = 2 * passes[-1].tokens * plan.feed_forward_bytes
+    if checkpointing:
+        layer += layer_activation_bytes(shape, passes[-1], precision)
+    logits = max(
+        _joining_bytes(plan, passes, plan.chunked),
+        _choosing_bytes(plan, passes, plan.chunked, back=True),
+    )
+    # The gradient of the output matrix is whole before it is added to what is there.
+    output = {"logits": logits + FLOAT32 * shape.output_matrix}
+    return {
+        **_copies(plan, models * shape.matrices),
+        "activations": models * kept,
+        **_largest(output, {"working set": layer}),
+    }
+
+
+def _largest(*moments: dict[str, int]) -> dict[str, int]:
+    """Of moments that follow each other, the one that needs most."""
+    return max(moments, key=lambda moment: sum(moment.values()))
+
+
+def _copies(plan: Plan, weights: int) -> dict[str, int]:
+    """Autocast keeps copies of the trained matrices while it is on."""
+    return {} if plan.precision == "float32" else {"copies": BYTES[plan.precision] * weights}
+
+
+def _growing(plan: Plan, cache: int) -> int:
+    """Bytes of one layer's keys, which are there twice while they grow by a token."""
+    return cache // (2 * plan.shape.layers)
+
+
+def _layer_bytes(plan: Plan, forward: Pass) -> int:
+    """Bytes alive within a layer on the way there, when nothing is kept for the way back."""
+    size, width = BYTES[plan.precision], plan.shape.width
+    attention = 4 * width * FLOAT32 + forward.columns * size
+    repeated = 2 * forward.rows * forward.columns * width * size  # keys and values, for all heads
+    return forward.tokens * forward.columns + max(  # the mask, and either half of the layer
+        forward.tokens * attention + repeated, 3 * forward.tokens * plan.feed_forward_bytes
+    )
+
+
+def _joining_bytes(plan: Plan, passes: list[Pass], chunked: bool) -> int:
+    """Bytes of whole logits while the first token's and the later ones' are put side by side."""
+    if chunked or len(passes) == 1:
+        return 0
+    return 2 * _positions(passes) * plan.shape.vocabulary * BYTES[plan.precision]
+
+
+def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool = False) -> int:
+    """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time."""
+    shape, size = plan.shape, BYTES[plan.precision]
+    logits = _positions(passes) * shape.vocabulary
+    at_once = max(ROWS if chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
+    scratch = FLOAT32 * at_once
+    if not chunked:
+        return size * logits + scratch
+    states = FLOAT32 * _positions(passes) * shape.width
+    if plan.precision == "float32":
+        pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
+        return states + scratch + FLOAT32 * pieces
+    # Autocast copies the output matrix. On the way back it copies the gradient of a piece too, and
+    # the gradient of the matrix is there in bfloat16 before it is added in float32.
+    copies = min(logits, at_once) + shape.output_matrix
+    return states + scratch + size * copies * (2 if back else 1)
+
+
+def _positions(passes: list[Pass]) -> int:
+    """Responses · tokens in each: the first one is kept by a pass of its own, if there are two."""
+    return passes[-1].rows * (passes[-1].kept + len(passes) - 1)
+
+
+# ---------------------------------------------------------------- the work of one step
+
+
+class Work(NamedTuple):
+    """What a part of a step computes and moves.
+
+    Attributes:
+        flops: floating-point operations in matrix products.
+        moved: bytes read from memory and written to it, at least.
+    """
+
+    flops: float
+    moved: float
+
+
+def sampling_work(
+    plan: Plan, prompts: int, group_size: int, response_tokens: int, *, batches: int = 1
+) -> dict[str, Work]:
+    """Reading the prompts, and drawing one token after the other.
+
+    Args:
+        plan: of the run.
+        prompts: in all.
+        group_size: responses to each.
+        response_tokens: in each response.
+        batches: parts in which the prompts are taken; each reads the weights anew.
+    """
+    shape, length, rows = plan.shape, plan.prompt_tokens, prompts * group_size
+    weights = BYTES[plan.precision] * shape.matrices
+    prompt = Pass(prompts, length, length, 1)
+    reading = _flops(shape, prompt), batches * weights + cache_bytes(shape, prompts, length)
+    columns = range(length + 1, length + response_tokens)
+    tokens = [Pass(rows, 1, column, 1) for column in columns]
+    moved = sum(decoding_bytes(shape, rows, column, plan.precision) for column in columns)
+    return {
+        "read prompts": Work(*reading),
+        "draw tokens": Work(
+            sum(_flops(shape, token) for token in tokens),
+            moved + (batches - 1) * len(columns) * weights,
+        ),
+    }
+
+
+def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    """Asking the reference for log-probs and the critic for values, as far as there is need."""
+    shape, settings = plan.shape, plan.recipe.rollouts
+    passes = plan.consulting(settings.prompts, response_tokens)
+    batches = ceil(settings.prompts / plan.together)
+    layers = sum(layer_flops(shape, forward) for forward in passes)
+    output = sum(output_flops(shape, forward) for forward in passes)
+    size = BYTES[plan.precision] * batches * len(passes)
+    found = {}
+    if plan.asks_reference:
+        found["ask reference"] = Work(layers + output, size * shape.matrices)
+    if plan.has_critic:
+        backbone = shape.matrices - shape.output_matrix
+        found["ask critic"] = Work(layers, size * backbone)
+    return found
+
+
+def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    """The way there and back through all epochs, and the steps of AdamW.
+
+    The way back computes twice what the way there does: the gradients of inputs and of weights.
+    Layers that forget their activations go the way there twice, and so does the output matrix
+    where the logits are never whole. A slice reads the weights on each way and adds its gradient to
+    what is there; activations are written and read. AdamW reads weight, gradient and two moments
+    of each parameter, and writes all but the gradient.
+    """
+    shape, settings = plan.shape, plan.recipe.optimiser
+    size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
+    passes = plan.learning(prompts, response_tokens)
+    models = 2 if plan.has_own_critic else 1
+    flops = sum(
+        models * 3 * layer_flops(shape, forward) + (3 + plan.chunked) * output_flops(shape, forward)
+        for forward in passes
+    )
+    if plan.checkpointing:  # a layer again, but for its last product, which nothing is saved from
+        flops += models * sum(
+            layer_flops(shape, forward)
+            - 2 * forward.tokens * shape.layers * shape.width * shape.feed_forward
+            for forward in passes
+        )
+    kept = sum(
+        activation_bytes(shape, forward, plan.precision, checkpointing=plan.checkpointing)
+        for forward in passes
+    )
+    slices = settings.minibatches * ceil(plan.minibatch / plan.slice)
+    each = (3 + plan.checkpointing) * size * shape.matrices + 2 * FLOAT32 * shape.parameters
+    moved = models * (2 * kept + slices * each)
+    updates = settings.epochs * settings.minibatches
+    return {
+        "learn": Work(settings.epochs * flops, settings.epochs * moved),
+        "update weights": Work(0, updates * 7 * FLOAT32 * models * shape.parameters),
+    }
+
+
+def _flops(shape: Shape, forward: Pass) -> int:
+    return layer_flops(shape, forward) + output_flops(shape, forward)
+
+
+# ---------------------------------------------------------------- the answer
+
+
+SETTINGS = {
+    "sample": "rollouts.prompts_at_once",
+    "consult": "rollouts.prompts_at_once",
+    "learn": "optimiser.prompts_at_once",
+    "evaluate": "evaluation.problems",
+}
+"""The key of a recipe that decides how much a phase has in memory at once."""
+
+
+class Row(NamedTuple):
+    """A line of a table: what the number is, in which part of a step, and its unit."""
+
+    part: str
+    label: str
+    number: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a recipe needs of a machine.
+
+    Attributes:
+        plan: the recipe, its model's shape and the length of its prompts.
+        machine: on which it is to run.
+        memory: bytes by phase ("sample", "consult", "learn", "evaluate", as the loop's clock calls
+            them) and owner, if all responses reach `rollouts.max_new_tokens`; what a phase holds
+            includes the standing bytes.
+        work: FLOPs and bytes moved of an average step, by part.
+    """
+
+    plan: Plan
+    machine: Machine
+    memory: Mapping[str, Mapping[str, int]]
+    work: Mapping[str, Work]
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """Bytes needed by each phase."""
+        return {phase: sum(owners.values()) for phase, owners in self.memory.items()}
+
+    @property
+    def fits(self) -> bool:
+        """Whether no phase needs more than the machine has."""
+        return max(self.peaks.values()) <= self.machine.memory
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Roofline of each part of a step: no step is faster. Book: equation (eq-roofline)."""
+        return {
+            part: roofline(*work, self.machine, self.plan.precision)
+            for part, work in self.work.items()
+        }
+
+    @property
+    def hours(self) -> float:
+        """Roofline of all steps, without what comes before the first one."""
+        return self.plan.recipe.steps * sum(self.seconds.values()) / 3600
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits; if not, what is largest and which setting would make it fit."""
+        peaks, has = self.peaks, self.machine.memory
+        phase = max(peaks, key=lambda name: peaks[name])
+        share = f"{_gigabytes(peaks[phase])} of {_gigabytes(has)} in phase {phase!r}"
+        if self.fits:
+            return f"fits: {share}, {peaks[phase] / has:.0%}"
+        owners = self.memory[phase]
+        largest = max(owners, key=lambda name: owners[name])
+        return "; ".join(
+            [
+                f"does not fit: {share}; the largest item is {largest}, "
+                f"{_gigabytes(owners[largest])}",
+                *self._advice(),
+            ]
+        )
+
+    def _advice(self) -> list[str]:
+        """For each setting whose phases need too much, the largest with which they do not."""
+        phases = [phase for phase, bytes_ in self.peaks.items() if bytes_ > self.machine.memory]
+        return [self._largest(key) for key in dict.fromkeys(SETTINGS[phase] for phase in phases)]
+
+    def _largest(self, key: str) -> str:
+        """What to do about `key`, a section and a key of the recipe."""
+        section, name = key.split(".")
+
+        def fits(value: int) -> bool:
+            changed = getattr(self.plan.recipe, section).model_copy(update={name: value})
+            recipe = self.plan.recipe.model_copy(update={section: changed})
+            return all(
+                sum(owners.values()) <= self.machine.memory
+                for phase, owners in _memory(replace(self.plan, recipe=recipe)).items()
+                if SETTINGS[phase] == key
+            )
+
+        rollouts = self.plan.recipe.rollouts
+        low, high = 0, rollouts.prompts * rollouts.group_size  # fits, as nothing does; does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return f"lower {key} to {low}" if low else f"{key} = 1 is still too much"
+
+    @property
+    def rows(self) -> list[Row]:
+        """Everything as lines of a table: memory by phase and owner, then time by part."""
+        memory = [
+            Row(phase, owner, number, "bytes")
+            for phase, owners in self.memory.items()
+            for owner, number in (*owners.items(), ("all", self.peaks[phase]))
+        ]
+        time = [
+            row
+            for part, work in self.work.items()
+            for row in (
+                Row(part, "computed", work.flops, "FLOP"),
+                Row(part, "moved", work.moved, "bytes"),
+                Row(part, "at least", self.seconds[part], "s"),
+            )
+        ]
+        return [
+            *memory,
+            *time,
+            Row("step", "at least", sum(self.seconds.values()), "s"),
+            Row("run", "at least", self.hours, "hours"),
+        ]
+
+
+def predict(
+    recipe: Recipe,
+    shape: Shape,
+    machine: Machine,
+    *,
+    prompt_tokens: int,
+    response_tokens: int | None = None,
+) -> Prediction:
+    """Memory and time of a run on one machine, before it.
+
+    Memory is that of the worst step: all responses reach the limit. Time is a lower bound for
+    responses of the given length, if every prompt is learned from: a step in which groups earn the
+    same throughout may skip them.
+
+    Args:
+        recipe: what is to be run.
+        shape: of its model; see `shape_of`.
+        machine: on which; see `measure` and `DATASHEETS`.
+        prompt_tokens: P, tokens of the longest prompt.
+        response_tokens: T, mean length of the responses for the time; the limit if not given.
+
+    Raises:
+        ValueError: if a length is out of range.
+
+    Book: chapter 10, "Before the run".
+    """
+    limit = recipe.rollouts.max_new_tokens
+    length = limit if response_tokens is None else response_tokens
+    if not 1 <= length <= limit:
+        raise UserError(
+            f"response_tokens is {length}, expected 1 to rollouts.max_new_tokens = {limit}"
+        )
+    plan = Plan(recipe, shape, prompt_tokens)
+    return Prediction(plan, machine, _memory(plan), _work(plan, length))
+
+
+def _memory(plan: Plan) -> dict[str, dict[str, int]]:
+    settings = plan.recipe.rollouts
+    phases = {"sample": sampling_bytes(plan, plan.together, settings.group_size)}
+    if plan.asks_reference or plan.has_critic:
+        phases["consult"] = consulting_bytes(plan)
+    phases["learn"] = learning_bytes(plan)
+    asked = min(settings.prompts * settings.group_size, plan.recipe.evaluation.problems)
+    phases["evaluate"] = sampling_bytes(plan, asked, 1)
+    return {phase: {**standing_bytes(plan), **owners} for phase, owners in phases.items()}
+
+
+def _work(plan: Plan, response_tokens: int) -> dict[str, Work]:
+    settings, evaluation = plan.recipe.rollouts, plan.recipe.evaluation
+    batches = ceil(settings.prompts / plan.together)
+    parts = [
+        sampling_work(
+            plan, settings.prompts, settings.group_size, response_tokens, batches=batches
+        ),
+        scoring_work(plan, response_tokens),
+        learning_work(plan, response_tokens),
+    ]
+    if plan.recipe.row.needs("greedy_scores"):
+        greedy = sampling_work(plan, settings.prompts, 1, response_tokens, batches=batches)
+        parts.append({"draw greedily": _sum(greedy)})
+    asked = _sum(sampling_work(plan, evaluation.problems, 1, response_tokens))
+    share = 1 / min(evaluation.every, plan.recipe.steps)
+    parts.append({"evaluate": Work(share * asked.flops, share * asked.moved)})
+    return {name: work for part in parts for name, work in part.items()}
+
+
+def _sum(works: Mapping[str, Work]) -> Work:
+    return Work(*map(sum, zip(*works.values(), strict=True)))
+
+
+def _gigabytes(number: float) -> str:
+    return f"{number / 1e9:.3g} GB"
+
+
+def longest_prompt(recipe: Recipe) -> int:
+    """Tokens of the longest of many training prompts; of the model only the tokenizer is loaded.
+
+    Raises:
+        OSError: if the tokenizer or the problems are not on this machine.
+    """
+    tokenizer = load_tokenizer(recipe, local=True)
+    drawn = recipe.examples(PROMPTS, generator(recipe.seed, "problems", 0))
+    prompts = rendered(recipe.prompt, tokenizer, drawn)
+    return max(len(ids) for ids in tokenizer(prompts, add_special_tokens=False).input_ids)

@@ -1,0 +1,113 @@
+"""How large a model is, known without a single weight: from its configuration alone."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from nbcourse.errors import UserError
+from nbcourse.lm import loading
+from nbcourse.training.models import load_model
+from nbcourse.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that fix the size of a decoder of the Qwen2 architecture.
+
+    Attributes:
+        layers: blocks.
+        width: W, size of the hidden states.
+        heads: of the queries.
+        key_value_heads: of keys and values; each serves heads / key_value_heads query heads.
+        feed_forward: F, width inside the feed-forward network.
+        vocabulary: V, rows of the embedding.
+        tied: the output matrix is the embedding.
+
+    Source: Yang et al. 2024, "Qwen2.5 Technical Report", section 2.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    key_value_heads: int
+    feed_forward: int
+    vocabulary: int
+    tied: bool
+
+    @classmethod
+    def of(cls, config: "PreTrainedConfig") -> "Shape":
+        """The shape that a configuration of transformers describes.
+
+        Raises:
+            ValueError: if it is not of the Qwen2 architecture.
+        """
+        if config.model_type != "qwen2":
+            raise UserError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
+        return cls(
+            layers=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            key_value_heads=config.num_key_value_heads,
+            feed_forward=config.intermediate_size,
+            vocabulary=config.vocab_size,
+            tied=config.tie_word_embeddings,
+        )
+
+    @property
+    def keys(self) -> int:
+        """Numbers in the key of one token in one layer, and as many in the value."""
+        return self.width // self.heads * self.key_value_heads
+
+    @property
+    def layer_matrices(self) -> int:
+        """Weights in the matrices of one layer: each is used once for every token."""
+        attention = 2 * self.width * (self.width + self.keys)
+        return attention + 3 * self.width * self.feed_forward
+
+    @property
+    def output_matrix(self) -> int:
+        """Weights in the matrix that turns a hidden state into logits."""
+        return self.vocabulary * self.width
+
+    @property
+    def matrices(self) -> int:
+        """Weights that are factors of a matrix product: all but biases, norms and look-ups."""
+        return self.layers * self.layer_matrices + self.output_matrix
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, tied ones counted once."""
+        biases = self.width + 2 * self.keys
+        vectors = self.layers * (biases + 2 * self.width) + self.width
+        return self.matrices + vectors + (0 if self.tied else self.output_matrix)
+
+
+PUBLISHED = {
+    "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, tied=True),
+    "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, tied=True),
+}
+"""Shapes by their names on the hub (config.json there), so that a prediction needs no download."""
+
+
+def shape_of(recipe: Recipe) -> Shape:
+    """The shape of the model that a recipe trains; no weight is allocated or read.
+
+    A published name is looked up in `PUBLISHED`; a folder is asked for its config.json, and so is
+    the hub, or what was downloaded from it, for any other name.
+
+    Raises:
+        ValueError: if the model is not of the Qwen2 architecture.
+        FileNotFoundError: if the model is to come from a folder that is not there.
+        OSError: if the hub does not know or does not answer.
+    """
+    source = recipe.model.source
+    if source == "tiny":
+        with torch.device("meta"):
+            return Shape.of(load_model(recipe, "meta")[1].config)
+    if source in PUBLISHED:
+        return PUBLISHED[source]
+    return Shape.of(loading.config(source))

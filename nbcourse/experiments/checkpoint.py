@@ -1,0 +1,223 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+A checkpoint is a folder, written under another name and renamed when it is complete, so that at
+every moment there is one whole checkpoint and a kill loses the steps since, and nothing else. It
+holds tensors as safetensors and numbers as JSON; nothing in it can run code when it is read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nbcourse.errors import NotFound, UserError
+from nbcourse.lm.reward_model import RewardModel
+from nbcourse.training.learner import Learner, assemble
+from nbcourse.training.loop import State, begin
+from nbcourse.training.models import frozen, load_model
+from nbcourse.training.recipe import Recipe
+
+FORMAT = 1
+START = "start"
+TENSORS = "tensors.safetensors"
+NUMBERS = "numbers.json"
+OPTIMISER = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps for each parameter
+
+
+def save_start(folder: Path, learner: Learner) -> None:
+    """Keep what never changes in a run: the reference and the reward model."""
+    tensors = _prefixed("reference", learner.reference)
+    if learner.reward_model is not None:
+        tensors |= _prefixed("reward_model", learner.reward_model)
+    _write(folder / START, tensors, {})
+
+
+def save(folder: Path, learner: Learner, state: State) -> None:
+    """Write a checkpoint of a step of reinforcement learning, then remove older ones."""
+    numbers = {
+        "taken": state.draws.taken,
+        "beta": state.controller.beta,
+        "average": state.average,
+    }
+    save_step(folder, state.step, learner.trained(), learner.optimiser, numbers)
+
+
+def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, State] | None:
+    """The learner and the state of the last checkpoint, or None if there is none yet.
+
+    Raises:
+        ValueError: if a checkpoint is damaged or belongs to another recipe.
+    """
+    if not _steps(folder):
+        return None
+    tokenizer, policy = load_model(recipe, device)
+    reference = frozen(policy)
+    start = load_start(folder, reference)
+    reward_model = None
+    if recipe.reward.source == "reward_model":
+        reward_model = frozen(RewardModel(policy)).to(device)
+        _fill(reward_model, "reward_model", start, folder / START)
+    learner = assemble(recipe, tokenizer, policy, reference, reward_model)
+    numbers = load_step(folder, learner.trained(), learner.optimiser)
+    state = begin(recipe)
+    try:
+        state.step = numbers["step"]
+        state.draws.taken = numbers["taken"]
+        state.controller.beta = numbers["beta"]
+        state.average = numbers["average"]
+    except KeyError as error:
+        raise UserError(f"{folder} is no checkpoint of this program: no {error}") from error
+    return learner, state
+
+
+def load_start(folder: Path, reference: nn.Module) -> dict[str, Tensor]:
+    """Fill in the model as it was before reinforcement learning; returns all that was kept of then.
+
+    Raises:
+        FileNotFoundError: if nothing was kept.
+        ValueError: if it is damaged or does not fit.
+    """
+    if not (folder / START).is_dir():
+        raise NotFound(f"no checkpoint in {folder}: expected a folder {START}")
+    start, _ = _read(folder / START)
+    _fill(reference, "reference", start, folder / START)
+    return start
+
+
+def save_step(
+    folder: Path,
+    step: int,
+    trained: Iterable[tuple[str, nn.Parameter]],
+    optimiser: torch.optim.Optimizer,
+    numbers: dict[str, Any],
+) -> None:
+    """Write weights, AdamW's moments and some numbers after a step, then remove older ones."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in trained:
+        tensors[f"weights.{name}"] = parameter.detach()
+        moments = optimiser.state[parameter] or fresh_moments(parameter)
+        tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
+    path = _folder_of(folder, step)
+    _write(path, tensors, {"step": step, **numbers})
+    for other in _steps(folder):
+        if other != path:
+            shutil.rmtree(other)
+
+
+def load_step(
+    folder: Path, trained: Iterable[tuple[str, nn.Parameter]], optimiser: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Fill in weights and moments from the last checkpoint; returns its numbers, {} without one.
+
+    Raises:
+        ValueError: if it is damaged or does not fit.
+    """
+    found = _steps(folder)
+    if not found:
+        return {}
+    tensors, numbers = _read(found[-1])
+    if found[-1] != _folder_of(folder, numbers.get("step", -1)):
+        raise UserError(f"{found[-1]} says that it is of step {numbers.get('step')}")
+    for name, parameter in trained:
+        _copy(parameter, f"weights.{name}", tensors, found[-1])
+        moments = fresh_moments(parameter)
+        for key, moment in moments.items():
+            _copy(moment, f"optimiser.{key}.{name}", tensors, found[-1])
+        optimiser.state[parameter] = moments
+    return numbers
+
+
+def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
+    """What AdamW keeps for a parameter that it has not yet moved."""
+    zero = torch.zeros_like(parameter.detach())
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": zero,
+        "exp_avg_sq": zero.clone(),
+    }
+
+
+def _folder_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}"
+
+
+def _steps(folder: Path) -> list[Path]:
+    """The complete checkpoints, oldest first."""
+    return sorted(folder.glob("step-" + "[0-9]" * 6))
+
+
+def _prefixed(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": p.detach() for name, p in module.named_parameters()}
+
+
+def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], source: Path) -> None:
+    for name, parameter in module.named_parameters():
+        _copy(parameter, f"{prefix}.{name}", tensors, source)
+
+
+@torch.no_grad()
+def _copy(parameter: Tensor, name: str, tensors: dict[str, Tensor], source: Path) -> None:
+    there = tensors.get(name)
+    if there is None or there.shape != parameter.shape:
+        found = "nothing" if there is None else f"shape {tuple(there.shape)}"
+        raise UserError(
+            f"{source} does not fit this recipe: expected {name} of shape "
+            f"{tuple(parameter.shape)}, found {found}"
+        )
+    parameter.copy_(there)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """Write a folder under another name, make sure it is on the disk, and rename it."""
+    from safetensors.torch import save_file
+
+    unfinished = path.with_name("unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    with disk(unfinished):
+        save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
+    numbers = {"format": FORMAT, **numbers, "sha256": _digest(unfinished / TENSORS)}
+    (unfinished / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    for file in (unfinished / TENSORS, unfinished / NUMBERS):
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    if path.exists():
+        shutil.rmtree(path)
+    unfinished.rename(path)
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors.torch import load_file
+
+    try:
+        numbers = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
+        whole = numbers["format"] == FORMAT and numbers["sha256"] == _digest(path / TENSORS)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
+    if not whole:
+        raise UserError(f"{path} is damaged, or of another version of this program")
+    with disk(path):
+        return load_file(path / TENSORS), numbers
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,262 @@
+"""An evaluation as one JSON file: what was asked, what came back, how sure one may be, its cost.
+
+Everything that is compared is asked on the same problems: the model after training, and, for a run
+of reinforcement learning, the model before it.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError
+from nbcourse.experiments import checkpoint, records
+from nbcourse.experiments.run import CHECKPOINTS, MODEL
+from nbcourse.functional.accuracy import (
+    bootstrap_interval,
+    gain_split,
+    pass_at_k,
+    wilson_interval,
+)
+from nbcourse.lm import loading
+from nbcourse.seeds import generator
+from nbcourse.tasks.task import Task
+from nbcourse.training.held_out import ask
+from nbcourse.training.models import precision, rendered
+from nbcourse.training.recipe import Pretraining, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What is asked of every model that is compared.
+
+    Attributes:
+        recipe: of the run; its prompts and its longest response.
+        task: which judges.
+        problems: P of them.
+        samples: sampled responses to each, for pass@k; 0 for the greedy ones alone.
+        temperature: of sampling.
+        progress: draw progress bars.
+    """
+
+    recipe: Recipe | Pretraining
+    task: Task
+    problems: list[Any]
+    samples: int
+    temperature: float
+    progress: bool
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As many as in training."""
+        if isinstance(self.recipe, Pretraining):
+            return self.recipe.evaluation.max_new_tokens
+        return self.recipe.rollouts.max_new_tokens
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    task: str | None = None,
+    final: bool = False,
+    problems: int | None = None,
+    samples: int = 0,
+    temperature: float = 1.0,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Ask the model of a run, and the model it was made from, and write down how they did.
+
+    Args:
+        folder: of a run of reinforcement learning or of a base model.
+        task: the name of another task than the run's, with its usual settings.
+        final: ask the test split; the held-out split of training if False.
+        problems: how many; if None, 2,000, or all there are if a task has fewer.
+        samples: sampled responses to each problem for pass@k, besides the greedy one.
+        temperature: of the samples.
+        progress: draw progress bars.
+
+    Returns:
+        What was written to `evaluation-TASK-SPLIT.json` in the folder.
+
+    Raises:
+        FileNotFoundError: if there is no run, or it has not left a model.
+        ValueError: if the task is unknown or a number is out of range.
+    """
+    if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
+        raise UserError(
+            f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
+            "of 0 or more, and the others above 0"
+        )
+    folder, began = Path(folder), perf_counter()
+    recipe = records.read_any_recipe(folder, with_code=True)
+    environment = records.environment(1, recipe.own_code)
+    own = task is None or task == recipe.task.name
+    asks = recipe.task.build() if own else recipe.own_code.task(str(task))()
+    name = recipe.task.name if own else str(task)
+    split = "test" if final else asks.held_out
+    drawn = asked_of(recipe, asks, split, problems or 2000)
+    exam = Exam(recipe, asks, drawn, samples, temperature, progress)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    tokenizer, model = loading.load(folder.resolve() / MODEL, device)
+    after, verdicts = _examine(exam, tokenizer, model, "after")
+    result: dict[str, Any] = {
+        "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
+        "split": split,
+        "problems": len(drawn),
+        "max_new_tokens": exam.max_new_tokens,
+        "temperature": temperature,
+        "samples": samples,
+        "after": after,
+    }
+    if isinstance(recipe, Recipe):
+        checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
+        result["before"], verdicts_before = _examine(exam, tokenizer, model, "before")
+        split_gain = gain_split(*verdicts_before, *verdicts)
+        result["gain"] = {
+            name: _bootstrapped(difference, exam)
+            for name, difference in split_gain._asdict().items()
+        }
+    path = folder / evaluation_file(name, split)
+    result |= {
+        "times_asked": _times_asked(path) + 1,
+        "seconds": perf_counter() - began,
+        "peak_memory_bytes": records.peak_memory(),
+        "seed": recipe.seed,
+        "environment": environment,
+        "recipe": recipe.model_dump(mode="json"),
+    }
+    records.write_json(path, result)
+    return result
+
+
+def asked_of(recipe: Recipe | Pretraining, task: Task, split: str, count: int) -> list[Any]:
+    """The problems that an evaluation asks, in order."""
+    return task.draw(count, split=split, generator=generator(recipe.seed, "evaluation"))
+
+
+def evaluation_file(task: str, split: str) -> str:
+    """The name of the file that holds the evaluation on a task's split."""
+    return f"evaluation-{task}-{split}.json"
+
+
+def rows(result: dict[str, Any]) -> list[list[str]]:
+    """An evaluation as lines of a table: a label, and a column for each model."""
+    models = [result[name] for name in ("before", "after") if name in result]
+    labels = {
+        "strict": "right, strictly",
+        "lenient": "right, leniently",
+        "no_answer": "no answer in the form asked for",
+        "truncated": "not ended",
+    }
+    lines = [[label, *(_shown(m[key], "share") for m in models)] for key, label in labels.items()]
+    for k in models[0].get("pass_at", ()):
+        lines.append([f"pass@{k}", *(_shown(model["pass_at"][k], "mean") for model in models)])
+    for name, gain in result.get("gain", {}).items():
+        lines.append([f"gain: {name}", "", _shown(gain, "mean")])
+    return lines
+
+
+def _shown(number: dict[str, Any], key: str) -> str:
+    low, high = number["interval_95"]
+    return f"{number[key]:.1%} ({low:.1%} to {high:.1%})"
+
+
+def _times_asked(path: Path) -> int:
+    return int(records.read_json(path)["times_asked"]) if path.is_file() else 0
+
+
+def _examine(
+    exam: Exam, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel", label: str
+) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+    """How one model did, and its strict and lenient verdicts, each (P,) bool."""
+    recipe, task, problems = exam.recipe, exam.task, exam.problems
+    prompts = rendered(recipe.prompt, tokenizer, problems)
+    answer = partial(
+        ask,
+        model,
+        tokenizer,
+        prompts,
+        max_new_tokens=exam.max_new_tokens,
+        precision=precision(recipe.model, model.device),
+    )
+    start = perf_counter()
+    answers = answer(label=label if exam.progress else None)
+    seconds = perf_counter() - start
+    strict, lenient, silent = _judge(task, answers.texts, problems)
+    found = {
+        "strict": _share(strict),
+        "lenient": _share(lenient),
+        "no_answer": _share(silent),
+        "truncated": _share(answers.truncated),
+        "mean_tokens": answers.lengths.double().mean().item(),
+        "tokens_per_second": int(answers.lengths.sum()) / seconds,
+        "by_steps": _by_steps(strict, problems),
+        "verdicts": {"strict": _digits(strict), "lenient": _digits(lenient)},
+        "examples": [
+            {"question": p.prompt, "response": text, "answer": str(p.answer), "right": bool(right)}
+            for p, text, right in zip(problems[:5], answers.texts, strict, strict=False)
+        ],
+    }
+    if exam.samples:
+        sampled = answer(
+            samples=exam.samples,
+            temperature=exam.temperature,
+            source=generator(recipe.seed, "samples", device=model.device),
+            label=f"{label}, samples" if exam.progress else None,
+        )
+        asked = [problem for problem in problems for _ in range(exam.samples)]
+        right = _judge(task, sampled.texts, asked)[0].view(-1, exam.samples)
+        tries = [1 << i for i in range(exam.samples.bit_length())]
+        found["pass_at"] = {str(k): _bootstrapped(pass_at_k(right, k=k), exam) for k in tries}
+    return found, (strict, lenient)
+
+
+def _judge(task: Task, texts: list[str], problems: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """For each response: strictly right, leniently right, and no answer by the strict rules."""
+    pairs = list(zip(texts, problems, strict=True))
+    read = [task.read(text) for text, _ in pairs]
+    strict = [answer == p.answer for answer, (_, p) in zip(read, pairs, strict=True)]
+    lenient = [task.read(text, strict=False) == p.answer for text, p in pairs]
+    return (
+        torch.tensor(strict),
+        torch.tensor(lenient),
+        torch.tensor([answer is None for answer in read]),
+    )
+
+
+def _by_steps(right: Tensor, problems: list[Any]) -> dict[str, Any]:
+    """Accuracy by the length of the worked solution, in lines; {} for a task without solutions."""
+    lines = [len(getattr(p, "solution", "").splitlines()) - 1 for p in problems]
+    groups = {n: [i for i, m in enumerate(lines) if m == n] for n in sorted(set(lines)) if n > 0}
+    return {str(n): _share(right[rows]) for n, rows in groups.items()}
+
+
+def _digits(verdicts: Tensor) -> str:
+    """A 0 or 1 for each problem, in the order of `asked_of`; two runs can be compared in pairs."""
+    return "".join(map(str, verdicts.int().tolist()))
+
+
+def _share(verdicts: Tensor) -> dict[str, Any]:
+    count = int(verdicts.sum())
+    return {
+        "count": count,
+        "of": len(verdicts),
+        "share": count / len(verdicts),
+        "interval_95": wilson_interval(count, len(verdicts)),
+    }
+
+
+def _bootstrapped(values: Tensor, exam: Exam) -> dict[str, Any]:
+    source = generator(exam.recipe.seed, "bootstrap")
+    return {
+        "mean": values.mean().item(),
+        "interval_95": bootstrap_interval(values, generator=source),
+    }

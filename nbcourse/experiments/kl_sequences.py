@@ -1,0 +1,176 @@
+"""The recorded training ablation of chapter 8, on sequences that can be listed.
+
+    python -m nbcourse.experiments.kl_sequences runs/kl-sequences
+
+It stands up here because the toys know nothing of folders. Every form of the KL is trained on the
+same problems with the same settings, without noise and with; `nbcourse.toys.regularised` says what
+the forms are. The folder gets `recipe.json`, `environment.json`, `summary.json` as any run's, and
+`results.jsonl` with a line for each training.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from nbcourse.experiments import records
+from nbcourse.progress import track
+from nbcourse.toys import regularised
+from nbcourse.toys.sequences import SequenceSpace
+
+RESULTS = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the runs depend on. The settings were found on problems 1 and 2 of each space.
+
+    Attributes:
+        spaces: vocabulary, length and EOS of each set of sequences.
+        problems: seeds of reference and rewards. The first one is trained in every way, the others
+            without noise and with the first number of steps on a batch.
+        beta: β.
+        learning_rate: of the first step.
+        updates: in a run, all batches together.
+        inner_steps: updates on each batch.
+        batch_size: responses in a batch, where batches are sampled.
+        seeds: of the samples.
+        points: how many times the distance to the optimum is measured after the beginning.
+    """
+
+    spaces: Sequence[tuple[int, int, int | None]] = ((3, 3, None), (3, 4, 0))
+    problems: Sequence[int] = (0, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    beta: float = 1.0
+    learning_rate: float = 1.0
+    updates: int = 512
+    inner_steps: Sequence[int] = (4, 1, 16, 64)
+    batch_size: int = 256
+    seeds: Sequence[int] = (0, 1, 2, 3, 4)
+    points: int = 8
+
+
+@dataclass(frozen=True)
+class Training:
+    """One of them. A seed of None stands for endless batches, without noise."""
+
+    space: tuple[int, int, int | None]
+    problem: int
+    form: str
+    inner_steps: int
+    seed: int | None
+
+
+def trainings(plan: Plan) -> Iterator[Training]:
+    """All of them."""
+    for space in plan.spaces:
+        for form in regularised.FORMS:
+            for inner_steps in plan.inner_steps:
+                for seed in (None, *plan.seeds):
+                    yield Training(space, plan.problems[0], form, inner_steps, seed)
+            for problem in plan.problems[1:]:
+                yield Training(space, problem, form, plan.inner_steps[0], None)
+
+
+def problem(training: Training) -> tuple[SequenceSpace, torch.Tensor, torch.Tensor]:
+    """The sequences, the logits of the reference, and the reward of each sequence."""
+    space = SequenceSpace(*training.space)
+    generator = torch.Generator().manual_seed(training.problem)
+    ref_logits = space.random_logits(generator)
+    rewards = torch.randn(len(space.tokens), generator=generator, dtype=ref_logits.dtype)
+    return space, ref_logits, rewards
+
+
+def result(plan: Plan, training: Training) -> dict[str, Any]:
+    """Train, and see how far from the optimum it ends.
+
+    Returns:
+        The description of the training; KL(π‖π*) at the beginning and at each point; KL(π‖π_ref)
+        at the end, and that of the optimum. Divergences have six digits.
+    """
+    space, ref_logits, rewards = problem(training)
+    star = regularised.optimum(space, ref_logits, rewards, beta=plan.beta)
+    sampling: dict[str, Any] = {}
+    if training.seed is not None:
+        generator = torch.Generator().manual_seed(training.seed)
+        sampling = {"batch_size": plan.batch_size, "generator": generator}
+    iterations = plan.updates // training.inner_steps
+    path = regularised.optimise(
+        space,
+        ref_logits,
+        rewards,
+        form=training.form,
+        beta=plan.beta,
+        learning_rate=plan.learning_rate,
+        iterations=iterations,
+        inner_steps=training.inner_steps,
+        **sampling,
+    )
+    measured = path[:: iterations // plan.points]
+
+    def divergence(logits: torch.Tensor, other: torch.Tensor) -> float:
+        return float(f"{regularised.divergence(space, logits, other).item():.6g}")
+
+    return {
+        **asdict(training),
+        "distance": [divergence(logits, star) for logits in measured],
+        "kl_ref": divergence(path[-1], ref_logits),
+        "kl_ref_of_the_optimum": divergence(star, ref_logits),
+    }
+
+
+def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str, Any]]:
+    """Train everything, and write what came of it; files of an earlier time are overwritten.
+
+    Args:
+        plan: what to do.
+        folder: where the files go.
+        progress: whether to draw a progress bar.
+
+    Returns:
+        The `result` of each of the `trainings`.
+
+    Raises:
+        ValueError: if the updates cannot be divided into batches and points.
+    """
+    for inner_steps in plan.inner_steps:
+        if plan.updates % (inner_steps * plan.points):
+            raise ValueError(
+                f"updates is {plan.updates}, expected a multiple of inner_steps * points = "
+                f"{inner_steps * plan.points}"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    records.write_json(folder / records.RECIPE, asdict(plan))
+    command = f"python -m {__spec__.name} {folder.as_posix()}"
+    environment = {**records.environment(processes=1), "command": command}
+    records.write_json(folder / records.ENVIRONMENT, environment)
+    everything, start = list(trainings(plan)), perf_counter()
+    results = [result(plan, each) for each in track(everything, "trainings", visible=progress)]
+    seconds = perf_counter() - start
+    lines = "".join(json.dumps(each) + "\n" for each in results)
+    (folder / RESULTS).write_text(lines, encoding="utf-8")
+    records.write_json(folder / records.SUMMARY, {"trainings": len(results), "seconds": seconds})
+    return results
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The results that were recorded in a folder."""
+    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Record the ablation of chapter 8.")
+    parser.add_argument("folder", type=Path)
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # the tables are tiny: a second thread mostly waits
+    record(Plan(), chosen.folder)
+
+
+if __name__ == "__main__":
+    main()

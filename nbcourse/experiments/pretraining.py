@@ -1,0 +1,164 @@
+"""A model from scratch, before any reinforcement: whole texts first, then answers to questions."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError
+from nbcourse.experiments import checkpoint, records, run
+from nbcourse.lm.descent import optimiser_of, up_and_down, updates
+from nbcourse.lm.rollouts import from_texts
+from nbcourse.lm.warm_start import imitation_loss
+from nbcourse.progress import track
+from nbcourse.seeds import generator
+from nbcourse.training import held_out
+from nbcourse.training.models import load_model, precision, rendered
+from nbcourse.training.processes import connect
+from nbcourse.training.recipe import Pretraining, StageSection
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def pretrain(
+    recipe: Pretraining,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
+    """Make a base model by a recipe.
+
+    Args:
+        recipe: what to do.
+        folder: where records, checkpoints and the model go; None keeps nothing.
+        resume: go on from the last checkpoint in the folder, if there is one.
+        progress: draw a progress bar.
+
+    Returns:
+        The tokenizer, the model, and one dictionary of numbers for each step.
+
+    Raises:
+        ValueError: if the folder holds a run already and `resume` is False, or a run of another
+            recipe, or a damaged checkpoint.
+        FloatingPointError: if a loss is not finite.
+
+    Book: chapter 9, "A model from scratch".
+    """
+    processes = connect()
+    if processes.count > 1:
+        raise UserError(f"a base model is made by one process, but there are {processes.count}")
+    folder = None if folder is None else Path(folder)
+    if folder is not None:
+        run.prepare(folder, recipe, resume=resume, processes=processes)
+    start = perf_counter()
+    tokenizer, model = load_model(recipe, processes.device)
+    optimiser, done = optimiser_of(model), 0
+    history: list[dict[str, float]] = []
+    if folder is not None:
+        kept = folder / run.CHECKPOINTS
+        done = checkpoint.load_step(kept, model.named_parameters(), optimiser).get("step", 0)
+        history = (
+            [row for row in records.read_metrics(folder) if row["step"] <= done] if done else []
+        )
+    built = perf_counter() - start
+    metrics = None if folder is None else records.Metrics(folder, done=done)
+    ask = partial(_held_out, recipe, tokenizer, model)
+    rows = _steps(recipe, tokenizer, model, optimiser, done)
+    bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
+    for row in bar:
+        step, last = int(row["step"]), row["step"] == recipe.steps
+        if step % recipe.evaluation.every == 0 or last:
+            began = perf_counter()
+            row["held_out"] = ask().mean().item()
+            row["seconds_evaluate"] = perf_counter() - began
+        bar.set_postfix({k: f"{row[k]:.2f}" for k in ("loss", "held_out") if k in row})
+        history.append(row)
+        if folder is not None and metrics is not None:
+            metrics.write(row)
+            if step % recipe.checkpoint.every == 0 or last:
+                checkpoint.save_step(kept, step, model.named_parameters(), optimiser, {})
+    if folder is not None and metrics is not None:
+        metrics.close()
+        if records.summarised_steps(folder) != recipe.steps:
+            run.keep_model(folder, tokenizer, model)
+            run.summarise(folder, recipe, ask(), history, before_first_step=built)
+    return tokenizer, model, history
+
+
+def _steps(
+    recipe: Pretraining,
+    tokenizer: "PreTrainedTokenizerBase",
+    model: "PreTrainedModel",
+    optimiser: torch.optim.Optimizer,
+    done: int,
+) -> Iterator[dict[str, float]]:
+    """The remaining updates of both stages; after each, its numbers."""
+    before = 0
+    for number, name in enumerate(("pretraining", "supervised")):
+        stage: StageSection = getattr(recipe, name)
+        losses = updates(
+            optimiser,
+            partial(_losses, recipe, tokenizer, model, name),
+            label=name,
+            steps=range(max(0, done - before), stage.steps),
+            learning_rate=partial(_rate, stage),
+        )
+        began = perf_counter()
+        for step, loss in enumerate(losses, start=max(before, done) + 1):
+            seconds = perf_counter() - began
+            yield {"step": step, "stage": number, "loss": loss, "seconds_learn": seconds}
+            began = perf_counter()
+        before += stage.steps
+
+
+def _rate(stage: StageSection, step: int) -> float:
+    return stage.learning_rate * up_and_down(step, stage.steps)
+
+
+def _losses(
+    recipe: Pretraining,
+    tokenizer: "PreTrainedTokenizerBase",
+    model: "PreTrainedModel",
+    name: str,
+    step: int,
+) -> Iterator[Tensor]:
+    """The loss of one batch, in parts; it depends on seed, stage and step alone."""
+    stage: StageSection = getattr(recipe, name)
+    problems = recipe.examples(stage.batch_size, generator(recipe.seed, name, step))
+    if name == "pretraining":  # the end of one text is all that a next one can be begun from
+        prompts = [str(tokenizer.eos_token)] * len(problems)
+        responses = [problem.prompt + problem.solution for problem in problems]
+    else:
+        prompts = rendered(recipe.prompt, tokenizer, problems)
+        responses = [problem.solution for problem in problems]
+    batch = from_texts(tokenizer, prompts, responses, device=model.device)
+    # Texts of similar length go together, so that little padding is computed.
+    model.train()  # only so do transformers' layers compute their activations twice, if told to
+    for rows in batch.mask.sum(dim=1).argsort(stable=True).split(stage.at_once):
+        with precision(recipe.model, model.device):
+            loss = imitation_loss(model, batch, rows)
+        yield loss
+    model.eval()
+
+
+def _held_out(
+    recipe: Pretraining, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
+) -> Tensor:
+    """The verdicts on the greedy answers to the held-out problems: (count,) of 0 and 1."""
+    task, settings = recipe.task.build(), recipe.evaluation
+    source = generator(recipe.seed, "evaluation")
+    problems = task.draw(settings.problems, split=task.held_out, generator=source)
+    answers = held_out.ask(
+        model,
+        tokenizer,
+        rendered(recipe.prompt, tokenizer, problems),
+        max_new_tokens=settings.max_new_tokens,
+        precision=precision(recipe.model, model.device),
+    )
+    return task.rewards(answers.texts, problems)

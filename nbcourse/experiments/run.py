@@ -1,0 +1,231 @@
+"""A training run from beginning to end, in a folder of its own, or without one in a notebook."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from nbcourse.errors import UserError
+from nbcourse.experiments import checkpoint, records
+from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.progress import track
+from nbcourse.training.held_out import verdicts
+from nbcourse.training.learner import Learner
+from nbcourse.training.loop import State, begin, steps
+from nbcourse.training.preparation import build
+from nbcourse.training.processes import Processes, connect
+from nbcourse.training.recipe import Pretraining, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+CHECKPOINTS = "checkpoint"
+MODEL = "model"
+
+
+def train(
+    recipe: Recipe,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> tuple[Learner, list[dict[str, float]]]:
+    """Train by a recipe.
+
+    Args:
+        recipe: what to do.
+        folder: where records and checkpoints go; None keeps nothing, for short runs in a notebook.
+        resume: go on from the last checkpoint in the folder, if there is one.
+        progress: draw a progress bar.
+        tensorboard: write event files into the folder as well; needs the package tensorboard.
+
+    Returns:
+        The learner with its trained policy, and one dictionary of numbers for each step;
+        `diagnostics` says what they are.
+
+    Raises:
+        ValueError: if the folder holds a run already and `resume` is False, or a run of another
+            recipe, or a damaged checkpoint.
+        FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
+            that of an earlier step.
+
+    Book: chapter 6, "One loop".
+    """
+    processes = connect()
+    if folder is None:
+        learner = build(recipe, processes, progress=progress)
+        return learner, list(_shown(learner, begin(recipe), processes, progress))
+    folder = Path(folder)
+    writing = processes.rank == 0
+    if writing:
+        prepare(folder, recipe, resume=resume, processes=processes)
+    processes.wait()
+    start = perf_counter()
+    learner, state = _start_or_load(folder, recipe, processes, progress=progress)
+    built = perf_counter() - start
+    before = records.read_metrics(folder) if state.step else []
+    history = [row for row in before if row["step"] <= state.step]
+    metrics = records.Metrics(folder, done=state.step) if writing else None
+    board = _tensorboard(folder) if tensorboard and writing else nullcontext()
+    with board as events:
+        for row in _shown(learner, state, processes, progress and writing):
+            history.append(row)
+            if metrics is not None:
+                metrics.write(row)
+                if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                    checkpoint.save(folder / CHECKPOINTS, learner, state)
+            if events is not None:
+                for name, value in row.items():
+                    events.add_scalar(name, value, state.step)
+    if metrics is not None:
+        metrics.close()
+        if records.summarised_steps(folder) != recipe.steps:
+            finish(folder, learner, history, before_first_step=built)
+    processes.wait()
+    return learner, history
+
+
+def _shown(
+    learner: Learner, state: State, processes: Processes, visible: bool
+) -> Iterator[dict[str, float]]:
+    """The steps, behind a bar with the numbers that one watches."""
+    recipe = learner.recipe
+    bar = track(
+        steps(learner, state, processes),
+        recipe.algorithm.name,
+        visible=visible,
+        total=recipe.steps,
+        done=state.step,
+    )
+    watched = {"reward": "?", "held_out": "?", "kl_ref": "?"}
+    for row in bar:
+        watched |= {name: f"{row[name]:.2f}" for name in watched if name in row}
+        bar.set_postfix(watched, refresh=False)
+        yield row
+
+
+def prepare(
+    folder: Path, recipe: Recipe | Pretraining, *, resume: bool, processes: Processes
+) -> None:
+    """Make the folder of a run, or see that what is in it may be gone on with.
+
+    Raises:
+        ValueError: if it holds a run and `resume` is False, or a run of another recipe or of other
+            code of the reader's own.
+    """
+    begun = any((folder / name).exists() for name in (CHECKPOINTS, records.METRICS))
+    there = begun and (folder / records.RECIPE).is_file()  # a start that failed is no run
+    if there and not resume:
+        raise UserError(
+            f"{folder} holds a run already: --resume goes on with it, --out names another"
+        )
+    done = records.summarised_steps(folder) or 0
+    if recipe.steps < done:
+        raise UserError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
+    if there:
+        before = records.read_any_recipe(folder).model_dump()
+        differences = _differences(before, recipe.model_dump())
+        differences = [line for line in differences if not line.startswith("steps ")]
+        if differences:
+            raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+        _same_code(folder, recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    code = recipe.own_code
+    if not there:
+        environment = records.environment(processes.count, code)
+        records.write_json(folder / records.ENVIRONMENT, environment)
+        if code.path is not None:
+            (folder / code.path.name).write_bytes(code.path.read_bytes())
+    records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
+
+
+def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
+    """See that the reader's own code is what it was when the run began."""
+    now = recipe.own_code
+    before = records.read_json(folder / records.ENVIRONMENT).get("code", {}).get("sha256")
+    if now.path is not None and now.sha256 != before:
+        raise UserError(
+            f"{now.path} is not what it was when the run in {folder} began: a copy of what it was "
+            f"is {folder / now.path.name}; --out names another folder"
+        )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in new.items():
+        there = old.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            found += _differences(there, value, f"{prefix}{key}.")
+        elif there != value:
+            found.append(f"{prefix}{key} was {there!r} and is {value!r}")
+    return found
+
+
+def _start_or_load(
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool
+) -> tuple[Learner, State]:
+    found = checkpoint.load(folder / CHECKPOINTS, recipe, processes.device)
+    if found is not None:
+        return found
+    learner, state = build(recipe, processes, progress=progress), begin(recipe)
+    if processes.rank == 0:
+        checkpoint.save_start(folder / CHECKPOINTS, learner)
+        checkpoint.save(folder / CHECKPOINTS, learner, state)
+    return learner, state
+
+
+def finish(
+    folder: Path, learner: Learner, history: list[dict[str, float]], *, before_first_step: float
+) -> None:
+    """Keep the model, and say in `summary.json` how the run ended."""
+    keep_model(folder, learner.tokenizer, learner.policy)
+    right = verdicts(learner, learner.recipe.evaluation.problems)
+    summarise(folder, learner.recipe, right, history, before_first_step=before_first_step)
+
+
+def keep_model(
+    folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
+) -> None:
+    """Write a model as the hub keeps them, into the folder `model` of a run."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    with checkpoint.disk(folder / MODEL):
+        model.save_pretrained(folder / MODEL)
+        tokenizer.save_pretrained(folder / MODEL)
+
+
+def summarise(
+    folder: Path,
+    recipe: Recipe | Pretraining,
+    right: Tensor,
+    history: list[dict[str, float]],
+    *,
+    before_first_step: float,
+) -> None:
+    """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems."""
+    low, high = wilson_interval(int(right.sum()), len(right))
+    records.write_json(
+        folder / records.SUMMARY,
+        {
+            "held_out": right.mean().item(),
+            "held_out_interval_95": [low, high],
+            "held_out_problems": len(right),
+            "steps": recipe.steps,
+            "seconds_before_first_step": before_first_step,
+            "seconds_of_steps": sum(map(records.seconds, history)),
+            "peak_memory_bytes": records.peak_memory(),
+        },
+    )
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise UserError("--tensorboard needs a package: pip install tensorboard") from error
+    return SummaryWriter(folder / "tensorboard")

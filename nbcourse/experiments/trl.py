@@ -1,0 +1,571 @@
+"""The same recipe, trained by TRL: accelerate, DeepSpeed and vLLM are theirs, the rewards ours.
+
+What a recipe says is translated by the tables below, by the functions of the algorithm's row and
+not by its name, so that a row of a reader's own is understood too; what TRL cannot do is refused.
+Model, warm start, problems, rewards, learning rate and evaluation are those of `run.train`; the
+gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row.
+What stays different:
+
+- Samples come from the global random state, so a seed gives another run than it gives here.
+- Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
+  the tokens of an average minibatch.
+- Nothing is kept to resume from; only the model before the first step, for `report.evaluate`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from nbcourse.errors import UserError
+from nbcourse.experiments import checkpoint, records, run
+from nbcourse.functional import surrogates
+from nbcourse.lm.rollouts import Rollout, encode
+from nbcourse.progress import track
+from nbcourse.training import algorithms
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm
+from nbcourse.training.experience import Draws, score
+from nbcourse.training.held_out import held_out_accuracy
+from nbcourse.training.learner import Learner
+from nbcourse.training.preparation import build
+from nbcourse.training.processes import Processes, connect
+from nbcourse.training.recipe import Recipe
+
+Options = Mapping[str, Callable[[Recipe], Any]]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Which values of a setting TRL cannot have, and why; without a reason it has them all."""
+
+    refused: Callable[[Recipe], bool] = lambda recipe: False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What TRL calls a function of ours, or a way to average.
+
+    Attributes:
+        trainer: whose options these are: `trl.{trainer}Trainer`, configured by
+            `trl.{trainer}Config`.
+        fixed: options that make the trainer compute this function.
+        chosen: options that follow from the recipe.
+        settings: every setting of the function, with what TRL cannot follow of it.
+    """
+
+    trainer: str = "GRPO"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Options = field(default_factory=dict)
+    settings: Mapping[str, Limit] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- the tables
+
+_CLIP: Options = {
+    "epsilon": lambda r: r.settings["clip_low"],
+    "epsilon_high": lambda r: r.settings["clip_high"],
+}
+_DUAL = Limit(
+    lambda r: (r.settings["dual_clip"] or math.inf) < 1 + _clip_high(r),
+    "TRL's delta caps the ratio of every token, so it has to be at least 1 + clip_high",
+)
+_NO_LOW = Limit(
+    lambda r: r.settings["clip_low"] < 1,
+    "TRL's CISPO has no lower bound, which is clip_low = 1.0",
+)
+_TRL_EPS = Limit(lambda r: r.settings["eps"] != 1e-4, "TRL has 0.0001")
+
+ADVANTAGES: Mapping[Any, Part] = {
+    algorithms.group_relative: Part(settings={"eps": _TRL_EPS}),
+    algorithms.group_centred: Part(fixed={"scale_rewards": "none"}),
+    algorithms.leave_one_out: Part("RLOO", {"normalize_advantages": False}),
+}
+SURROGATES: Mapping[Any, Part] = {
+    surrogates.ppo_clip: Part(
+        chosen={**_CLIP, "delta": lambda r: r.settings["dual_clip"]},
+        settings={"clip_low": Limit(), "clip_high": Limit(), "dual_clip": _DUAL},
+    ),
+    surrogates.gspo: Part(
+        fixed={"importance_sampling_level": "sequence"},
+        chosen=_CLIP,
+        settings={"clip_low": Limit(), "clip_high": Limit()},
+    ),
+    # TRL caps the ratio itself where the papers, and we, give its distance from 1.
+    surrogates.cispo: Part(
+        fixed={"loss_type": "cispo"},
+        chosen={"epsilon_high": lambda r: 1 + _clip_high(r)},
+        settings={"clip_low": _NO_LOW, "clip_high": Limit()},
+    ),
+    # TRL's RLOO has a ratio, which is 1 in the one update that this surrogate allows.
+    surrogates.policy_gradient: Part("RLOO"),
+}
+AVERAGES: Mapping[Any, Part] = {
+    "seq-mean-token-mean": Part(fixed={"loss_type": "grpo"}),
+    "token-mean": Part(fixed={"loss_type": "dapo"}),
+    "seq-mean-token-sum-norm": Part(fixed={"loss_type": "dr_grpo"}),
+    "seq-mean-token-sum": Part("RLOO"),
+}
+KL = {"GRPO": "loss", "RLOO": "reward"}  # the one place where a trainer puts it
+
+# What a trainer would otherwise do on its own account.
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    "GRPO": {"use_bias_correction_kl": False},  # their default is close to kl = "surrogate"
+    "RLOO": {},
+    "both": {
+        "shuffle_dataset": False,  # the problems are in the order in which a run draws them
+        "disable_dropout": True,
+        "activation_checkpointing": False,
+        "ddp_find_unused_parameters": False,
+        "logging_nan_inf_filter": False,  # it would hide a loss that is not finite
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    },
+}
+
+CHOSEN: Options = {
+    "seed": lambda r: r.seed,
+    "num_generations": lambda r: r.rollouts.group_size,
+    "max_completion_length": lambda r: r.rollouts.max_new_tokens,
+    "temperature": lambda r: r.rollouts.temperature,
+    "beta": lambda r: r.penalty.beta,
+    "gradient_checkpointing": lambda r: r.model.gradient_checkpointing,
+    "bf16": lambda r: r.model.precision == "bfloat16",
+    "learning_rate": lambda r: r.optimiser.learning_rate,
+    "weight_decay": lambda r: r.optimiser.weight_decay,
+    "max_grad_norm": lambda r: r.optimiser.max_grad_norm,
+    "num_iterations": lambda r: r.optimiser.epochs,
+    "max_steps": lambda r: r.steps * _updates(r),
+    "logging_steps": lambda r: _updates(r),
+}
+
+# (key, its value, whether TRL cannot have it, why)
+REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], str]] = (
+    (
+        "rollouts.dynamic_sampling",
+        lambda r: r.dynamic_sampling,
+        lambda r: r.dynamic_sampling,
+        "TRL does not replace prompts without spread; say rollouts.dynamic_sampling = false",
+    ),
+    (
+        "rollouts.prompts_at_once",
+        lambda r: r.rollouts.prompts_at_once,
+        lambda r: r.rollouts.prompts_at_once is not None,
+        "TRL samples the responses of a step together",
+    ),
+    (
+        "rollouts.group_size",
+        lambda r: r.rollouts.group_size,
+        lambda r: r.rollouts.group_size < 2,
+        "TRL expects at least 2",
+    ),
+    (
+        "kl.placement",
+        lambda r: r.penalty.placement,
+        lambda r: r.penalty.placement not in ("none", KL[_trainer(r)]),
+        "TRL's GRPOTrainer has the KL in the loss, its RLOOTrainer in the reward",
+    ),
+    (
+        "kl.estimator",
+        lambda r: r.penalty.estimator,
+        lambda r: r.penalty.placement == "loss" and r.penalty.estimator != "k3",
+        "TRL has 'k3' only",
+    ),
+    (
+        "kl.controller",
+        lambda r: r.kl.controller,
+        lambda r: r.kl.controller != "fixed",
+        "TRL's coefficient stays where it is",
+    ),
+    (
+        "optimiser.target_kl",
+        lambda r: r.optimiser.target_kl,
+        lambda r: r.optimiser.target_kl is not None,
+        "TRL does not leave a batch early",
+    ),
+    (
+        "checkpoint.every",
+        lambda r: r.checkpoint.every,
+        lambda r: "every" in r.checkpoint.model_fields_set,
+        "this engine keeps nothing to resume from",
+    ),
+)
+
+# Our name for what TRL logs. Its `kl` is a mean over tokens and not our `kl_ref`.
+METRICS: Mapping[str, str] = {
+    "reward": "reward",
+    "accuracy": "accuracy",
+    "frac_reward_zero_std": "no_spread",
+    "completions/clipped_ratio": "truncated",
+    "completions/mean_length": "length",
+    "entropy": "entropy",
+    "clip_ratio/low_mean": "clip_low",
+    "clip_ratio/high_mean": "clip_high",
+    "cispo_clip_ratio": "clip_high",
+    "grad_norm": "grad_norm",
+    "loss": "policy_loss",
+}
+
+
+def _updates(recipe: Recipe) -> int:
+    """Steps of the optimiser in a step of the run."""
+    return recipe.optimiser.epochs * recipe.optimiser.minibatches
+
+
+def _clip_high(recipe: Recipe) -> float:
+    settings = recipe.settings
+    high = settings.get("clip_high")
+    return settings.get("clip_low", 0.0) if high is None else high
+
+
+# ---------------------------------------------------------------- from recipe to trainer
+
+
+def parts(row: Algorithm) -> tuple[Part, Part, Part]:
+    """What TRL calls the advantage, the surrogate and the average of a row, in this order.
+
+    Raises:
+        ValueError: naming what TRL has no counterpart of.
+    """
+    found: list[Part] = []
+    for what, entry, table in (
+        ("advantage function", row.advantage, ADVANTAGES),
+        ("surrogate", row.surrogate, SURROGATES),
+        ("aggregation", row.aggregation, AVERAGES),
+    ):
+        part = table.get(entry)
+        if part is None or (found and part.trainer != found[0].trainer):
+            owner = f"TRL's {found[0].trainer}Trainer" if found else "TRL"
+            name = getattr(entry, "__name__", entry)
+            raise UserError(f"{owner} has no counterpart of its {what} {name!r}")
+        found.append(part)
+    advantage, surrogate, average = found
+    if "loss_type" in surrogate.fixed and row.aggregation != "token-mean":
+        raise UserError(
+            f"TRL averages its surrogate by 'token-mean', and its aggregation is "
+            f"{row.aggregation!r}"
+        )
+    return advantage, surrogate, average
+
+
+def followed() -> list[str]:
+    """The rows of the package that TRL can follow."""
+    return [name for name, row in ALGORITHMS.items() if _obstacle(row) is None]
+
+
+def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
+    """The recipe as keyword arguments of `trl.GRPOConfig` or `trl.RLOOConfig`.
+
+    Raises:
+        ValueError: naming each key that TRL cannot follow.
+    """
+    if obstacle := _obstacle(recipe.row):
+        raise UserError(
+            f"algorithm.name is {recipe.algorithm.name!r}, which --engine trl cannot follow: "
+            f"{obstacle}; it can follow {', '.join(map(repr, followed()))}"
+        )
+    advantage, surrogate, average = parts(recipe.row)
+    refused = [
+        (key, value(recipe), reason) for key, value, cannot, reason in REFUSED if cannot(recipe)
+    ]
+    refused += [
+        (f"algorithm.{name}", recipe.settings[name], limit.reason)
+        for name, limit in {**advantage.settings, **surrogate.settings}.items()
+        if limit.refused(recipe)
+    ]
+    if refused:
+        raise UserError(
+            "\n".join(
+                f"{key} is {value!r}, which --engine trl cannot follow: {reason}"
+                for key, value, reason in refused
+            )
+        )
+    chosen = {**CHOSEN, **advantage.chosen, **surrogate.chosen}
+    on_cpu = processes.device.type == "cpu"
+    return {
+        **FIXED["both"],
+        **FIXED[_trainer(recipe)],
+        **advantage.fixed,
+        **average.fixed,
+        **surrogate.fixed,
+        **{name: value(recipe) for name, value in chosen.items()},
+        **_batches(recipe, processes.count),
+        "use_cpu": on_cpu,
+        "dataloader_pin_memory": not on_cpu,
+    }
+
+
+def _obstacle(row: Algorithm) -> str | None:
+    """Why TRL cannot follow a row; None if it can."""
+    try:
+        parts(row)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _trainer(recipe: Recipe) -> str:
+    return parts(recipe.row)[0].trainer
+
+
+def _batches(recipe: Recipe, processes: int) -> dict[str, int]:
+    """How a step's responses are dealt out to minibatches, processes and backward passes."""
+    settings, prompts = recipe.optimiser, recipe.rollouts.prompts
+    share, rest = divmod(prompts, settings.minibatches * processes)
+    at_once = min(settings.prompts_at_once or share, share)
+    if rest or share % max(at_once, 1):
+        raise UserError(
+            f"rollouts.prompts is {prompts}, expected a multiple of optimiser.minibatches × "
+            f"processes × optimiser.prompts_at_once = {settings.minibatches} × {processes} × "
+            f"{at_once}: TRL's batches are all of one size"
+        )
+    accumulated = share // at_once
+    return {
+        "per_device_train_batch_size": at_once * recipe.rollouts.group_size,
+        "gradient_accumulation_steps": accumulated,
+        "steps_per_generation": accumulated * settings.minibatches,
+    }
+
+
+def make_trainer(
+    learner: Learner, folder: Path, processes: Processes, callbacks: Sequence[Any] = ()
+) -> Any:
+    """TRL's trainer, ready to `train()`, around the learner's policy.
+
+    Args:
+        learner: a policy that has had its warm start.
+        folder: of the run; where there is a KL, it receives the reference that TRL loads.
+        processes: those that train.
+        callbacks: of transformers' `Trainer`.
+
+    Raises:
+        ValueError: if TRL is not installed, or cannot follow the recipe.
+    """
+    recipe, policy = learner.recipe, learner.policy
+    chosen = options(recipe, processes)
+    try:
+        import trl
+    except ImportError as error:
+        raise UserError("--engine trl needs a package: pip install trl==1.16.0") from error
+    from transformers import PrinterCallback
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # ours say what they are about
+    if recipe.penalty.beta > 0:
+        reference = (folder / "reference").absolute()
+        if processes.rank == 0:
+            learner.reference.save_pretrained(reference)
+        processes.wait()
+        policy.config._name_or_path = str(reference)  # where TRL looks for its reference
+    name, problems = _trainer(recipe), _problems(learner)
+    trainer = _with_our_schedule(getattr(trl, f"{name}Trainer"))(
+        model=policy,
+        args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
+        reward_funcs=_reward_function(learner, problems),
+        train_dataset=_prompts(learner, problems),
+        processing_class=learner.tokenizer,
+        callbacks=list(callbacks),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.our_recipe = recipe
+    return trainer
+
+
+def _with_our_schedule(trainer: Any) -> Any:
+    """The trainer, with the learning rate and the weight decay of `loop.learn`.
+
+    Transformers' warm-up begins with a step of rate 0, and it spares norms and biases the decay.
+    """
+
+    class Trainer(trainer):
+        lr_scheduler: Any
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            if self.lr_scheduler is None:
+                updates, rise = _updates(self.our_recipe), self.our_recipe.optimiser.warm_up + 1
+                self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                    optimizer or self.optimizer,
+                    lambda update: min(1.0, (update // updates + 1) / rise),
+                )
+            return self.lr_scheduler
+
+        def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+            return [name for name, _ in model.named_parameters()]
+
+    return Trainer
+
+
+def _problems(learner: Learner) -> list[Any]:
+    """The training problems of the whole run, in the order in which `run.train` draws them."""
+    draws = Draws(learner.recipe)
+    return [problem for _ in range(learner.recipe.steps) for problem in draws.next()[1]]
+
+
+def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
+    """What TRL samples responses to, each with the number of its problem."""
+    from datasets import Dataset
+
+    prompts = learner.prompts(problems)
+    ids = learner.tokenizer(prompts[0])["input_ids"]
+    if ids != learner.tokenizer(prompts[0], add_special_tokens=False)["input_ids"]:
+        raise UserError(
+            "the tokenizer puts special tokens around a prompt: TRL would send them, we do not"
+        )
+    return Dataset.from_list([{"prompt": p, "number": i} for i, p in enumerate(prompts)])
+
+
+def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[..., list[float]]:
+    """What `rollout.score` says, as TRL asks for it."""
+
+    def reward(
+        prompts: list[str],
+        completion_ids: list[list[int]],
+        number: list[int],
+        log_metric: Callable[[str, float], None],
+        **_: Any,
+    ) -> list[float]:
+        rollout = _as_rollout(learner, prompts, completion_ids)
+        with learner.precision():
+            scores, correct = score(learner, rollout, [problems[i] for i in number])
+        log_metric("accuracy", correct.mean().item())
+        return scores.tolist()
+
+    return reward
+
+
+def _as_rollout(
+    learner: Learner, prompts: Sequence[str], completions: Sequence[Sequence[int]]
+) -> Rollout:
+    """Responses that TRL sampled, in our form, without log-probs."""
+    eos = learner.tokenizer.eos_token_id
+    prompt_ids, prompt_mask = encode(learner.tokenizer, prompts, device=learner.device)
+    lengths = torch.tensor(list(map(len, completions)))
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    tokens = torch.full(mask.shape, eos)
+    tokens[mask] = torch.tensor([token for ids in completions for token in ids])
+    return Rollout(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        tokens=tokens.to(learner.device),
+        mask=mask.to(learner.device),
+        log_probs=torch.zeros(mask.shape, device=learner.device),
+        truncated=torch.tensor([ids[-1] != eos for ids in completions], device=learner.device),
+    )
+
+
+# ---------------------------------------------------------------- a run
+
+
+def train_with_trl(
+    recipe: Recipe, *, folder: str | Path, progress: bool = True
+) -> list[dict[str, float]]:
+    """Train by a recipe with TRL's trainer.
+
+    Args:
+        recipe: what to do.
+        folder: where records and the trained model go.
+        progress: draw a progress bar.
+
+    Returns:
+        One dictionary of numbers for each step, under the names of `diagnostics`; also in the
+        folder, beside the recipe, the environment, the summary and the model.
+
+    Raises:
+        ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.
+        FloatingPointError: if a loss or a gradient is not finite. TRL has updated the weights by
+            then.
+
+    Book: chapter 6, "One loop".
+    """
+    processes, folder = connect(), Path(folder)
+    options(recipe, processes)  # whatever is to be refused is refused before anything is written
+    writing = processes.rank == 0
+    if writing:
+        run.prepare(folder, recipe, resume=False, processes=processes)
+    processes.wait()
+    start = perf_counter()
+    learner = build(recipe, processes, progress=progress)
+    if writing:
+        checkpoint.save_start(folder / run.CHECKPOINTS, learner)
+    recorder = _recorder(learner, folder if writing else None, progress and writing)
+    trainer = make_trainer(learner, folder, processes, [recorder])
+    built = perf_counter() - start
+    trainer.train()
+    learner.policy = trainer.accelerator.unwrap_model(trainer.model).eval()
+    if writing:
+        run.finish(folder, learner, recorder.history, before_first_step=built)
+    processes.wait()
+    return recorder.history
+
+
+def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
+    """A callback that turns what TRL logs after each step into a line of our metrics."""
+    from transformers import TrainerCallback
+
+    recipe = learner.recipe
+
+    class Recorder(TrainerCallback):
+        def __init__(self) -> None:
+            self.history: list[dict[str, float]] = []
+            self.metrics = None if folder is None else records.Metrics(folder, done=0)
+            self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
+            self.start = 0.0
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.start = perf_counter()
+
+        def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            logs = more["logs"]
+            if "reward" not in logs:  # the summary that the Trainer writes at the end
+                return
+            row = _translated(logs, recipe, len(self.history) + 1, perf_counter() - self.start)
+            if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
+                start = perf_counter()
+                learner.policy.eval()  # layers that compute activations twice take no cache
+                row["held_out"] = held_out_accuracy(learner)
+                learner.policy.train()
+                row["seconds_evaluate"] = perf_counter() - start
+            self.history.append(row)
+            if self.metrics is not None:
+                self.metrics.write(row)
+            watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
+            self.bar.set_postfix(watched, refresh=False)
+            self.bar.update()
+            self.start = perf_counter()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.bar.close()
+            if self.metrics is not None:
+                self.metrics.close()
+
+    return Recorder()
+
+
+def _translated(
+    logs: Mapping[str, Any], recipe: Recipe, step: int, seconds: float
+) -> dict[str, float]:
+    """A line of our metrics from what TRL logged.
+
+    Raises:
+        FloatingPointError: if the loss or the gradient is not finite.
+    """
+    row = {ours: logs[theirs] for theirs, ours in METRICS.items() if logs.get(theirs) is not None}
+    for name in ("policy_loss", "grad_norm"):
+        if not math.isfinite(row.get(name, 0.0)):
+            raise FloatingPointError(f"step {step}: the {name} is {row[name]}")
+    responses = recipe.rollouts.prompts * recipe.rollouts.group_size
+    tokens = round(row["length"] * responses)
+    return {
+        "step": step,
+        **row,
+        "updates": _updates(recipe),
+        "responses": responses,
+        "tokens": tokens,
+        "tokens_per_second": tokens / seconds,
+        "seconds_step": seconds,
+    }

@@ -1,1 +1,0 @@
-"""Who does the work: one process, several, or another library's trainer."""

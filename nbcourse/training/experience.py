@@ -1,0 +1,249 @@
+"""From prompts to experience: sample, score, and ask reference and critic what they make of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.functional.kl import rewards_with_kl
+from nbcourse.lm import sampling
+from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
+from nbcourse.seeds import generator
+from nbcourse.training.algorithms import Penalty
+from nbcourse.training.learner import Learner
+from nbcourse.training.processes import Processes
+from nbcourse.training.recipe import Recipe
+
+ROUNDS = 8  # of dynamic sampling, before a step makes do with the groups it has
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A batch of responses with everything that was found out about them before learning.
+
+    Attributes:
+        rollout: B = prompts · group_size responses.
+        scores: (B,) what each earned: verdict or reward model, minus penalties.
+        correct: (B,) the verifier's verdict, 0 or 1, whatever the scores are.
+        greedy_scores: (B,) score of the greedy response to the same prompt, if it is needed.
+        ref_log_probs: (B, T), if the algorithm uses the reference.
+        values: (B, T), if there is a critic.
+        sampled: responses that were sampled for it, those of replaced prompts included.
+        no_spread: share of the sampled groups whose responses all earned the same.
+    """
+
+    rollout: Rollout
+    scores: Tensor
+    correct: Tensor
+    greedy_scores: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    values: Tensor | None = None
+    sampled: int = 0
+    no_spread: float = 0.0
+
+    def rewards(self, penalty: Penalty) -> Tensor:
+        """(B, T): the score on the last token, and the KL on every token if it belongs there."""
+        log_probs, mask = self.rollout.log_probs, self.rollout.mask
+        if penalty.placement == "reward" and self.ref_log_probs is not None:
+            return rewards_with_kl(
+                self.scores, log_probs, self.ref_log_probs, mask, beta=penalty.beta
+            )
+        return rewards_with_kl(self.scores, log_probs, log_probs, mask, beta=0.0)
+
+
+@dataclass
+class Draws:
+    """Where a run has got to in the endless list of training problems.
+
+    Attributes:
+        taken: batches of problems drawn so far.
+    """
+
+    recipe: Recipe
+    taken: int = 0
+
+    def next(self) -> tuple[int, list[Any]]:
+        """The number of the next batch of problems, and the batch."""
+        number, self.taken = self.taken, self.taken + 1
+        source = generator(self.recipe.seed, "problems", number)
+        count = self.recipe.rollouts.prompts
+        return number, self.recipe.task.build().draw(count, split="train", generator=source)
+
+
+def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
+    """One step's experience.
+
+    With dynamic sampling, groups whose responses all earned the same are left out, and further
+    prompts take their place (Yu et al. 2025, DAPO, section 3.2).
+    """
+    recipe = learner.recipe
+    group, wanted = recipe.rollouts.group_size, recipe.rollouts.prompts
+    found: list[Experience] = []
+    groups = flat = 0
+    for _ in range(ROUNDS if recipe.dynamic_sampling else 1):
+        batch = _sample_and_score(learner, *draws.next(), processes)
+        spread = _spread(batch.scores, group)
+        groups, flat = groups + len(spread), flat + int((~spread).sum())
+        if recipe.dynamic_sampling:
+            batch = _keep_groups(batch, spread.nonzero().squeeze(1), group)
+        found += [batch] if len(batch.scores) else []
+        if sum(len(part.scores) for part in found) >= wanted * group:
+            break
+    if not found:  # nothing to learn from: a batch whose advantages are all zero
+        found = [_sample_and_score(learner, *draws.next(), processes)]
+        groups, flat = groups + wanted, flat + int((~_spread(found[0].scores, group)).sum())
+    joined = _join(found)
+    if len(joined.scores) > wanted * group:
+        joined = _keep_groups(joined, torch.arange(wanted), group)
+    return replace(joined, sampled=groups * group, no_spread=flat / groups)
+
+
+def add_reference_and_values(
+    learner: Learner, experience: Experience, processes: Processes, *, reference: bool
+) -> Experience:
+    """Add the critic's values and, if `reference`, the reference's log-probs."""
+    if learner.critic is None and not reference:
+        return experience
+    group = learner.recipe.rollouts.group_size
+    size = group * (learner.recipe.rollouts.prompts_at_once or len(experience.scores))
+    rollout, width = experience.rollout, experience.rollout.tokens.shape[1]
+
+    def ask(rows: Tensor) -> list[Tensor | None]:
+        part = select(rollout, rows)
+        with learner.precision():
+            answers = [
+                learner.ref_log_probs(part, group_size=group) if reference else None,
+                learner.values(part, group_size=group),
+            ]
+        return [
+            None if x is None else torch.nn.functional.pad(x, (0, width - x.shape[1]))
+            for x in answers
+        ]
+
+    parts = torch.arange(len(experience.scores), device=learner.device).split(size)
+    answers = processes.gather([ask(rows) for rows in processes.share(parts)], len(parts))
+    ref_log_probs, values = (
+        None if column[0] is None else torch.cat(column) for column in zip(*answers, strict=True)
+    )
+    return replace(experience, ref_log_probs=ref_log_probs, values=values)
+
+
+def _sample_and_score(
+    learner: Learner, number: int, problems: list[Any], processes: Processes
+) -> Experience:
+    settings = learner.recipe.rollouts
+    size = settings.prompts_at_once or len(problems)
+    parts = [problems[i : i + size] for i in range(0, len(problems), size)]
+    return _join(
+        processes.gather(
+            [
+                _answer(learner, part, (number, i))
+                for i, part in processes.share(list(enumerate(parts)))
+            ],
+            len(parts),
+        )
+    )
+
+
+def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) -> Experience:
+    """Sample the group of each problem and score it."""
+    recipe, settings = learner.recipe, learner.recipe.rollouts
+    prompts = learner.prompts(problems)
+    with learner.precision():
+        rollout = sampling.sample(
+            learner.policy,
+            learner.tokenizer,
+            prompts,
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            group_size=settings.group_size,
+            generator=generator(recipe.seed, "sampling", *counters, device=learner.device),
+        )
+        asked = [problem for problem in problems for _ in range(settings.group_size)]
+        scores, correct = score(learner, rollout, asked)
+        greedy_scores = None
+        if recipe.row.needs("greedy_scores"):
+            best = sampling.sample(
+                learner.policy,
+                learner.tokenizer,
+                prompts,
+                max_new_tokens=settings.max_new_tokens,
+                greedy=True,
+            )
+            greedy_scores, _ = score(learner, best, problems)
+            greedy_scores = greedy_scores.repeat_interleave(settings.group_size)
+    return Experience(rollout, scores, correct, greedy_scores)
+
+
+def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """What each response earns by the recipe, and whether it is right: two (B,) tensors.
+
+    Raises:
+        FloatingPointError: if the reward model gives a score that is not finite.
+    """
+    reward = learner.recipe.reward
+    task = learner.recipe.task.build()
+    correct = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    scores = correct
+    if learner.reward_model is not None:
+        with torch.no_grad():
+            scores = learner.reward_model(rollout)
+        if not scores.isfinite().all():
+            raise FloatingPointError("the reward model's scores are not finite")
+    scores = scores - reward.truncation_penalty * rollout.truncated.float()
+    if reward.overlong_buffer:
+        limit = learner.recipe.rollouts.max_new_tokens
+        scores = scores + overlong_penalty(
+            rollout.mask.sum(dim=1), max_length=limit, buffer=reward.overlong_buffer
+        )
+    return scores, correct
+
+
+def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
+    """DAPO's soft punishment of length: 0 up to max_length − buffer, then down to −1 on a line.
+
+    Args:
+        lengths: (B,) tokens in each response.
+        max_length: where sampling stops.
+        buffer: tokens before that over which the penalty grows.
+
+    Returns:
+        (B,) between −1 and 0.
+
+    Book: equation (eq-overlong). Source: Yu et al. 2025 (DAPO), equation 13.
+    """
+    return ((max_length - buffer - lengths).float() / buffer).clamp(-1.0, 0.0)
+
+
+def _spread(scores: Tensor, group: int) -> Tensor:
+    """Which groups have responses that earned different amounts: (groups,) bool."""
+    groups = scores.view(-1, group)
+    return groups.amax(dim=1) > groups.amin(dim=1)
+
+
+def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
+    rows = group_rows(groups.to(batch.scores.device), group)
+    if len(rows) == 0:
+        return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
+    greedy = batch.greedy_scores
+    return replace(
+        batch,
+        rollout=select(batch.rollout, rows),
+        scores=batch.scores[rows],
+        correct=batch.correct[rows],
+        greedy_scores=None if greedy is None else greedy[rows],
+    )
+
+
+def _join(parts: Sequence[Experience]) -> Experience:
+    if len(parts) == 1:
+        return parts[0]
+    greedy = [part.greedy_scores for part in parts if part.greedy_scores is not None]
+    return Experience(
+        concatenate([part.rollout for part in parts]),
+        torch.cat([part.scores for part in parts]),
+        torch.cat([part.correct for part in parts]),
+        torch.cat(greedy) if greedy else None,
+    )

@@ -1,0 +1,110 @@
+"""What a model answers to problems it was never trained on, and how often that is right."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nbcourse.lm import sampling
+from nbcourse.progress import track
+from nbcourse.seeds import generator
+from nbcourse.training.learner import Learner
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+AT_ONCE = 256  # responses that are sampled together
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Responses to problems, those to one problem side by side.
+
+    Attributes:
+        texts: B responses.
+        truncated: (B,) bool, True where the limit came before the end.
+        lengths: (B,) tokens, the end-of-sequence token included.
+    """
+
+    texts: list[str]
+    truncated: Tensor
+    lengths: Tensor
+
+
+def held_out_accuracy(learner: Learner) -> float:
+    """Share of the recipe's held-out problems that the greedy response gets right."""
+    return verdicts(learner, learner.recipe.evaluation.problems).mean().item()
+
+
+def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tensor:
+    """The verifier's word on the greedy responses to `count` problems: (count,) of 0 and 1.
+
+    The problems are the task's held-out ones, if no split is named.
+    """
+    recipe, task = learner.recipe, learner.recipe.task.build()
+    source = generator(recipe.seed, "evaluation")
+    problems = task.draw(count, split=split or task.held_out, generator=source)
+    answers = ask(
+        learner.policy,
+        learner.tokenizer,
+        learner.prompts(problems),
+        max_new_tokens=recipe.rollouts.max_new_tokens,
+        precision=learner.precision(),
+        at_once=recipe.rollouts.prompts * recipe.rollouts.group_size,
+    )
+    return task.rewards(answers.texts, problems)
+
+
+@torch.no_grad()
+def ask(
+    policy: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int,
+    precision: AbstractContextManager,
+    samples: int | None = None,
+    temperature: float = 1.0,
+    source: torch.Generator | None = None,
+    at_once: int = AT_ONCE,
+    label: str | None = None,
+) -> Answers:
+    """The model's responses to prompts.
+
+    Args:
+        policy: the model.
+        tokenizer: its tokenizer.
+        prompts: P of them.
+        max_new_tokens: longest response.
+        precision: a context in which the model is run.
+        samples: sampled responses to each prompt; None for the one greedy response.
+        temperature: of sampling.
+        source: of the draws; needed where there are samples.
+        at_once: responses that are sampled together, to bound memory.
+        label: of a progress bar; None for no bar.
+
+    Returns:
+        P · samples responses, or P greedy ones.
+    """
+    size = max(1, at_once // (samples or 1))
+    texts: list[str] = []
+    truncated, lengths = [], []
+    for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
+        with precision:
+            rollout = sampling.sample(
+                policy,
+                tokenizer,
+                prompts[i : i + size],
+                max_new_tokens=max_new_tokens,
+                greedy=samples is None,
+                group_size=samples or 1,
+                temperature=temperature,
+                generator=source,
+            )
+        texts += rollout.texts(tokenizer)
+        truncated.append(rollout.truncated.cpu())
+        lengths.append(rollout.mask.sum(dim=1).cpu())
+    return Answers(texts, torch.cat(truncated), torch.cat(lengths))

@@ -1,0 +1,615 @@
+"""The arithmetic of a run against what PyTorch counts, allocates and saves in real small ones."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+
+from nbcourse.budget import machines, prediction, shapes
+from nbcourse.budget.machines import DATASHEETS, Machine
+from nbcourse.budget.prediction import Plan
+from nbcourse.budget.shapes import PUBLISHED, Shape
+from nbcourse.lm import sampling
+from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
+from nbcourse.lm.rollouts import Rollout
+from nbcourse.training import loop
+from nbcourse.training.experience import Experience, add_reference_and_values
+from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
+from nbcourse.training.models import frozen
+from nbcourse.training.recipe import Recipe, check
+from tests.small import ALONE, recipe
+
+SHAPES = {
+    "shared keys": Shape(3, 64, 4, 2, 160, 300, tied=True),
+    "own keys": Shape(2, 96, 4, 4, 200, 300, tied=True),
+    "untied": Shape(2, 48, 6, 2, 100, 500, tied=False),
+}
+NAME = "Qwen/Qwen2.5-0.5B-Instruct"
+PRECISIONS = ("float32", "bfloat16")
+PROMPT, RESPONSE = 24, 40  # tokens
+ROOMY = Machine("roomy", 1e15, 1e9, {"float32": 1e9, "bfloat16": 1e9})
+
+
+def config(shape: Shape) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.feed_forward,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=512,
+        pad_token_id=0,
+    )
+
+
+def model(shape: Shape, attention: str = "sdpa"):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(
+        config(shape), dtype=torch.float32, attn_implementation=attention
+    ).eval()
+
+
+def rollout(shape: Shape, prompts: int, group_size: int) -> Rollout:
+    """Responses that all reach the limit; one prompt is shorter, so that there is a mask."""
+    source, rows = torch.Generator().manual_seed(0), prompts * group_size
+    ids = torch.randint(shape.vocabulary, (prompts, PROMPT), generator=source)
+    mask = torch.ones(prompts, PROMPT, dtype=torch.bool)
+    mask[0, :3] = False
+    return Rollout(
+        prompt_ids=ids.repeat_interleave(group_size, 0),
+        prompt_mask=mask.repeat_interleave(group_size, 0),
+        tokens=torch.randint(shape.vocabulary, (rows, RESPONSE), generator=source),
+        mask=torch.ones(rows, RESPONSE, dtype=torch.bool),
+        log_probs=torch.zeros(rows, RESPONSE),
+        truncated=torch.ones(rows, dtype=torch.bool),
+    )
+
+
+def autocast(precision: str):
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def predicted(recipe: Recipe, shape: Shape, machine: Machine = ROOMY, **lengths):
+    return prediction.predict(recipe, shape, machine, **{"prompt_tokens": PROMPT, **lengths})
+
+
+# ---------------------------------------------------------------- the model
+
+
+@pytest.mark.parametrize("shape", [*SHAPES.values(), *PUBLISHED.values()])
+def test_parameters_are_those_that_transformers_makes(shape):
+    with torch.device("meta"):
+        real = AutoModelForCausalLM.from_config(config(shape))
+    assert Shape.of(real.config) == shape
+    assert shape.parameters == sum(parameter.numel() for parameter in real.parameters())
+
+
+def test_the_published_shapes_have_the_published_numbers_of_parameters():
+    """Model cards: 0.49 and 1.54 billion; the files hold exactly these."""
+    assert [shape.parameters for shape in PUBLISHED.values()] == [494_032_768, 1_543_714_304]
+
+
+def test_another_architecture_is_refused():
+    with pytest.raises(ValueError, match="model_type 'gpt2', expected 'qwen2'"):
+        Shape.of(AutoConfig.for_model("gpt2"))
+
+
+def test_the_shape_of_a_recipe_is_that_of_the_model_it_builds():
+    small = recipe(model={"layers": 3, "width": 32, "heads": 4})
+    assert shapes.shape_of(small) == Shape(3, 32, 4, 4, 128, 17, tied=True)
+
+
+def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path):
+    config(SHAPES["untied"]).save_pretrained(tmp_path)
+    asked = check({**recipe().model_dump(), "model": {"source": str(tmp_path)}}, complete=True)
+    assert shapes.shape_of(asked) == SHAPES["untied"]
+
+
+def test_a_published_shape_is_known_without_a_download():
+    asked = check({"steps": 1, "algorithm": {"name": "grpo"}, "model": {"source": NAME}})
+    assert shapes.shape_of(asked) is PUBLISHED[NAME]
+
+
+# ---------------------------------------------------------------- the pieces
+
+
+def allocated(work: Callable[[], object]) -> list[int]:
+    """Bytes that the allocator has out, more than before, after each thing it does."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return list(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
+
+
+def counting() -> FlopCounterMode:
+    """PyTorch's counter, told of the product that adds in place, which it does not know."""
+
+    def flops(total, left, right, **_) -> int:
+        return 2 * left[0] * left[1] * right[1]
+
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: flops})
+
+
+@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_flops_are_those_that_pytorch_counts_there_and_back(shape, chunked, group_size):
+    """Eager attention, whose products the counter sees; a chunked output is computed once more."""
+    real, batch = model(shape, "eager"), rollout(shape, 3, group_size)
+    with counting() as there:
+        log_probs = rollout_log_probs(real, batch, chunked=chunked, group_size=group_size)
+    with counting() as back:
+        log_probs.sum().backward()
+    passes = prediction.scoring(3, group_size, PROMPT, RESPONSE, chunked=chunked)
+    layers = sum(prediction.layer_flops(shape, forward) for forward in passes)
+    output = sum(prediction.output_flops(shape, forward) for forward in passes)
+    assert there.get_total_flops() == layers + output
+    assert back.get_total_flops() == 2 * layers + (3 if chunked else 2) * output
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_cache_holds_as_many_bytes_as_its_tensors(shape, precision):
+    """Float32 under autocast too; should transformers ever keep it smaller, this test says so."""
+    with torch.no_grad(), autocast(precision):
+        cache = model(shape)(torch.zeros(5, 9, dtype=torch.long), use_cache=True).past_key_values
+    assert prediction.cache_bytes(shape, 5, 9) == held(cache)
+
+
+def held(cache) -> int:
+    return sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
+
+
+class WeightsRead(torch.utils._python_dispatch.TorchDispatchMode):
+    """Adds up the bytes of the matrices by which activations are multiplied."""
+
+    moved = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            self.moved += args[-1].nbytes
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_one_more_token_moves_the_weights_the_cache_and_the_logits(shape, precision):
+    real, token = model(shape), torch.zeros(5, 1, dtype=torch.long)
+    with torch.no_grad(), autocast(precision):
+        cache = real(token.expand(5, 9), use_cache=True).past_key_values
+        with WeightsRead() as weights:
+            logits = real(token, past_key_values=cache, use_cache=True).logits
+    measured = weights.moved + held(cache) + 2 * logits.nbytes
+    assert prediction.decoding_bytes(shape, 5, 10, precision) == measured
+
+
+def saved_bytes(real, compute: Callable[[], object]) -> int:
+    """Bytes that autograd keeps, apart from the weights."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in real.parameters()}
+    found = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage  # kept alive, or its address is used again
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        compute()
+    return sum(storage.nbytes() for storage in found.values())
+
+
+@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_activations_are_what_autograd_keeps(shape, precision, group_size):
+    """All but the output of the last norm, which only the output matrix keeps: width · size."""
+    real, batch = model(shape), rollout(shape, 3, group_size)
+    with autocast(precision):
+        measured = saved_bytes(real, lambda: rollout_states(real, batch, group_size=group_size))
+    if precision == "bfloat16":  # autocast's copies of the weights
+        measured -= 2 * shape.layers * shape.layer_matrices
+    foreseen = sum(
+        prediction.activation_bytes(shape, forward, precision)
+        - forward.tokens * shape.width * machines.BYTES[precision]
+        for forward in prediction.scoring(3, group_size, PROMPT, RESPONSE)
+    )
+    assert foreseen == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_with_checkpointing_only_the_inputs_of_layers_are_kept(precision):
+    """What the allocator still has out when the way there is done, the states in float32."""
+    shape = Shape(12, 64, 4, 2, 160, 300, tied=True)
+    real, batch, states = model(shape), rollout(shape, 6, 1), []
+    real.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    real.train()
+
+    def there():
+        with autocast(precision):
+            states.append(rollout_states(real, batch))
+
+    (forward,) = prediction.scoring(6, 1, PROMPT, RESPONSE)
+    foreseen = prediction.activation_bytes(shape, forward, precision, checkpointing=True)
+    foreseen += forward.tokens * shape.width * (4 - machines.BYTES[precision])
+    assert foreseen == pytest.approx(allocated(there)[-1], rel=0.03)
+
+
+# ---------------------------------------------------------------- phases of a step
+
+
+class NeverEnds:
+    """A tokenizer whose end-of-sequence token the model does not know."""
+
+    eos_token_id, unk_token_id = 10**6, None
+
+    def __call__(self, text, add_special_tokens):
+        return SimpleNamespace(input_ids=[1] * PROMPT)
+
+
+def setting(shape: Shape, name: str = "grpo", **sections) -> tuple[Learner, Experience, Plan]:
+    """A learner with a real model of this shape, a batch for it, and the plan for both."""
+    sections = {
+        "rollouts": {"prompts": 6, "group_size": 4, "max_new_tokens": RESPONSE},
+        "kl": {"beta": 0.1, "placement": "loss"},
+        **sections,
+    }
+    asked = recipe(name, **sections)
+    policy = model(shape)
+    if asked.model.gradient_checkpointing:
+        policy.activation_checkpointing_enable({"use_reentrant": False})
+    learner = assemble(asked, None, policy, frozen(policy))
+    prompts, group_size = asked.rollouts.prompts, asked.rollouts.group_size
+    scores = torch.randn(prompts * group_size, generator=torch.Generator().manual_seed(0))
+    batch = Experience(rollout(shape, prompts, group_size), scores, scores)
+    return learner, batch, Plan(asked, shape, PROMPT)
+
+
+def learning(learner: Learner, batch: Experience) -> Callable[[], object]:
+    """What a step does once reference and critic have answered."""
+    recipe = learner.recipe
+    batch = add_reference_and_values(learner, batch, ALONE, reference=True)
+    estimate = recipe.row.estimate(
+        recipe.settings,
+        rewards=batch.rewards(recipe.penalty),
+        mask=batch.rollout.mask,
+        values=batch.values,
+        group_size=recipe.rollouts.group_size,
+        greedy_scores=None,
+        average=0.0,
+    )
+    return partial(loop.learn, learner, batch, estimate, recipe.penalty, 0, ALONE)
+
+
+def drawing(learner: Learner) -> Callable[[], object]:
+    """Sampling responses that all reach the limit."""
+    settings = learner.recipe.rollouts
+
+    def draw() -> None:
+        with learner.precision():
+            sampling.sample(
+                learner.policy,
+                NeverEnds(),
+                ["?"] * settings.prompts,
+                max_new_tokens=RESPONSE,
+                group_size=settings.group_size,
+                generator=torch.Generator().manual_seed(0),
+            )
+
+    return draw
+
+
+LARGE = Shape(3, 128, 4, 2, 160, LARGE_VOCABULARY, tied=False)
+ONE = {"prompts_at_once": 1}
+TWICE = {"gradient_checkpointing": True}
+CASES = {
+    "plain": (SHAPES["shared keys"], "grpo", {}),
+    "bfloat16": (SHAPES["shared keys"], "grpo", {"model": {"precision": "bfloat16"}}),
+    "whole logits": (Shape(3, 64, 4, 2, 160, 9000, tied=True), "grpo", {}),
+    "chunked": (LARGE, "grpo", {"optimiser": ONE}),
+    "chunked, bfloat16": (LARGE, "grpo", {"model": {"precision": "bfloat16"}, "optimiser": ONE}),
+    "slices": (SHAPES["untied"], "grpo", {"optimiser": {"prompts_at_once": 2}}),
+    "shared critic": (SHAPES["own keys"], "ppo", {}),
+    "own critic": (SHAPES["own keys"], "ppo", {"critic": {"shared": False}}),
+    "checkpointing": (Shape(8, 64, 4, 2, 160, 300, tied=True), "grpo", {"model": TWICE}),
+    "checkpointing, chunked": (
+        Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
+        "grpo",
+        {"model": TWICE},
+    ),
+    "no groups": (
+        SHAPES["shared keys"],
+        "reinforce",
+        {"rollouts": {"prompts": 24, "group_size": 1, "max_new_tokens": RESPONSE}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
+    """Within an eighth, and a fourteenth while learning if all activations are kept.
+
+    What is not counted are vectors and the kernels' own small buffers.
+    """
+    shape, name, sections = case
+    learner, batch, plan = setting(shape, name, **sections)
+    memory = predicted(plan.recipe, shape).memory
+    standing = sum(prediction.standing_bytes(plan).values())
+    foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
+
+    assert foreseen["sample"] == pytest.approx(max(allocated(drawing(learner))), rel=1 / 8)
+    asking = partial(add_reference_and_values, learner, batch, ALONE, reference=True)
+    assert foreseen["consult"] == pytest.approx(max(allocated(asking)), rel=1 / 8)
+    update = learning(learner, batch)
+    update()  # makes the moments
+    for _, parameter in learner.trained():
+        parameter.grad = None
+    gradients = sum(parameter.nbytes for _, parameter in learner.trained())
+    tolerance = 1 / 8 if plan.checkpointing else 1 / 14
+    assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_standing_bytes_are_those_of_the_models_and_the_optimiser(case):
+    """AdamW also keeps a step counter of 4 bytes for each tensor, which is left out."""
+    shape, name, sections = case
+    learner, batch, plan = setting(shape, name, **sections)
+    learning(learner, batch)()
+    trained = [parameter for _, parameter in learner.trained()]
+    moments = [x for state in learner.optimiser.state.values() for x in state.values() if x.dim()]
+    frozen = list(learner.reference.parameters())
+    measured = sum(x.nbytes for x in [*trained, *(x.grad for x in trained), *moments, *frozen])
+    assert sum(prediction.standing_bytes(plan).values()) == measured
+
+
+def test_a_reward_model_stands_beside_the_others():
+    """One backbone and a head of width + 1, frozen: 4 bytes each."""
+    shape = SHAPES["own keys"]
+    asked = recipe(reward={"source": "reward_model"})
+    owners = prediction.standing_bytes(Plan(asked, shape, PROMPT))
+    assert owners["reward model"] == 4 * (shape.parameters + 97)
+
+
+EAGER = {
+    **CASES,
+    "epochs and minibatches": (
+        SHAPES["shared keys"],
+        "grpo",
+        {"optimiser": {"epochs": 2, "minibatches": 3}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EAGER.values(), ids=EAGER)
+def test_the_work_of_a_step_is_what_pytorch_counts(case):
+    """Products of value heads, width · 1, are left out: less than a thousandth."""
+    shape, name, sections = case
+    learner, batch, plan = setting(shape, name, **sections)
+    for real in (learner.policy, learner.reference, getattr(learner.critic, "backbone", None)):
+        if real is not None:
+            real.set_attn_implementation("eager")
+    work = predicted(plan.recipe, shape).work
+    with counting() as seen:
+        drawing(learner)()
+    drawn = work["read prompts"].flops + work["draw tokens"].flops
+    assert drawn == seen.get_total_flops()
+    with counting() as seen:
+        learner.ref_log_probs(batch.rollout, group_size=plan.recipe.rollouts.group_size)
+    assert work["ask reference"].flops == seen.get_total_flops()
+    update = learning(learner, batch)
+    with counting() as seen:
+        update()
+    assert work["learn"].flops == pytest.approx(seen.get_total_flops(), rel=1e-3)
+
+
+# ---------------------------------------------------------------- machine and roofline
+
+
+def test_the_roofline_is_the_slower_of_computing_and_moving():
+    machine = Machine("m", 1, bandwidth=10.0, speed={"float32": 100.0, "bfloat16": 400.0})
+    assert machines.roofline(1000, 50, machine) == 10.0  # 1000 / 100 > 50 / 10
+    assert machines.roofline(1000, 500, machine) == 50.0
+    assert machines.roofline(1000, 0, machine, "bfloat16") == 2.5
+
+
+def test_this_machine_is_measured_in_plausible_units():
+    """Between a slow single core and the fastest server: 100 MB/s to 10 TB/s, 0.1 GFLOP/s up."""
+    machine = machines.measure("cpu")
+    assert 1e8 < machine.bandwidth < 1e13
+    assert all(1e8 < machine.speed[precision] < 1e16 for precision in PRECISIONS)
+    assert machine.memory > 1e9
+
+
+def test_a_product_takes_no_less_than_the_roofline_of_the_machine_it_runs_on():
+    """A quarter is left for noise: other programs may have slowed the measurement down."""
+    machine, square = machines.measure("cpu"), torch.ones(1024, 1024)
+    seconds = machines.shortest(lambda: square @ square, torch.device("cpu"))
+    assert seconds >= machines.roofline(2 * 1024**3, 3 * square.nbytes, machine) / 4
+
+
+@pytest.mark.parametrize("machine", DATASHEETS.values(), ids=DATASHEETS)
+def test_a_datasheet_has_plausible_units(machine):
+    """16 to 200 GB, each read once in 10 to 100 ms; 8 to 1000 TFLOP/s."""
+    assert 16e9 <= machine.memory <= 200e9
+    assert 0.01 < machine.memory / machine.bandwidth < 0.1
+    assert 8e12 < machine.speed["float32"] <= machine.speed["bfloat16"] < 1e15
+
+
+# ---------------------------------------------------------------- the answer
+
+HALF_BILLION = PUBLISHED[NAME]
+SMALL_GPU = DATASHEETS["RTX 4090"]
+
+
+def on_a_gpu(name: str = "grpo", **sections) -> Recipe:
+    """512 responses of up to 512 tokens to each batch of prompts."""
+    sections = {
+        "model": {"precision": "bfloat16"},
+        "rollouts": {"prompts": 64, "group_size": 8, "max_new_tokens": 512},
+        "optimiser": {"prompts_at_once": 4},
+        "kl": {"beta": 0.01, "placement": "loss"},
+        "evaluation": {"problems": 8},
+        **sections,
+    }
+    return recipe(name, **sections)
+
+
+def test_sixteen_bytes_for_each_parameter_and_four_for_the_reference():
+    owners = prediction.standing_bytes(Plan(on_a_gpu(), HALF_BILLION, 200))
+    assert sum(owners.values()) == 20 * 494_032_768
+
+
+def test_what_fits_is_said_to_fit():
+    answer = predicted(on_a_gpu(), HALF_BILLION, DATASHEETS["H200"], prompt_tokens=200)
+    assert answer.fits
+    assert answer.verdict.startswith("fits: ")
+    assert "GB of 141 GB in phase 'learn'" in answer.verdict
+
+
+def test_what_does_not_fit_is_said_with_its_largest_item():
+    answer = predicted(on_a_gpu(), HALF_BILLION, SMALL_GPU, prompt_tokens=200)
+    assert not answer.fits
+    assert "does not fit: " in answer.verdict
+    assert "largest item is activations" in answer.verdict
+
+
+@pytest.mark.parametrize(("section", "phase"), [("rollouts", "sample"), ("optimiser", "learn")])
+def test_the_advised_setting_is_the_largest_that_fits(section, phase):
+    machine = Machine("m", 22.5e9, 1e9, SMALL_GPU.speed)
+    advice = predicted(on_a_gpu(), HALF_BILLION, machine, prompt_tokens=200).verdict
+    (found,) = re.findall(rf"lower {section}.prompts_at_once to (\d+)", advice)
+
+    def needed(prompts: int) -> int:
+        limits = {"prompts": 64, "group_size": 8, "max_new_tokens": 512}
+        own = {"prompts_at_once": prompts, **(limits if section == "rollouts" else {})}
+        asked = on_a_gpu(**{section: own})
+        peaks = predicted(asked, HALF_BILLION, machine, prompt_tokens=200).peaks
+        return max(peaks["sample"], peaks["consult"]) if phase == "sample" else peaks["learn"]
+
+    assert needed(int(found)) <= machine.memory < needed(int(found) + 1)
+
+
+def test_no_setting_is_advised_where_none_helps():
+    machine = Machine("m", 8e9, 1e9, SMALL_GPU.speed)  # less than the 9.9 GB that stand
+    answer = predicted(on_a_gpu(), HALF_BILLION, machine, prompt_tokens=200)
+    assert "rollouts.prompts_at_once = 1 is still too much" in answer.verdict
+    assert "optimiser.prompts_at_once = 1 is still too much" in answer.verdict
+
+
+def test_an_evaluation_that_is_too_large_is_not_blamed_on_the_slices():
+    greedy = on_a_gpu(
+        rollouts={"prompts": 64, "group_size": 8, "max_new_tokens": 512, "prompts_at_once": 1},
+        optimiser={"prompts_at_once": 1},
+        evaluation={"problems": 512},
+    )
+    machine = Machine("m", 20e9, 1e9, SMALL_GPU.speed)
+    answer = predicted(greedy, HALF_BILLION, machine, prompt_tokens=200)
+    assert "in phase 'evaluate'" in answer.verdict
+    assert "lower evaluation.problems to" in answer.verdict
+
+
+def test_nobody_is_consulted_without_a_kl_and_a_critic():
+    without = predicted(recipe("dr-grpo"), SHAPES["own keys"])
+    assert list(without.memory) == ["sample", "learn", "evaluate"]
+    assert not any(part.startswith("ask") for part in without.work)
+    critic = predicted(recipe("ppo"), SHAPES["own keys"])
+    assert "consult" in critic.memory
+    assert "ask critic" in critic.work
+    assert "ask reference" not in critic.work
+
+
+def test_a_greedy_baseline_draws_once_more_for_each_prompt():
+    asked = recipe("remax", rollouts={"prompts": 6, "group_size": 1, "max_new_tokens": 4})
+    work = predicted(asked, SHAPES["own keys"]).work
+    drawn = work["read prompts"].flops + work["draw tokens"].flops
+    assert work["draw greedily"].flops == drawn
+
+
+def test_evaluation_is_shared_out_over_the_steps_between():
+    """8 greedy responses every 10 steps, where a step draws 6 · 4 by the same passes."""
+    asked = recipe(steps=100, evaluation={"problems": 6, "every": 10})
+    work = predicted(asked, SHAPES["own keys"]).work
+    alone = prediction.sampling_work(Plan(asked, SHAPES["own keys"], PROMPT), 6, 1, 4)
+    assert 10 * work["evaluate"].flops == pytest.approx(sum(w.flops for w in alone.values()))
+    assert 10 * work["evaluate"].moved == pytest.approx(sum(w.moved for w in alone.values()))
+
+
+def test_bytes_moved_by_hand():
+    """A shape and a plan so small that each term can be written down.
+
+    W = 48 with 6 heads of 8, 2 of them for keys: 16 numbers in a key. A layer has
+    2 · 48 · (48 + 16) + 3 · 48 · 100 = 20,544 weights, two of them and the output matrix
+    500 · 48 = 24,000 make 65,088. P = 24, T = 4, 6 prompts of 4 responses.
+    """
+    shape = SHAPES["untied"]
+    asked = recipe(
+        rollouts={"prompts": 6, "group_size": 4, "max_new_tokens": 4, "prompts_at_once": 3},
+        kl={"beta": 0.1},
+        optimiser={"minibatches": 2, "prompts_at_once": 2},
+    )
+    work = predicted(asked, shape).work
+    token = 2 * 2 * 16 * 4  # keys and values of a token: two layers, float32
+    assert work["read prompts"].moved == 2 * 4 * 65_088 + 6 * 24 * token
+    cache = sum(24 * columns * token for columns in (25, 26, 27))
+    logits = 3 * 24 * 500 * 4 * 2
+    assert work["draw tokens"].moved == 3 * 2 * 4 * 65_088 + cache + logits
+    # Two parts, in each of which the prompts and then the responses run through the model.
+    assert work["ask reference"].moved == 2 * 2 * 4 * 65_088
+    kept = sum(
+        prediction.activation_bytes(shape, forward, "float32")
+        for forward in prediction.scoring(6, 4, PROMPT, 4)
+    )
+    # Two minibatches of 3 prompts, each in slices of 2 and of 1.
+    slices = 4 * (3 * 4 * 65_088 + 8 * shape.parameters)
+    assert work["learn"].moved == 2 * kept + slices
+    assert work["update weights"] == (0, 2 * 28 * shape.parameters)
+
+
+def test_shorter_responses_cost_less_time_and_as_much_memory():
+    longest = predicted(on_a_gpu(), HALF_BILLION)
+    shorter = predicted(on_a_gpu(), HALF_BILLION, response_tokens=100)
+    assert shorter.memory == longest.memory
+    assert shorter.hours < longest.hours / 3
+
+
+def test_seconds_and_hours_add_up():
+    machine = DATASHEETS["A100-80GB"]
+    answer = predicted(on_a_gpu(steps=30), HALF_BILLION, machine, prompt_tokens=200)
+    for part, work in answer.work.items():
+        slowest = max(work.flops / 312e12, work.moved / 2039e9)
+        assert answer.seconds[part] == pytest.approx(slowest)
+    assert answer.hours == pytest.approx(30 * sum(answer.seconds.values()) / 3600)
+
+
+def test_the_rows_of_the_table_hold_every_number():
+    answer = predicted(on_a_gpu(), HALF_BILLION, DATASHEETS["H100"])
+    rows = {(row.part, row.label): (row.number, row.unit) for row in answer.rows}
+    assert len(rows) == len(answer.rows)
+    for phase, owners in answer.memory.items():
+        assert rows[phase, "all"] == (sum(owners.values()), "bytes")
+        assert all(rows[phase, owner] == (n, "bytes") for owner, n in owners.items())
+    for part, work in answer.work.items():
+        assert rows[part, "computed"] == (work.flops, "FLOP")
+        assert rows[part, "moved"] == (work.moved, "bytes")
+        assert rows[part, "at least"] == (answer.seconds[part], "s")
+    assert rows["run", "at least"] == (answer.hours, "hours")
+
+
+@pytest.mark.parametrize("tokens", [0, 513])
+def test_a_response_length_that_cannot_be_is_refused(tokens):
+    with pytest.raises(ValueError, match=f"response_tokens is {tokens}, expected 1 to .* = 512"):
+        predicted(on_a_gpu(), HALF_BILLION, response_tokens=tokens)
+
+
+def test_a_prompt_without_tokens_is_refused():
+    with pytest.raises(ValueError, match="prompt_tokens is 0, expected at least 1"):
+        predicted(on_a_gpu(), HALF_BILLION, prompt_tokens=0)

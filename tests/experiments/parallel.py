@@ -1,0 +1,51 @@
+"""What each process of test_processes does: `parallel.py out.json recipes.json folder`."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from nbcourse.experiments.run import train
+from nbcourse.training.processes import Processes, connect
+from nbcourse.training.recipe import check
+
+
+def behaviour(processes: Processes) -> dict:
+    """Share, gather, add and agree, as seen from one process."""
+    work = [f"piece {i}" for i in range(5)]
+    mine = list(processes.share(work))
+    total = torch.full((2,), float(processes.rank + 1))
+    agreed = torch.full((2,), float(processes.rank + 1))
+    processes.add([total])
+    processes.agree([agreed])
+    tensors = processes.gather([torch.tensor([len(piece), processes.rank]) for piece in mine], 5)
+    return {
+        "rank": processes.rank,
+        "count": processes.count,
+        "mine": mine,
+        "gathered": processes.gather([piece.upper() for piece in mine], len(work)),
+        "nothing": processes.gather([], 0),
+        "tensors": [tensor.tolist() for tensor in tensors],
+        "sum": total.tolist(),
+        "agreed": agreed.tolist(),
+    }
+
+
+def main(out: str, recipes: str, folder: str) -> None:
+    processes = connect()
+    report: dict = {"behaviour": behaviour(processes), "runs": {}}
+    for name, tables in json.loads(Path(recipes).read_text(encoding="utf-8")).items():
+        learner, history = train(check(tables), folder=Path(folder) / name, progress=False)
+        weights = [p.detach().double().sum().item() for _, p in learner.trained()]
+        report["runs"][name] = {"history": history, "weights": weights}
+    path = Path(out)
+    path = path.with_name(f"{path.stem}-{processes.rank}{path.suffix}")
+    path.write_text(json.dumps(report), encoding="utf-8")
+    processes.wait()
+    if processes.count > 1:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

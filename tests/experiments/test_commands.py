@@ -1,0 +1,169 @@
+"""The commands that train, evaluate and compare, as a user types them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from typer.testing import CliRunner
+
+from nbcourse.cli import app
+from nbcourse.experiments import comparison
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = "arithmetic-rloo"
+SMALL = (
+    "steps=3",
+    "model.layers=1",
+    "model.width=16",
+    "model.heads=2",
+    "warm_start.steps=2",
+    "warm_start.careless_steps=0",
+    "rollouts.prompts=4",
+    "rollouts.group_size=2",
+    "evaluation.problems=20",
+    "evaluation.every=1",
+    "checkpoint.every=1",
+)
+
+
+def nbcourse(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def train(folder: Path, *more: str):
+    changes = [word for change in SMALL for word in ("--set", change)]
+    return nbcourse("train", RECIPE, *changes, "--out", str(folder), *more)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two seeds of one recipe, and another recipe."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, changes in {
+        "rloo-seed0": (),
+        "rloo-seed1": ("--set", "seed=1"),
+        "other": ("--set", "rollouts.temperature=0.9"),
+    }.items():
+        done = train(folder / name, *changes)
+        assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_a_run_leaves_its_records_and_says_how_it_ended(runs):
+    folder = runs / "rloo-seed0"
+    summary = json.loads((folder / "summary.json").read_text())
+    low, high = summary["held_out_interval_95"]
+    assert low <= summary["held_out"] <= high
+    assert summary["held_out_problems"] == 20
+    environment = json.loads((folder / "environment.json").read_text())
+    assert {"command", "commit", "hardware", "versions", "began"} <= set(environment)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert (folder / "model" / "model.safetensors").is_file()
+
+
+def test_a_second_run_in_the_same_folder_is_refused_in_one_line(runs):
+    done = train(runs / "rloo-seed0")
+    assert done.exit_code == 2
+    assert "--resume" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_resuming_a_finished_run_changes_nothing(runs):
+    folder = runs / "rloo-seed0"
+    before = {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
+    assert train(folder, "--resume").exit_code == 0
+    assert {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} == before
+
+
+def test_a_wrong_key_is_named_with_what_would_be_right(tmp_path):
+    done = train(tmp_path / "run", "--set", "rollouts.group_sizes=4")
+    assert done.exit_code == 2
+    assert "rollouts.group_sizes is unknown" in done.output
+    assert "group_size" in done.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_engine_is_refused(tmp_path):
+    done = train(tmp_path / "run", "--engine", "magic")
+    assert done.exit_code == 2
+    assert "'magic'" in done.output
+
+
+def test_evaluate_gives_a_share_and_its_interval(runs):
+    done = nbcourse("evaluate", str(runs / "other"), "--problems", "50")
+    assert done.exit_code == 0, done.output
+    assert "50 problems, split 'test', asked for the 1. time" in done.output
+    assert re.search(r"right, strictly .* \d+\.\d% \(\d+\.\d% to \d+\.\d%\)", done.output)
+    assert (runs / "other" / "evaluation-arithmetic-test.json").is_file()
+
+
+def test_evaluate_says_where_there_is_no_run(tmp_path):
+    done = nbcourse("evaluate", str(tmp_path))
+    assert done.exit_code == 2
+    assert "no run in" in done.output
+
+
+def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
+    figure = tmp_path / "curves.png"
+    folders = [str(runs / name) for name in ("rloo-seed0", "rloo-seed1", "other")]
+    done = nbcourse("compare", *folders, "--figure", str(figure))
+    assert done.exit_code == 0, done.output
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    compared = comparison.groups(folders)
+    assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
+    assert [x for x, _ in compared[0].held_out()] == [8, 16, 24]  # responses so far
+
+
+def test_the_interval_of_three_seeds_is_students():
+    # mean 2, standard deviation 1, and t(0.975, 2 degrees of freedom) = 4.303
+    low, high = comparison.interval([1.0, 2.0, 3.0])
+    assert high - 2 == pytest.approx(4.303 / 3**0.5)
+    assert 2 - low == pytest.approx(4.303 / 3**0.5)
+    with pytest.raises(ValueError, match="at least 2"):
+        comparison.interval([1.0])
+
+
+def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_nothing(tmp_path):
+    """V·W + L (4 W² + 3 W·4 W + 5 W) + W by hand; the longest two-digit sum is `99+99=`."""
+    answer = train(tmp_path / "run", "--dry-run")
+    assert answer.exit_code == 0
+    parameters = 17 * 16 + (4 + 12) * 16**2 + 5 * 16 + 16
+    assert f"tiny: {parameters:,} parameters; rloo, 4 × 2 responses" in answer.output
+    assert "to prompts of 6 (the longest of many)" in " ".join(answer.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    answer = nbcourse("train", "gsm8k-qwen2.5-1.5b-ppo", "--dry-run")
+    shown = " ".join(answer.output.split())
+    assert answer.exit_code == 0
+    assert "1,543,714,304 parameters" in shown
+    assert "T4 does not fit: " in shown
+    assert "the largest item is " in shown
+
+
+def test_a_dry_run_of_a_base_model_says_that_there_is_none():
+    answer = nbcourse("train", "word-problems-tiny-base", "--dry-run")
+    assert answer.exit_code == 2
+    assert "--dry-run is for reinforcement learning" in answer.stderr
+
+
+def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch):
+    """From the signatures: a row that is new, with a setting of its own, is there at once."""
+    from nbcourse.functional.arguments import Bounds
+    from nbcourse.training.algorithms import ALGORITHMS, Algorithm
+
+    row = ALGORITHMS["rloo"]
+
+    def sharper(log_probs, advantages, *, sharpness: Annotated[float, Bounds(1, 7)] = 3.0):
+        return -advantages * log_probs * sharpness
+
+    mine = Algorithm(row.advantage, sharper, row.aggregation, row.source)
+    monkeypatch.setitem(ALGORITHMS, "mine", mine)
+    shown = " ".join(nbcourse("train", "--help").output.split())
+    assert "mine: sharpness = 3.0 (a number from 1 to 7)" in shown
+    assert "digits = 2 (a number from 1 to 9)" in shown

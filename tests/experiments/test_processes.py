@@ -1,0 +1,188 @@
+"""Two processes do what one does: the same samples, the same gradient, the same numbers."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from nbcourse.training.processes import Processes, connect, moved
+from tests.small import tables
+
+SCRIPT = Path(__file__).with_name("parallel.py")
+ROOT = Path(__file__).resolve().parents[2]
+# Slow enough that the rounding of two sums for one does not send the samples another way.
+CALM = {
+    "steps": 3,
+    "warm_start": {"steps": 25, "batch_size": 32},
+    "evaluation": {"every": 2, "problems": 8},
+    "checkpoint": {"every": 2},
+}
+CHUNKS = {"prompts": 6, "prompts_at_once": 3}
+RECIPES = {
+    "grpo": tables(algorithm={"name": "grpo"}, rollouts=CHUNKS, kl={"beta": 0.1}, **CALM),
+    "ppo": tables(
+        algorithm={"name": "ppo"},
+        rollouts=CHUNKS,
+        critic={"shared": False},
+        optimiser={"epochs": 2, "minibatches": 2, "prompts_at_once": 1},
+        kl={"beta": 0.1, "controller": "adaptive", "target": 0.01, "horizon": 100.0},
+        reward={"source": "reward_model"},
+        reward_model={"comparisons": 16, "steps": 3, "batch_size": 8},
+        **CALM,
+    ),
+    "dapo, uneven": tables(
+        algorithm={"name": "dapo"}, rollouts={"prompts": 5, "prompts_at_once": 2}, **CALM
+    ),
+    "remax, no chunks": tables(algorithm={"name": "remax"}, **CALM),
+}
+
+
+def start(folder, processes):
+    """Run the script and return what each process reported."""
+    recipes = folder / "recipes.json"
+    recipes.write_text(json.dumps(RECIPES), encoding="utf-8")
+    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone"]
+    if processes > 1:
+        launcher += [f"--nproc_per_node={processes}"]
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [
+            sys.executable,
+            *launcher,
+            str(SCRIPT),
+            str(folder / "out.json"),
+            str(recipes),
+            str(folder),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": path,
+        },
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [
+        json.loads((folder / f"out-{rank}.json").read_text("utf-8")) for rank in range(processes)
+    ]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    return folder, start(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return folder, start(folder, 2)
+
+
+def untimed(history):
+    return [
+        {k: v for k, v in row.items() if not k.startswith(("seconds_", "tokens_per_second"))}
+        for row in history
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_train_as_one_does(one, two, name):
+    alone = untimed(one[1][0]["runs"][name]["history"])
+    assert [row["step"] for row in alone] == [1, 2, 3]
+    assert any(row["grad_norm"] > 0 for row in alone)
+    for report in two[1]:
+        together = untimed(report["runs"][name]["history"])
+        assert len(together) == len(alone)
+        for ours, theirs in zip(together, alone, strict=True):
+            assert ours.keys() == theirs.keys()
+            for key in ours:
+                assert ours[key] == pytest.approx(theirs[key], rel=1e-4, abs=2e-6, nan_ok=True), key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_both_processes_end_with_the_same_weights(one, two, name):
+    first, second = (report["runs"][name]["weights"] for report in two[1])
+    assert first == second
+    alone = one[1][0]["runs"][name]["weights"]
+    assert first == pytest.approx(alone, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_of_them_writes(two, name):
+    """Each line once, and what a single process leaves behind."""
+    folder = two[0] / name
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
+    assert json.loads((folder / "environment.json").read_text("utf-8"))["processes"] == 2
+    assert json.loads((folder / "summary.json").read_text("utf-8"))["steps"] == 3
+    assert (folder / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_shares_come_back_in_the_order_of_the_work(two):
+    seen = [report["behaviour"] for report in two[1]]
+    assert [report["rank"] for report in seen] == [0, 1]
+    assert [report["count"] for report in seen] == [2, 2]
+    assert seen[0]["mine"] == ["piece 0", "piece 2", "piece 4"]
+    assert seen[1]["mine"] == ["piece 1", "piece 3"]
+    for report in seen:
+        assert report["gathered"] == [f"PIECE {i}" for i in range(5)]
+        assert report["nothing"] == []
+        assert report["tensors"] == [[7, i % 2] for i in range(5)]
+        assert report["sum"] == [3.0, 3.0]
+        assert report["agreed"] == [1.0, 1.0]
+
+
+def test_alone_everything_is_mine(monkeypatch):
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    processes = connect()
+    assert (processes.rank, processes.count) == (0, 1)
+    assert processes.share([1, 2, 3]) == [1, 2, 3]
+    assert processes.gather([1, 2, 3], 3) == [1, 2, 3]
+    tensor = torch.ones(2)
+    processes.add([tensor])
+    processes.agree([tensor])
+    processes.wait()
+    assert tensor.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("pieces", [0, 1, 2, 5, 8])
+def test_shares_leave_nothing_out_and_nothing_twice(count, pieces):
+    shares = [
+        Processes(rank, count, torch.device("cpu")).share(range(pieces)) for rank in range(count)
+    ]
+    assert sorted(piece for share in shares for piece in share) == list(range(pieces))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    tensor: torch.Tensor
+    inner: "Pair | None" = None
+    number: int = 3
+
+
+def test_tensors_are_moved_wherever_they_are():
+    """To the "meta" device, which every machine has."""
+    value = [Pair(torch.ones(2), Pair(torch.ones(3))), (torch.ones(1), None, "text", math.pi)]
+    first, (tensor, nothing, text, number) = moved(value, "meta")
+    found = (first.tensor, first.inner.tensor, tensor)
+    assert [x.device.type for x in found] == ["meta"] * 3
+    assert (nothing, text, number, first.number) == (None, "text", math.pi, 3)
+    assert value[0].tensor.device.type == "cpu"

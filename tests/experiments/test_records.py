@@ -1,0 +1,179 @@
+"""What a run leaves behind, and the random numbers that it draws."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from nbcourse.experiments import records
+from nbcourse.experiments.run import train
+from nbcourse.seeds import generator
+from nbcourse.training.recipe import check
+from tests.small import tables
+
+CONTENT = tables(
+    algorithm={"name": "rloo"}, kl={"beta": 0.1}, evaluation={"every": 5, "problems": 8}
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "deep" / "rloo"
+    _, history = train(check(CONTENT), folder=folder, progress=False)
+    return folder, history
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_the_folder_holds_what_the_module_says(run):
+    documented = {
+        line.split()[0].rstrip("/")
+        for line in records.__doc__.splitlines()
+        if line[:1].isalpha() and "  " in line
+    }
+    assert {path.name for path in run[0].iterdir()} == documented
+
+
+def test_the_metrics_are_what_train_returned(run):
+    folder, history = run
+    assert records.read_metrics(folder) == history
+    assert [row["step"] for row in history] == [1, 2]
+
+
+def test_a_run_without_a_folder_gives_the_same_numbers(run):
+    _, history = train(check(CONTENT), progress=False)
+    for ours, theirs in zip(history, run[1], strict=True):
+        kept = [k for k in ours if "second" not in k]
+        assert {k: ours[k] for k in kept} == {k: theirs[k] for k in kept}
+
+
+def test_the_recipe_can_be_read_back(run):
+    assert records.read_recipe(run[0]) == check(CONTENT)
+
+
+def test_the_recipe_is_whole_defaults_included(run):
+    """So that a recorded run means the same when a default has changed."""
+    assert read(run[0], "recipe.json")["optimiser"]["learning_rate"] == 3e-4
+
+
+def test_the_environment(run):
+    found = read(run[0], "environment.json")
+    text = "command commit uncommitted_changes began versions hardware processes threads"
+    assert set(found) == set(text.split())
+    assert set(found["versions"]) == {"python", "torch", "transformers", "nbcourse"}
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["processes"] == 1
+    assert found["threads"] == torch.get_num_threads()
+    assert isinstance(found["uncommitted_changes"], bool)
+    assert found["commit"] is None or len(found["commit"]) == 40
+    assert found["began"].endswith("+00:00")
+
+
+def test_the_environment_needs_no_git(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    found = records.environment(1)
+    assert found["commit"] is None
+    assert found["uncommitted_changes"] is False
+
+
+def test_the_end(run):
+    folder, history = run
+    found = read(folder, "summary.json")
+    assert found["steps"] == 2
+    assert found["held_out_problems"] == 8
+    assert found["held_out"] == history[-1]["held_out"]  # the last step is evaluated too
+    low, high = found["held_out_interval_95"]
+    assert 0 <= low <= found["held_out"] <= high <= 1
+
+
+def test_the_model_can_be_loaded_and_trained_on(run):
+    content = {**CONTENT, "steps": 1, "model": {"source": str(run[0] / "model")}}
+    learner, _ = train(check(content), progress=False)
+    assert learner.policy.config.hidden_size == 32
+    with pytest.raises(FileNotFoundError, match=r"no model in .*nowhere: expected a folder with a"):
+        train(check({**content, "model": {"source": str(run[0] / "nowhere")}}), progress=False)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_numbers_that_are_not_finite_survive_as_nan(tmp_path):
+    metrics = records.Metrics(tmp_path, done=0)
+    metrics.write({"step": 1, "a": math.nan, "b": math.inf, "c": 0.1})
+    metrics.close()
+    text = (tmp_path / "metrics.jsonl").read_text("utf-8")
+    assert text == '{"step": 1, "a": null, "b": null, "c": 0.1}\n'
+    (row,) = records.read_metrics(tmp_path)
+    assert math.isnan(row["a"])
+    assert math.isnan(row["b"])
+    assert row["c"] == 0.1
+
+
+def test_a_line_is_there_when_write_returns(tmp_path):
+    metrics = records.Metrics(tmp_path, done=0)
+    metrics.write({"step": 1})
+    assert records.read_metrics(tmp_path) == [{"step": 1}]
+    metrics.close()
+
+
+def test_a_line_in_the_middle_that_is_no_json_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step"\n{"step": 3}\n', "utf-8")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: not JSON"):
+        records.read_metrics(tmp_path)
+
+
+def test_where_there_is_no_run_it_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no run in .*: expected a file metrics\.jsonl"):
+        records.read_metrics(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no run in .*: expected a file recipe\.json"):
+        records.read_recipe(tmp_path)
+
+
+def test_a_json_file_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "summary.json"
+    records.write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        records.write_json(path, {"a": object()})
+    assert json.loads(path.read_text("utf-8")) == {"a": 1}
+
+
+# ---------------------------------------------------------------- random numbers
+
+
+def draw(*arguments, **options):
+    return torch.rand(4, generator=generator(*arguments, **options)).tolist()
+
+
+def test_the_same_purpose_draws_the_same_numbers():
+    assert draw(0, "sampling", 3, 1) == draw(0, "sampling", 3, 1)
+    before = torch.get_rng_state()
+    draw(0, "sampling", 3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_another_seed_purpose_or_counter_draws_others():
+    """Also where digits could run together: 1, 12 and 11, 2."""
+    names = [(seed, purpose) for seed in range(4) for purpose in ("sampling", "problems")]
+    names += [(0, "sampling", i) for i in range(20)]
+    names += [(0, "sampling", i, j) for i in range(13) for j in range(13)]
+    drawn = [tuple(draw(*name)) for name in names]
+    assert len(set(drawn)) == len(names)
+
+
+def test_the_numbers_are_those_of_every_machine():
+    """The seed is the first 63 bits of the SHA-256 of "7/sampling/2"."""
+    import hashlib
+
+    digest = hashlib.sha256(b"7/sampling/2").hexdigest()
+    assert generator(7, "sampling", 2).initial_seed() == int(digest[:16], 16) // 2
+
+
+def test_two_seeds_are_two_runs():
+    histories = [
+        train(check({**CONTENT, "seed": seed}), progress=False)[1][0]["grad_norm"]
+        for seed in (0, 0, 1)
+    ]
+    assert histories[0] == histories[1] != histories[2]
