@@ -23,6 +23,7 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Candidate, Submission
 from nbcourse.classroom.variants import variant_of
+from nbcourse.errors import UserError
 
 CONTEXT = multiprocessing.get_context("spawn")
 
@@ -68,7 +69,7 @@ def grade_submissions(
         Each result, in the order in which they are ready.
 
     Raises:
-        ValueError: if the master's own solutions do not pass its tests, or a result cannot be
+        UserError: if the master's own solutions do not pass its tests, or a result cannot be
             written.
         SandboxFailed: if the kernel refuses to confine a process.
     """
@@ -93,7 +94,7 @@ def grade_submissions(
 def _insist_on_all_points(result: SubmissionResult) -> None:
     for exercise in result.exercises:
         if exercise.state not in (State.PASSED, State.BY_HAND):
-            raise ValueError(
+            raise UserError(
                 f"the master of {result.assignment} fails its own test {exercise.exercise!r} "
                 f"({exercise.state}): {exercise.feedback} {result.failure}"
             )

@@ -53,9 +53,10 @@ def grade_class(
         jobs: submissions at a time; None is one for each processor.
 
     Raises:
-        ValueError: if the assignment, the folder, the class list or `out` cannot be used, two
+        UserError: if the assignment, the folder, the class list or `out` cannot be used, two
             submissions belong to one student, a process cannot be confined here, or the master
             fails its own tests.
+        OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(assignment))
     found = submissions.find_submissions(folder, master.assignment)

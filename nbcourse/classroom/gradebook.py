@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from nbcourse.classroom import files
+from nbcourse.errors import NotFound, UserError
 
 # The column that tells students apart, the best one first: Canvas, then Moodle, then one's own.
 KEYS = ("SIS Login ID", "Username", "Email address", "ID number", "SIS User ID", "ID", "student")
@@ -46,33 +46,35 @@ def read_class_list(path: Path) -> ClassList:
     """A class list: a gradebook exported from Canvas or Moodle, or a CSV with a column "student".
 
     Raises:
-        ValueError: if it cannot be read, is no CSV in UTF-8, no column tells the students apart,
-            or two rows have the same name in it.
+        UserError: if there is none, it is no CSV in UTF-8, no column tells the students apart, or
+            two rows have the same name in it.
+        OSError: if it cannot be read.
     """
-    with files.explained(f"cannot read the class list {path}"):
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise ValueError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
+    if not path.exists():
+        raise NotFound(f"there is no class list {path}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
     if not text.strip():
-        raise ValueError(f"the class list {path} is empty")
+        raise UserError(f"the class list {path} is empty")
     try:
         columns, rows = _table(text)
     except csv.Error as error:
-        raise ValueError(f"the class list {path} is no CSV: {error}") from None
+        raise UserError(f"the class list {path} is no CSV: {error}") from None
     key = next((key for key in KEYS if key in columns and any(row[key] for row in rows)), None)
     if key is None:
-        raise ValueError(
+        raise UserError(
             f"{path.name} has the columns {', '.join(columns)}; expected one of "
             f"{', '.join(KEYS)} with an entry in it"
         )
     students = [row for row in rows if row[key] and not _is_points_row(row)]
     if not students:
-        raise ValueError(f"the class list {path} names no students")
+        raise UserError(f"the class list {path} names no students")
     names = [row[key] for row in students]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise ValueError(f"{path.name}: {key} {twice!r} stands in more than one row")
+        raise UserError(f"{path.name}: {key} {twice!r} stands in more than one row")
     return ClassList(key, tuple(students))
 
 

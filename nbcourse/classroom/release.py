@@ -13,6 +13,7 @@ import nbformat
 
 from nbcourse.classroom import files, leaks
 from nbcourse.classroom.variants import variant_of
+from nbcourse.errors import NotFound, UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
@@ -33,7 +34,7 @@ screen says, and nothing else: what you hand in is graded elsewhere.
 """
 
 
-class Leak(ValueError):
+class Leak(UserError):
     """A bundle would have held a secret. Nothing was written."""
 
 
@@ -61,14 +62,14 @@ def write_bundles(
         Each bundle's path once it is written.
 
     Raises:
-        ValueError: if there is no such assignment, a student's name cannot be a file's name, or
+        UserError: if there is no such assignment, a student's name cannot be a file's name, or
             a bundle cannot be written.
-        FileNotFoundError: if the master is not here.
+        NotFound: if the master is not here.
         Leak: if a bundle held a line of a solution or of a hidden test.
     """
     notebook = chapters.find(assignment, assignments(root))
     if not (root / "solutions" / notebook.name).exists():
-        raise FileNotFoundError(
+        raise NotFound(
             f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
@@ -78,7 +79,7 @@ def write_bundles(
         variants = {name: variant_of(name, notebook.stem) for name in students}
     for name in variants:
         if not name or name.startswith(".") or set(name) & set('/\\:*?"<>|\n\0'):
-            raise ValueError(f"student {name!r} cannot be the name of a file")
+            raise UserError(f"student {name!r} cannot be the name of a file")
     files.make_folder(out)
     for name, variant in variants.items():
         target = out / f"{name}.zip"
@@ -122,7 +123,7 @@ def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]
 def with_variant(notebook: str, variant: int) -> str:
     """The text of a student notebook with another variant in its locked cell."""
     if notebook.count(UNCHOSEN) != 1:
-        raise ValueError(
+        raise UserError(
             f"the notebook says {UNCHOSEN!r} {notebook.count(UNCHOSEN)} times, not once"
         )
     return notebook.replace(UNCHOSEN, f"variant={variant}")

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from nbcourse.classroom import files
 from nbcourse.classroom.gradebook import ClassList
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
+from nbcourse.errors import NotFound, UserError
 
 CANVAS_FILE = re.compile(
     r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)"
@@ -119,14 +119,16 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
         assignment: name of the master, such as "02-sequences".
 
     Raises:
-        ValueError: if it cannot be read, is a zip file, or nothing in it looks like a submission.
+        UserError: if there is none, it is a zip file, or nothing in it looks like a submission.
+        OSError: if it cannot be read.
     """
     if zipfile.is_zipfile(folder):
-        raise ValueError(f"{folder} is a zip file: unpack it, and name the folder")
-    with files.explained(f"cannot read the folder of submissions {folder}"):
-        students = _students(folder)
+        raise UserError(f"{folder} is a zip file: unpack it, and name the folder")
+    if not folder.exists():
+        raise NotFound(f"there is no folder {folder} of submissions")
+    students = _students(folder)
     if not students:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
             "what Canvas, Moodle or nbgrader makes"
         )
@@ -152,13 +154,13 @@ def with_listed_names(submissions: list[Submission], listed: ClassList) -> list[
     """The submissions under the names that the class list has for their students.
 
     Raises:
-        ValueError: if two submissions belong to one student.
+        UserError: if two submissions belong to one student.
     """
     renamed = [replace(s, student=listed.student(s.user_id or s.student)) for s in submissions]
     for name, count in Counter(submission.student for submission in renamed).items():
         if count > 1:
             keys = ", ".join(s.key for s in renamed if s.student == name)
-            raise ValueError(f"{name} has several submissions: {keys}. Which is to count?")
+            raise UserError(f"{name} has several submissions: {keys}. Which is to count?")
     return renamed
 
 

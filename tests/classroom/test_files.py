@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what the system refuses is one line with the path."""
+"""Files are written whole or not at all, and an error names the path."""
 
 import os
 import resource
@@ -6,6 +6,7 @@ import resource
 import pytest
 
 from nbcourse.classroom import files
+from nbcourse.errors import UserError
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 def test_on_a_full_disk_the_old_file_stays_and_nothing_is_left_over(tmp_path, full_disk):
     path = tmp_path / "a.json"
     files.write_file(path, "old")
-    with pytest.raises(ValueError, match=rf"^cannot write {path}: File too large$"):
+    with pytest.raises(UserError, match=rf"^cannot write {path}: File too large$"):
         files.write_file(path, "new " * 10)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
 
@@ -34,11 +35,11 @@ def test_on_a_full_disk_the_old_file_stays_and_nothing_is_left_over(tmp_path, fu
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     (tmp_path / "out").write_text("")
     for folder in ("out", "out/results", "out/a/b"):
-        with pytest.raises(ValueError, match=rf"^{tmp_path}/out is a file, expected a folder"):
+        with pytest.raises(UserError, match=rf"^{tmp_path}/out is a file, expected a folder"):
             files.make_folder(tmp_path / folder)
 
 
 def test_a_read_only_folder_is_named_before_work_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may do all
-    with pytest.raises(ValueError, match=rf"^the folder {tmp_path} is read-only"):
+    with pytest.raises(UserError, match=rf"^the folder {tmp_path} is read-only"):
         files.make_folder(tmp_path)
