@@ -8,12 +8,12 @@ whatever is said about a row (its keys in a recipe, its help, its place in a cha
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from inspect import Parameter, signature
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from nbcourse.errors import did_you_mean
 from nbcourse.functional.arguments import Bounds, bounds_of
 
 
@@ -76,12 +76,6 @@ def call(function: Callable, settings: Mapping[str, Any], offered: Mapping[str, 
     """Call a function with what it needs of what is offered, and with its part of the settings."""
     chosen = {name: settings[name] for name in settings_of(function) if name in settings}
     return function(**{name: offered[name] for name in needs_of(function)}, **chosen)
-
-
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The question behind an error message; empty if nothing known is close to the name."""
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class Row:

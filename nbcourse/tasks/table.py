@@ -1,7 +1,7 @@
 """The tasks of the package, by the names that recipes use.
 
-A task is one file of this folder: a module with a dictionary `TASKS`, name → class. Whatever lies
-here is found, so a new task is listed nowhere.
+A task is one file of this folder: a module with a dictionary `TASKS`, name → class. Every module
+that lies here is looked into, so a new task is listed nowhere.
 """
 
 from importlib import import_module

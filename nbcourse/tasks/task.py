@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from nbcourse.rows import needs_of, settings_of
 
 
 class Task(ABC):
@@ -17,9 +20,10 @@ class Task(ABC):
     the task has worked solutions.
 
     Attributes:
-        held_out: the split that is asked during training and when runs are chosen between.
-        characters: the characters of prompts and responses, where a model reads the task character
-            by character; None where its vocabulary has to be learned from the task's texts.
+        held_out: the split that is asked during training, and by which runs are chosen.
+        characters: the characters of prompts and responses, each once, where a model reads the task
+            character by character; None where its vocabulary is learned from worked solutions, or
+            comes with the model.
         worked_solutions: problems have a `solution`, a text to pretrain on and to imitate.
     """
 
@@ -29,27 +33,60 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Any]:
-        """`count` problems of a split; each task says whether they may repeat."""
+        """`count` problems of "train", "test" or the held-out split; each task may repeat them.
+
+        Raises:
+            ValueError: if the split is unknown, or the count negative.
+        """
 
     @abstractmethod
     def read(self, response: str, *, strict: bool = True) -> Any:
-        """The answer that a response gives, to be compared with the problem's; None for none."""
+        """The answer that a response gives, to be compared with the problem's; None for none.
 
-    def rewards(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
+        Strictly, it has to be in the form that is asked for; leniently, in any form.
+        """
+
+    def rewards(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
         """1 for a response whose answer is the problem's, 0 for every other: (B,)."""
-        pairs = zip(responses, asked, strict=True)
+        pairs = zip(responses, problems, strict=True)
         return torch.tensor([float(self.read(text) == problem.answer) for text, problem in pairs])
 
-    def preference(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
-        """What comparisons of two responses go by, the more the better: (B,)."""
-        return self.rewards(responses, asked)
+    def preference(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
+        """The score by which two responses are compared, the higher the better: (B,).
+
+        It is at its highest for the right answer, and −∞ for a response that is worse than any.
+        """
+        return self.rewards(responses, problems)
 
     def demonstrate(self, count: int, *, generator: torch.Generator) -> tuple[list[Any], list[str]]:
-        """Training problems and a teacher's responses: those with worked solutions have one."""
+        """Training problems, and a teacher's responses to them: here, the worked solutions.
+
+        A task without worked solutions has a teacher if it overrides this. A keyword
+        `careless_share`, where there is one, is the share of responses with typical mistakes.
+        """
         drawn = self.draw(count, split="train", generator=generator)
         return drawn, [problem.solution for problem in drawn]
 
     @classmethod
     def has_teacher(cls) -> bool:
-        """Whether there is somebody to imitate before reinforcement learning."""
+        """Whether there are responses to imitate before reinforcement learning."""
         return cls.worked_solutions or cls.demonstrate is not Task.demonstrate
+
+
+def check_task(kind: object) -> None:
+    """Require a task that a recipe can name: a complete dataclass whose fields all have a default.
+
+    Raises:
+        ValueError: naming what is missing.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        raise ValueError(f"is {kind!r}, expected a subclass of Task")
+    if missing := sorted(kind.__abstractmethods__):
+        raise ValueError(f"has no {' and no '.join(missing)}")
+    if not is_dataclass(kind):
+        raise ValueError("is not a dataclass: write @dataclass(frozen=True) above it")
+    if needed := needs_of(kind):
+        raise ValueError(f"has {needed[0]!r} without a default")
+    settings_of(kind)
+    if isinstance(kind.characters, str) and len({*kind.characters}) < len(kind.characters):
+        raise ValueError(f"has characters = {kind.characters!r}, expected each character once")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
@@ -21,7 +22,7 @@ from nbcourse.training.algorithms import (
     policy_loss,
 )
 from nbcourse.training.diagnostics import Means
-from nbcourse.training.experience import Draws, Experience, collect, consult
+from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
 from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -84,7 +85,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
         experience = collect(learner, state.draws, processes)
     with clock("consult"):
         asked = penalty.placement != "none" or recipe.row.needs("ref_log_probs")
-        experience = consult(learner, experience, processes, reference=asked)
+        experience = add_reference_and_values(learner, experience, processes, reference=asked)
         metrics = diagnostics.of_experience(learner, experience)
     with clock("learn"):
         estimate = recipe.row.estimate(
@@ -97,7 +98,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
             average=state.average,
         )
         if experience.values is not None and estimate.returns is None:
-            raise ValueError(
+            raise UserError(
                 f"{recipe.algorithm.name} has a critic, but its advantage function "
                 f"{recipe.row.advantage.__name__!r} gives no returns to train it on"
             )
@@ -135,12 +136,12 @@ def learn(
         means.add("grad_norm", clip_gradients(learner))
         learner.optimiser.step()
         updates += 1
-    foreseen = {}
+    critic = {}
     if experience.values is not None and estimate.returns is not None:
-        foreseen["explained_variance"] = explained_variance(
+        critic["explained_variance"] = explained_variance(
             experience.values, estimate.returns, experience.rollout.mask
         )
-    return {**means.result(), **foreseen, "updates": updates}
+    return {**means.result(), **critic, "updates": updates}
 
 
 def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[Tensor]:

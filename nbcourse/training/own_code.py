@@ -8,14 +8,14 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbcourse.rows import did_you_mean
+from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.tasks.table import TASKS
-from nbcourse.tasks.task import Task
+from nbcourse.tasks.task import Task, check_task
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm
 
 
@@ -64,32 +64,37 @@ def load(path: Path) -> OwnCode:
             else in one of them, or a name that the package has already.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"code is {path.name!r}: there is no such file in {path.parent}")
+        raise NotFound(f"code is {path.name!r}: there is no such file in {path.parent}")
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     module = _imported(path, content, name=f"nbcourse_own_code_{digest[:16]}")
     brought = {name: module.get(name) for name in ("ALGORITHMS", "TASKS")}
     if all(table is None for table in brought.values()):
-        raise ValueError(f"{path} defines neither ALGORITHMS nor TASKS")
-    tables: Sequence[tuple[str, type, Collection[str]]] = (
-        ("ALGORITHMS", Algorithm, ALGORITHMS),
-        ("TASKS", Task, TASKS),
+        raise UserError(f"{path} defines neither ALGORITHMS nor TASKS")
+    tables: Sequence[tuple[str, Callable[[object], None], Collection[str]]] = (
+        ("ALGORITHMS", _check_algorithm, ALGORITHMS),
+        ("TASKS", check_task, TASKS),
     )
-    for name, kind, known in tables:
+    for name, check, known in tables:
         table = brought[name] or {}
         if not isinstance(table, dict):
-            raise ValueError(f"{path}: {name} is a {type(table).__name__}, expected a dictionary")
+            raise UserError(f"{path}: {name} is a {type(table).__name__}, expected a dictionary")
         for key, value in table.items():
             if key in known:
-                raise ValueError(
+                raise UserError(
                     f"{path}: {name} defines {key!r}, which the package has already; "
                     "give it another name"
                 )
-            fits = issubclass(value, kind) if isinstance(value, type) else isinstance(value, kind)
-            if not fits or (kind is Task) != isinstance(value, type):
-                expected = "an Algorithm" if kind is Algorithm else "a subclass of Task"
-                raise ValueError(f"{path}: {name}[{key!r}] is {value!r}, expected {expected}")
+            try:
+                check(value)
+            except ValueError as error:
+                raise UserError(f"{path}: {name}[{key!r}] {error}") from error
     return OwnCode(path, digest, brought["ALGORITHMS"] or {}, brought["TASKS"] or {})
+
+
+def _check_algorithm(value: object) -> None:
+    if not isinstance(value, Algorithm):
+        raise ValueError(f"is {value!r}, expected an Algorithm")
 
 
 def _imported(path: Path, content: bytes, *, name: str) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _imported(path: Path, content: bytes, *, name: str) -> dict[str, Any]:
             exec(compile(content, str(path), "exec"), vars(module))
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise ValueError(f"{path} cannot be imported: {_reason(error, path)}") from error
+            raise UserError(f"{path} cannot be imported: {_reason(error, path)}") from error
     return vars(sys.modules[name])
 
 
@@ -122,7 +127,7 @@ def _reason(error: BaseException, path: Path) -> str:
 
 def _entry(name: str, table: Mapping[str, Any], key: str) -> Any:
     if name not in table:
-        raise ValueError(
+        raise UserError(
             f"{key} is {name!r}, expected one of {', '.join(map(repr, table))}"
             f"{did_you_mean(name, table)}"
         )

@@ -1,7 +1,7 @@
 """A recipe: everything that a training run depends on, in one TOML file, checked before it starts.
 
-A key that the chosen algorithm would not look at is refused: whoever sets `critic.clip` for GRPO
-believes something that is not so.
+A key that the chosen algorithm would not look at is refused: `critic.clip` in a recipe for GRPO
+rests on a misunderstanding, and the run would be another one than was meant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from nbcourse import rows
+from nbcourse.errors import UserError, did_you_mean
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.rows import Setting
@@ -101,7 +102,7 @@ def _of_signature(
     """
     problems = [
         f"{key}.{setting} is not used: {given['name']} has no such setting; its settings: "
-        f"{', '.join(known) or 'none'}{rows.did_you_mean(setting, known)}"
+        f"{', '.join(known) or 'none'}{did_you_mean(setting, known)}"
         for setting in given
         if setting not in (*known, "name")
     ]
@@ -386,6 +387,8 @@ class Pretraining(RunSection):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
+        if type(self.task) is TaskSection:
+            return self  # the record of a run whose task is not known here
         problems = [
             *(_named(self, self._unused()) if _chosen(info) else ()),
             *impossible_model(self.model, self.task),
@@ -393,6 +396,11 @@ class Pretraining(RunSection):
         if not self.task.build().worked_solutions:
             problems.append(
                 f"task.name is {self.task.name!r}, which has no worked solutions to learn from"
+            )
+        if self.gsm8k_share and self.model.source == "tiny" and self.task.build().characters:
+            problems.append(
+                f"gsm8k_share is {self.gsm8k_share:g}, expected 0: {self.task.name} is read by "
+                "characters, and GSM8K's problems have others"
             )
         if self.steps == 0:
             problems.append("pretraining.steps and supervised.steps are both 0")
@@ -452,12 +460,20 @@ def impossible_model(model: ModelSection, task: TaskSection) -> list[str]:
             f"model.width is {model.width}, expected a multiple of "
             f"2 * model.heads = {2 * model.heads}"
         )
-    characters = task.build().characters
-    if model.source == "tiny" and characters is not None and model.vocabulary is not None:
+    kind = task.build()
+    if model.source != "tiny":
+        return found
+    if kind.characters is not None:
+        if model.vocabulary is not None:
+            found.append(
+                f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
+            )
+    elif not kind.worked_solutions:
         found.append(
-            f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
+            f"model.source is 'tiny', but {task.name} has neither characters nor worked solutions "
+            "to learn a vocabulary from"
         )
-    if model.source == "tiny" and characters is None and model.vocabulary is None:
+    elif model.vocabulary is None:
         found.append(f"model.vocabulary is missing: a vocabulary for {task.name} has to be learned")
     return found
 
@@ -469,7 +485,7 @@ class Recipe(RunSection):
     algorithm: AnyAlgorithm
     seed: Whole = 0
     code: Code = None
-    task: AnyTask = Field({"name": "arithmetic"}, validate_default=True)  # type: ignore
+    task: AnyTask = Field({}, validate_default=True)  # type: ignore
     prompt: PromptSection = PromptSection()
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
@@ -660,8 +676,8 @@ def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = Fals
     Args:
         tables: such as {"steps": 10, "algorithm": {"name": "grpo"}}.
         name: how messages call it.
-        complete: the tables hold every key, as a run records them, and not those that somebody
-            chose to set; keys that the algorithm does not use are then no mistake.
+        complete: the tables hold every key, as a run records them, and not only those that were
+            chosen; keys that the algorithm does not use are then no mistake.
 
     Raises:
         ValueError: naming each key that is unknown, unused or out of range, with its value.
@@ -690,7 +706,9 @@ def validate(
         return kind.model_validate(tables, context=context)
     except ValidationError as error:
         lines = [_explain(kind, problem) for problem in error.errors()]
-        raise ValueError("\n".join([f"{name}:", *lines])) from error
+        text = "\n".join(lines)
+        one = "\n" not in text  # a single mistake is answered in a single line
+        raise UserError(f"{name}: {text.strip()}" if one else f"{name}:\n{text}") from error
 
 
 def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
@@ -702,7 +720,7 @@ def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()
         known = _section(kind, location[:-1]).model_fields
         return (
             f"  {place} is unknown; expected one of {', '.join(known)}"
-            f"{rows.did_you_mean(str(location[-1]), known)}"
+            f"{did_you_mean(str(location[-1]), known)}"
         )
     if what == "missing":
         return f"  {place} is missing"

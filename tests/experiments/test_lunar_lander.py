@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from statistics import fmean, stdev
 
+import gymnasium
 import pytest
 
 from nbcourse.agents import train
@@ -19,12 +20,18 @@ SMALL = lunar_lander.Plan(
 )
 
 
+@pytest.fixture(scope="module")
+def box2d():
+    """LunarLander moves in it; there is no wheel for Python 3.14, nor for Linux on ARM."""
+    pytest.importorskip("Box2D")
+
+
 def read(folder, name):
     return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, box2d):
     folder = tmp_path_factory.mktemp("runs") / "lunar-lander" / "seed3"
     lunar_lander.record(SMALL, folder, progress=False)
     return folder
@@ -52,7 +59,7 @@ def test_the_metrics_are_those_of_the_same_training_without_records(folder):
     assert kept[-1]["policy_loss"] == trained.curve[-1]["policy_loss"]
 
 
-def test_the_evaluation_begins_where_the_training_did_not(tmp_path, monkeypatch):
+def test_the_evaluation_begins_where_the_training_did_not(box2d, tmp_path, monkeypatch):
     asked = []
 
     def evaluated(network, envs, *, episodes, seed, greedy):
@@ -84,6 +91,20 @@ def test_a_second_run_takes_the_place_of_the_first(folder, tmp_path):
     again = lunar_lander.record(SMALL, tmp_path, progress=False)
     assert len(records.read_metrics(tmp_path)) == 3
     assert again["sampled"] == read(folder, records.SUMMARY)["sampled"]
+
+
+def test_without_box2d_one_line_says_what_to_do(tmp_path, monkeypatch, capsys):
+    def missing(*_, **__):
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
+
+    monkeypatch.setattr(gymnasium, "make_vec", missing)
+    with pytest.raises(SystemExit) as stopped:
+        lunar_lander.main([str(tmp_path / "run"), "--seed", "0"])
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.endswith(f"{lunar_lander.NO_BOX2D}\n")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def in_the_names_of_today(recipe):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from nbcourse.functional.surrogates import clip_fraction
-from nbcourse.functional.values import explained_variance
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.diagnostics import Means
@@ -131,25 +130,6 @@ def test_counting_leaves_no_trace():
         first=True,
     )
     assert log_probs.grad is None
-
-
-# ---------------------------------------------------------------- the critic
-
-
-def test_the_explained_variance_by_hand():
-    """Returns 1, 2, 3: variance 2/3. Errors 0.5, 0, −0.5: variance 1/6. 1 − 1/4."""
-    returns, mask = doubles([[1.0, 2.0], [3.0, NAN]]), torch.tensor([[True, True], [True, False]])
-    assert explained_variance(doubles([[0.5, 2.0], [3.5, 9.0]]), returns, mask) == 0.75
-    assert explained_variance(returns.nan_to_num(5.0), returns, mask) == 1.0
-    mean = torch.full_like(returns, 2.0)
-    assert explained_variance(mean, returns, mask) == 0.0
-    assert explained_variance(mean + 7.0, returns, mask) == 0.0  # a constant offset is no variance
-    assert explained_variance(-returns.nan_to_num(5.0), returns, mask) == pytest.approx(-3.0)
-
-
-def test_where_nothing_varies_there_is_nothing_to_explain():
-    same = torch.ones(2, 2)
-    assert math.isnan(explained_variance(torch.randn(2, 2), same, same.bool()))
 
 
 # ---------------------------------------------------------------- means
