@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint bench clean FORCE
+.PHONY: help lab test site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -47,8 +47,7 @@ $(READY): requirements.txt pyproject.toml
 
 $(READY_DEV): requirements-dev.txt $(READY)
 	@echo "  installing requirements-dev.txt"
-	@$(PY) -m pip install --quiet --disable-pip-version-check \
-	  --requirement requirements.txt --requirement requirements-dev.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	@$(PY) -m jupyter labextension disable $(NBGRADER) >/dev/null 2>&1
 	@touch $@
 
@@ -155,6 +154,18 @@ lint: $(READY_DEV)  ## check shape and types without changing anything
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy nbcourse
+
+# The header of each file is written by hand and kept. So are its versions, as far as the ranges of
+# pyproject.toml allow: for a newer one, make lock UPGRADE="--upgrade-package torch".
+UV      ?= uv
+UPGRADE :=
+LOCK     = grep '^\#' $(1) > $(1).new && \
+  $(UV) pip compile pyproject.toml --universal --python-version 3.11 --no-python-downloads --quiet \
+    --no-header --no-annotate $(UPGRADE) $(2) --output-file $(1) && cat $(1) >> $(1).new && mv $(1).new $(1)
+lock:  ## pyproject.toml → requirements.txt and requirements-dev.txt, by uv
+	@$(call LOCK,requirements-dev.txt,--all-extras)
+	@$(call LOCK,requirements.txt,--constraints requirements-dev.txt \
+	  --extra lm --extra agents --extra lunar-lander --extra book --extra classroom)
 
 bench: $(READY_DEV)  ## compare with other libraries, printed as ratios
 	@for script in benchmarks/[a-z]*.py; do $(PY) $$script || exit 1; done

@@ -23,7 +23,9 @@ from transformers import TrainerCallback
 
 from nbcourse.experiments import trl
 from nbcourse.training import loop
-from nbcourse.training.learner import Learner, build, frozen
+from nbcourse.training.learner import Learner
+from nbcourse.training.models import frozen
+from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe, check
 

@@ -27,14 +27,11 @@ ENVS, STEPS, EPOCHS, MINIBATCHES = 4, 128, 4, 4
 RATE, GAMMA, LAM, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.2, 0.01, 0.5, 0.5
 
 OURS = replace(
-    AGENTS["ppo"],
+    AGENTS["ppo"].with_settings(gamma=GAMMA, lam=LAM, clip_low=CLIP),
     steps=STEPS,
     epochs=EPOCHS,
     minibatches=MINIBATCHES,
     learning_rate=RATE,
-    gamma=GAMMA,
-    lam=LAM,
-    clip=CLIP,
     value_clip=CLIP,
     entropy_coefficient=ENTROPY,
     value_coefficient=VALUE,

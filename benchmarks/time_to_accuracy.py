@@ -34,7 +34,7 @@ def measure(engine: str, seed: int, threads: int, precision: str) -> dict[str, f
     changes = [f"seed={seed}", f"model.precision='{precision}'", "evaluation.every=1"]
     recipe = load(RECIPE, changes)
     with tempfile.TemporaryDirectory() as folder:
-        train = trl.train if engine == "TRL" else run.train
+        train = trl.train_with_trl if engine == "TRL" else run.train
         train(recipe, folder=Path(folder) / "run", progress=False)
         rows = records.read_metrics(Path(folder) / "run")
     spent = list(accumulate(records.seconds(row) - row["seconds_evaluate"] for row in rows))

@@ -3,34 +3,71 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
-import traceback
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-PACKAGE = Path(__file__).parent
+from nbcourse import __version__, installation, repository
+from nbcourse.errors import UserError, did_you_mean
 
 
 class Commands(TyperGroup):
-    """Ends a mistake of the caller in one clear line; a mistake of ours keeps its stack trace."""
+    """Answers a mistake of the user in one line; a fault of ours keeps its stack trace."""
 
     def invoke(self, context: Any) -> Any:
         try:
             return super().invoke(context)
-        except (ValueError, FileNotFoundError, ConnectionError) as error:
-            if not _raised_here(error):
+        except UserError as error:
+            line = str(error)
+        except OSError as error:
+            if error.strerror is None:  # raised by a program, not by the operating system
                 raise
-            typer.secho(f"nbcourse: {error}", fg="red", err=True)
-            raise typer.Exit(2) from error
+            line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        except ModuleNotFoundError as error:
+            if (remedy := installation.remedy(error)) is None:
+                raise
+            line = remedy
+        typer.secho(f"nbcourse: {line}", fg="red", err=True)
+        raise typer.Exit(2)
+
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """As typer does it, with a question where the command is almost one that there is."""
+        name = arguments[0] if arguments else ""
+        if name and not name.startswith("-") and name not in self.commands:
+            raise UserError(
+                f"there is no command {name!r}{did_you_mean(name, self.commands)} "
+                "(`nbcourse --help` lists them)"
+            )
+        return super().resolve_command(context, arguments)
 
 
-def _raised_here(error: Exception) -> bool:
-    """Whether a `raise` of this package made the error, and not a library deep below it."""
-    innermost = traceback.extract_tb(error.__traceback__)[-1]
-    return Path(innermost.filename).is_relative_to(PACKAGE)
+class Train(TyperCommand):
+    """Its help ends with the settings of every row and task, read from their signatures."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        from nbcourse.rows import settings_of
+        from nbcourse.tasks.table import TASKS
+        from nbcourse.training.algorithms import ALGORITHMS
+
+        algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
+        tasks = {name: settings_of(task) for name, task in TASKS.items()}
+        sections = [
+            "\n".join(
+                [f"**Settings of `[{key}]`**, by its `name`:", ""]
+                + [f"- `{name}`: {_listed(settings)}" for name, settings in table.items()]
+            )
+            for key, table in (("algorithm", algorithms), ("task", tasks))
+        ]
+        self.epilog = "\n\n".join(sections)
+        super().format_help(context, formatter)
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return "; ".join(map(str, settings.values())) or "none"
 
 
 app = typer.Typer(
@@ -49,6 +86,22 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
 @app.command()
 def run(
     chapter: Annotated[
@@ -64,6 +117,7 @@ def run(
     it says. If a cell fails, you are told which line and why, the exit code is 1, and the notebook
     stays as it was.
     """
+    repository.require()
     from nbcourse.publishing import chapters, execution
 
     try:
@@ -86,6 +140,7 @@ def site(
     stick and with the network off. A broken reference fails the build, and so does a picture or a
     script on another host, or a line of a solution anywhere in the pages.
     """
+    repository.require()
     from rich.console import Console
 
     from nbcourse.classroom import instructor_site, leaks
@@ -124,7 +179,8 @@ def twins(
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
     """
     if [to_text, to_notebook, check].count(True) != 1:
-        raise ValueError("say one of --to-text, --to-notebook and --check")
+        raise UserError("say one of --to-text, --to-notebook and --check")
+    repository.require()
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
@@ -151,6 +207,7 @@ def exercises() -> None:
     A master is `solutions/NAME.ipynb`, with solutions and hidden tests; the student notebook is
     `book/exercises/NAME.ipynb`, without them. The same texts make the same files.
     """
+    repository.require()
     from nbcourse.classroom import exercises as making
 
     for written in making.generate():
@@ -178,11 +235,12 @@ def release(
     student and the assignment; `nbcourse grade --personal` with the same list grades by them.
     Every bundle is searched for lines of solutions and hidden tests before it gets its name.
     """
+    repository.require()
     from nbcourse.classroom import gradebook
     from nbcourse.classroom import release as bundles
 
-    students = None if class_list is None else gradebook.read(class_list).students
-    written = [*bundles.release(assignment, out, students=students)]
+    students = None if class_list is None else gradebook.read_class_list(class_list).students
+    written = [*bundles.write_bundles(assignment, out, students=students)]
     typer.echo(f"{written[0]} written" if students is None else f"{len(written)} bundles in {out}")
 
 
@@ -215,7 +273,7 @@ def grade(
     """Grade submissions, each in its own confined process.
 
     A submission cannot reach the network, other submissions, the tests or your files, and whatever
-    it does costs nobody else a point. Confinement needs Linux. Each result is written to
+    it does costs no other student a point. Confinement needs Linux. Each result is written to
     `OUT/results/` as soon as it is there: stop with Ctrl-C, and the same command goes on. Results
     of unchanged notebooks are kept.
 
@@ -224,6 +282,7 @@ def grade(
     - `nbcourse grade submissions --assignment 02-sequences`
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
+    repository.require()
     import os
     from contextlib import closing
 
@@ -234,11 +293,11 @@ def grade(
     from nbcourse.classroom import submissions as handed_in
     from nbcourse.progress import track
 
-    master = masters.load(masters.find(assignment))
-    found = handed_in.find(submissions, master.assignment)
-    listed = None if class_list is None else gradebook.read(class_list)
+    master = masters.load_master(masters.find_master(assignment))
+    found = handed_in.find_submissions(submissions, master.assignment)
+    listed = None if class_list is None else gradebook.read_class_list(class_list)
     if listed is not None:
-        found = handed_in.identified(found, listed)
+        found = handed_in.with_listed_names(found, listed)
     if not trust_submissions:
         sandbox.insist([master.path.parent, submissions, out])
     terms = batch.Terms(
@@ -248,7 +307,9 @@ def grade(
         confined=not trust_submissions,
     )
     results = []
-    grading = batch.grade_all(found, terms, out / "results", jobs=jobs or os.cpu_count() or 1)
+    grading = batch.grade_submissions(
+        found, terms, out / "results", jobs=jobs or os.cpu_count() or 1
+    )
     try:
         with closing(grading):
             for result in track(grading, master.assignment, total=len(found)):
@@ -258,19 +319,21 @@ def grade(
     table = Table("student", "points", "not passed")
     for result in sorted(results, key=lambda result: result.student):
         points = f"{result.points:g} of {result.max_points:g}"
-        others = [v for v in result.verdicts if v.state != "passed"]
-        remarks = ", ".join(f"{feedback.name(verdict)} ({verdict.state})" for verdict in others)
+        others = [v for v in result.exercises if v.state != "passed"]
+        remarks = ", ".join(
+            f"{feedback.exercise_name(exercise)} ({exercise.state})" for exercise in others
+        )
         table.add_row(result.student, points, remarks)
     Console().print(table)
     keys = {submission.student: submission.key for submission in found}
-    files = feedback.write(results, [keys[r.student] for r in results], out, listed=listed)
+    files = feedback.write_reports(results, [keys[r.student] for r in results], out, listed=listed)
     typer.echo(f"pages for the students: {out / 'feedback'}; for you: {', '.join(map(str, files))}")
     for result in results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
 
 
-@app.command()
+@app.command(cls=Train)
 def train(
     recipe: Annotated[
         str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
@@ -298,7 +361,7 @@ def train(
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
-    The folder of the run receives the recipe, the surroundings, one line of numbers for each step
+    The folder of the run receives the recipe, the environment, one line of numbers for each step
     (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
     same command with `--resume` goes on from the last checkpoint and writes the numbers that an
     uninterrupted run would have written.
@@ -316,15 +379,15 @@ def train(
     checked = kinds.load_any(recipe, change or [])
     folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
     if engine not in ("nbcourse", "trl"):
-        raise ValueError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
+        raise UserError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
     is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
         if isinstance(checked, kinds.Pretraining):
-            raise ValueError("--dry-run is for reinforcement learning, and this makes a base model")
+            raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked)
         return
     if (engine == "trl" and (resume or is_base)) or (tensorboard and (engine == "trl" or is_base)):
-        raise ValueError(
+        raise UserError(
             "--engine trl takes no --resume and makes no base model, and --tensorboard is for "
             "reinforcement learning with --engine nbcourse"
         )
@@ -334,7 +397,7 @@ def train(
 
             pretrain(checked, folder=folder, resume=resume)
         elif engine == "trl":
-            from nbcourse.experiments.trl import train as train_with_trl
+            from nbcourse.experiments.trl import train_with_trl
 
             train_with_trl(checked, folder=folder)
         else:
@@ -353,15 +416,16 @@ def _predict(recipe: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.budget import machines, prediction, shapes
+    from nbcourse.budget import machines, shapes
+    from nbcourse.budget import prediction as budget
 
     console, shape = Console(), shapes.shape_of(recipe)
     try:
-        prompt, source = prediction.longest_prompt(recipe), "the longest of many"
+        prompt, source = budget.longest_prompt(recipe), "the longest of many"
     except OSError:
-        prompt, source = prediction.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
     here = machines.measure("cuda" if machines.has_gpu() else "cpu")
-    predict = partial(prediction.predict, recipe, shape, prompt_tokens=prompt)
+    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
         f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "
@@ -408,13 +472,13 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     task: Annotated[
         str | None,
-        typer.Option(help="Another task than the run's: `arithmetic`, `word-problems`, `gsm8k`."),
+        typer.Option(help="Another task than the run's, by its name in a recipe: `gsm8k`."),
     ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
     ] = False,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many; all there are, or 2,000, if not given.")
+        int | None, typer.Option(min=1, help="How many; 2,000, or all there are, if not given.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
@@ -425,7 +489,7 @@ def evaluate(
 
     Counts what is right strictly (the form asked for) and leniently (the right number in any form),
     splits the gain into form and content, and writes everything with its intervals, the recipe and
-    the surroundings into `evaluation-TASK-SPLIT.json` in the folder of the run.
+    the environment into `evaluation-TASK-SPLIT.json` in the folder of the run.
 
     Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
     problems), which is what runs may be chosen by. The test split is for the one run that was
@@ -502,18 +566,22 @@ def _tell(folder: Path) -> None:
 
 @app.command()
 def doctor() -> None:
-    """Check the installation: versions found, and what to do where something is missing."""
-    from rich.console import Console
-    from rich.table import Table
+    """Check the installation: versions found, and what to do where something is missing.
 
-    from nbcourse import installation
+    In the book's repository, packages are compared with the versions that `requirements.txt` locks.
+    Where the package was installed without it, extras may be missing; ranges are what counts.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
     rows = installation.report()
     table = Table("", "package", "version", "remark")
     for row in rows:
-        table.add_row("✓" if row.ok else "✗", row.name, row.version, row.remark)
+        cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
+        table.add_row(*map(escape, cells))
     Console().print(table)
-    if not all(row.ok for row in rows):
+    if any(row.ok is False for row in rows):
         raise typer.Exit(1)
 
 

@@ -3,41 +3,100 @@
 import platform
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-PACKAGES = ("torch", "transformers", "numpy", "matplotlib", "jupyterlab", "ipywidgets")
+import nbcourse
+from nbcourse import repository
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+CORE = ""
+READERS = (CORE, "lm", "agents", "lunar-lander", "book", "classroom")
+"""The extras that reading, running and teaching the book needs; requirements.txt locks them."""
+MARKS = {True: "✓", False: "✗", None: "·"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report."""
+    """One line of the report.
+
+    Attributes:
+        name: of a package, or of an extra of which nothing is there.
+        version: what is installed.
+        ok: False where something has to be done; None for what this installation does without.
+        remark: what to do.
+    """
 
     name: str
     version: str
-    ok: bool
+    ok: bool | None
     remark: str = ""
 
 
 def report() -> list[Row]:
-    """Compare what is installed with what the book was tested with.
+    """Compare what is installed with what is asked for.
+
+    In the book's repository every package must be there, in the version that requirements.txt
+    locks. Elsewhere the core must be there, extras may be missing, and versions must be in the
+    ranges of the package's metadata.
 
     Returns:
-        One row for Python and one for each package; `ok` is False where a version is missing or
-        differs from the pinned one, and `remark` says what to do.
+        One row for Python, one for nbcourse, one for each package that the core and the readers'
+        extras ask for directly, and one for each extra that is not there as a whole.
     """
-    rows = [_python()]
-    pins = _pins()
-    for name in PACKAGES:
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            rows.append(Row(name, "missing", False, f"run: python -m pip install {name}"))
-            continue
-        pinned = pins.get(name, version)
-        same = version.split("+")[0] == pinned
-        rows.append(Row(name, version, same, "" if same else f"the book was tested with {pinned}"))
+    rows = [_python(), _nbcourse()]
+    locked = _locked() if repository.is_here() else {}
+    seen: set[str] = set()
+    for extra in READERS:
+        packages = {name: wanted for name, wanted in _direct(extra).items() if name not in seen}
+        seen.update(packages)
+        missing = [name for name in packages if _version(name) is None]
+        for name, wanted in packages.items():
+            if name not in missing:
+                rows.append(_checked(wanted, locked.get(_normal(name))))
+            elif locked or extra == CORE:
+                rows.append(Row(name, "missing", False, _install(extra)))
+        if missing and extra != CORE and not locked:
+            remark = f"without {', '.join(missing)}; {_install(extra)}"
+            rows.append(Row(f"nbcourse[{extra}]", "not installed", None, remark))
     return rows
+
+
+def declared() -> dict[str, list[str]]:
+    """The direct requirements of each extra as they are written, those of the core under CORE.
+
+    They come from pyproject.toml where the repository is here, and otherwise from the metadata of
+    the installed package; where it has none, there are no requirements.
+    """
+    if repository.is_here():
+        text = (repository.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        project = tomllib.loads(text)["project"]
+        return {CORE: project["dependencies"], **project["optional-dependencies"]}
+    found: dict[str, list[str]] = {CORE: []}
+    try:
+        lines = metadata.requires("nbcourse") or []
+    except metadata.PackageNotFoundError:
+        lines = []
+    for line in lines:
+        extra = re.search(r"""extra == ["']([^"']+)["']""", line)
+        found.setdefault(extra[1] if extra else CORE, []).append(line)
+    return found
+
+
+def remedy(error: ModuleNotFoundError) -> str | None:
+    """What to install, as one line, for a module that was not found; None if it is one of ours."""
+    module = (error.name or "").split(".")[0]
+    if module in ("", "nbcourse"):
+        return None
+    name = _normal(module)
+    for extra, lines in declared().items():
+        if name in {_normal(_name(line)) for line in lines}:
+            return f"this needs the package {name}, which is missing; {_install(extra)}"
+    return f"this needs the module {module}, which is missing; what else is: `nbcourse doctor`"
 
 
 def _python() -> Row:
@@ -47,8 +106,81 @@ def _python() -> Row:
     )
 
 
-def _pins() -> dict[str, str]:
-    """The versions that requirements.txt pins, read back from the installed package's metadata."""
-    requirements = metadata.requires("nbcourse") or []
-    exact = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", line) for line in requirements)
-    return {match[1]: match[2] for match in exact if match}
+def _nbcourse() -> Row:
+    there = _version("nbcourse") is not None
+    what = "--no-deps --editable ." if repository.is_here() else "nbcourse"
+    remark = f"on the path, but not installed; run: python -m pip install {what}"
+    return Row("nbcourse", nbcourse.__version__, there, "" if there else remark)
+
+
+def _checked(wanted: "Requirement", locked: str | None) -> Row:
+    """A package that is there, against its locked version, or its range if none is locked."""
+    version = metadata.version(wanted.name)
+    if locked is not None:
+        ok, remark = version.split("+")[0] == locked, f"the book was tested with {locked}"
+    else:
+        ok = wanted.specifier.contains(version, prereleases=True)
+        remark = f'run: python -m pip install "{wanted.name}{wanted.specifier}"'
+    return Row(wanted.name, version, ok, "" if ok else remark)
+
+
+def _direct(extra: str) -> "dict[str, Requirement]":
+    """What an extra asks for on this machine, by name.
+
+    An extra of another package, such as gymnasium[box2d], counts as the packages that it adds.
+    """
+    from packaging.requirements import Requirement
+
+    found: dict[str, Requirement] = {}
+    for wanted in map(Requirement, declared().get(extra, ())):
+        if wanted.name == "nbcourse" or not _applies(wanted, extra):
+            continue
+        found[wanted.name] = wanted
+        if wanted.extras and _version(wanted.name):
+            for added in map(Requirement, metadata.requires(wanted.name) or ()):
+                if not _applies(added, CORE) and any(_applies(added, e) for e in wanted.extras):
+                    found[added.name] = added
+    return found
+
+
+def _applies(requirement: "Requirement", extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _locked() -> dict[str, str]:
+    """The versions that requirements.txt locks for this machine, by normalised name."""
+    from packaging.requirements import Requirement
+
+    text = (repository.ROOT / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {
+        _normal(requirement.name): str(requirement.specifier).removeprefix("==")
+        for requirement in map(Requirement, lines)
+        if _applies(requirement, CORE)
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _install(extra: str) -> str:
+    """The command that brings what an extra asks for."""
+    if repository.is_here():
+        return f"run: python -m pip install -r requirements{'' if extra in READERS else '-dev'}.txt"
+    return f'run: python -m pip install "nbcourse{f"[{extra}]" if extra else ""}"'
+
+
+def _name(line: str) -> str:
+    """The package that a line of requirements is about."""
+    match = re.match(r"[A-Za-z0-9._-]+", line)
+    assert match is not None, line
+    return match[0]
+
+
+def _normal(name: str) -> str:
+    """A package's name as indexes and locks write it; modules nearly always have the same."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -2,7 +2,8 @@
 
 import torch
 
-from nbcourse.training.learner import Learner, build
+from nbcourse.training.learner import Learner
+from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Pretraining, Recipe, check, validate
 

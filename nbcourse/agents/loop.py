@@ -10,9 +10,10 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from nbcourse.agents.networks import ActorCritic
-from nbcourse.agents.rollout import Rollout, Stage, collect, sample
+from nbcourse import rows
+from nbcourse.agents.networks import MLPActorCritic
 from nbcourse.agents.table import Agent
+from nbcourse.agents.trajectories import Simulation, Trajectory, collect, sample
 from nbcourse.functional import kl
 from nbcourse.functional.masking import masked_whiten
 from nbcourse.functional.surrogates import clip_fraction
@@ -32,14 +33,14 @@ class Trained:
         returns: undiscounted return of each episode, in the order in which they ended.
     """
 
-    network: ActorCritic
+    network: MLPActorCritic
     curve: list[dict[str, float]]
     returns: list[float]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The steps of a rollout that count, in one row each.
+    """The steps of a trajectory that count, in one row each.
 
     Attributes:
         observations: (B, O).
@@ -66,8 +67,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def __getitem__(self, rows: Tensor) -> "Batch":
-        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+    def __getitem__(self, part: Tensor) -> "Batch":
+        return Batch(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
+
+    @property
+    def mask(self) -> Tensor:
+        """(B,) bool, every step: for functions that ask which ones count."""
+        return torch.ones_like(self.actions, dtype=torch.bool)
 
 
 def train(
@@ -101,28 +107,32 @@ def train(
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1")
     generator = torch.Generator().manual_seed(seed)
-    stage = Stage(envs)
-    stage.restart(seed)
-    network = ActorCritic(
-        stage.observation.shape[1],
-        int(envs.single_action_space.n),  # type: ignore[attr-defined]  # Stage has checked
+    simulation = Simulation(envs)
+    simulation.restart(seed)
+    network = MLPActorCritic(
+        simulation.observation.shape[1],
+        int(envs.single_action_space.n),  # type: ignore[attr-defined]  # Simulation has checked
         hidden=hidden,
         generator=generator,
     )
     curve: list[dict[str, float]] = []
     with track((), label, total=steps, visible=progress) as bar:
-        for numbers in updates(agent, network, stage, steps=steps, generator=generator):
+        for numbers in updates(agent, network, simulation, steps=steps, generator=generator):
             curve.append(numbers)
-            bar.update(stage.steps - bar.n)
-            if until is not None and len(stage.returns) >= RECENT and numbers["recent"] >= until:
+            bar.update(simulation.steps - bar.n)
+            if (
+                until is not None
+                and len(simulation.returns) >= RECENT
+                and numbers["recent"] >= until
+            ):
                 break
-    return Trained(network, curve, stage.returns)
+    return Trained(network, curve, simulation.returns)
 
 
 def updates(
     agent: Agent,
-    network: ActorCritic,
-    stage: Stage,
+    network: MLPActorCritic,
+    simulation: Simulation,
     *,
     steps: int,
     generator: torch.Generator,
@@ -132,7 +142,8 @@ def updates(
     step                steps of the environment so far
     episodes            episodes finished so far
     recent              mean undiscounted return of the last 100 of them, NaN before the first
-    policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches
+    policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches;
+                        without a clip, the fraction that one of ±0.2 would silence
     approx_kl           the same of KL(π_old‖π) estimated from the ratios (k3)
     kl                  KL(π_old‖π) after the update, exact, in the mean over its steps
     kl_coefficient      β while it lasted
@@ -141,59 +152,53 @@ def updates(
     # cleanrl/ppo.py, "Agent setup": Adam with eps=1e-5
     optimiser = torch.optim.Adam(network.parameters(), lr=agent.learning_rate, eps=1e-5)
     beta = agent.kl_coefficient
-    while stage.steps < steps:
+    while simulation.steps < steps:
         if agent.anneal:
-            optimiser.param_groups[0]["lr"] = agent.learning_rate * (1 - stage.steps / steps)
-        rollout = collect(network, stage, steps=agent.steps, generator=generator)
-        batch = estimate(agent, network, rollout)
+            optimiser.param_groups[0]["lr"] = agent.learning_rate * (1 - simulation.steps / steps)
+        trajectory = collect(network, simulation, steps=agent.steps, generator=generator)
+        batch = estimate(agent, network, trajectory)
         numbers = update(agent, network, optimiser, batch, beta=beta, generator=generator)
-        recent = stage.returns[-RECENT:]
+        recent = simulation.returns[-RECENT:]
         yield {
-            "step": stage.steps,
-            "episodes": len(stage.returns),
+            "step": simulation.steps,
+            "episodes": len(simulation.returns),
             "recent": sum(recent) / len(recent) if recent else math.nan,
             **numbers,
             "kl_coefficient": beta,
-            "explained_variance": foreseen(batch) if agent.critic else math.nan,
+            "explained_variance": explained_variance(batch.old_values, batch.targets, batch.mask)
+            if agent.critic
+            else math.nan,
         }
         if agent.kl_target is not None:
             beta = next_coefficient(beta, numbers["kl"], target=agent.kl_target)
 
 
 @torch.no_grad()
-def estimate(agent: Agent, network: ActorCritic, rollout: Rollout) -> Batch:
+def estimate(agent: Agent, network: MLPActorCritic, trajectory: Trajectory) -> Batch:
     """Advantages and targets, of the steps that count."""
-    values = next_values = torch.zeros_like(rollout.rewards)
+    values = next_values = torch.zeros_like(trajectory.rewards)
     if agent.critic:
-        values = network.values(rollout.observations)
-        next_values = network.values(rollout.next_observations)
-    advantages, targets = agent.advantage(
-        rollout.rewards,
-        values,
-        next_values,
-        rollout.terminated,
-        rollout.truncated,
-        rollout.mask,
-        gamma=agent.gamma,
-        lam=agent.lam,
-    )
-    kept = rollout.mask
+        values = network.values(trajectory.observations)
+        next_values = network.values(trajectory.next_observations)
+    offered = {**vars(trajectory), "values": values, "next_values": next_values}
+    advantages, targets = rows.call(agent.advantage, agent.settings, offered)
+    kept = trajectory.mask
     weight = kept.sum() / kept.shape[1] if agent.steps is None else torch.tensor(1.0)
     return Batch(
-        observations=rollout.observations[kept],
-        actions=rollout.actions[kept],
-        old_logits=rollout.logits[kept],
-        old_log_probs=log_prob(rollout.logits[kept], rollout.actions[kept]),
+        observations=trajectory.observations[kept],
+        actions=trajectory.actions[kept],
+        old_logits=trajectory.logits[kept],
+        old_log_probs=log_prob(trajectory.logits[kept], trajectory.actions[kept]),
         old_values=values[kept],
         advantages=advantages[kept],
         targets=targets[kept],
-        weights=weight.expand_as(rollout.rewards)[kept],
+        weights=weight.expand_as(trajectory.rewards)[kept],
     )
 
 
 def update(
     agent: Agent,
-    network: ActorCritic,
+    network: MLPActorCritic,
     optimiser: torch.optim.Optimizer,
     batch: Batch,
     *,
@@ -204,9 +209,8 @@ def update(
     sums: dict[str, float] = defaultdict(float)
     for _ in range(agent.epochs):
         order = torch.randperm(len(batch), generator=generator)
-        parts = order.tensor_split(min(agent.minibatches, len(batch)))
-        for rows in parts:
-            loss, numbers = minibatch_loss(agent, network, batch[rows], beta=beta)
+        for part in order.tensor_split(min(agent.minibatches, len(batch))):
+            loss, numbers = minibatch_loss(agent, network, batch[part], beta=beta)
             optimiser.zero_grad()
             loss.backward()
             clip_grad_norm_(network.parameters(), agent.max_grad_norm)
@@ -223,31 +227,31 @@ def update(
 
 
 def minibatch_loss(
-    agent: Agent, network: ActorCritic, batch: Batch, *, beta: float
+    agent: Agent, network: MLPActorCritic, batch: Batch, *, beta: float
 ) -> tuple[Tensor, dict[str, float]]:
     """Surrogate − entropy bonus + β KL(π_old‖π) + critic, and the parts as numbers."""
-    everything = torch.ones_like(batch.advantages, dtype=torch.bool)
     advantages = batch.advantages
     if agent.whiten:
-        advantages = masked_whiten(advantages, everything)
+        advantages = masked_whiten(advantages, batch.mask)
     logits = network.logits(batch.observations)
-    log_probs = log_prob(logits, batch.actions)
-    per_step = agent.surrogate(log_probs, batch.old_log_probs, advantages, clip=agent.clip)
+    now, old = log_prob(logits, batch.actions), batch.old_log_probs
+    offered = {"log_probs": now, "old_log_probs": old, "advantages": advantages}
+    per_step = rows.call(agent.surrogate, agent.settings, offered)
     policy_loss = (batch.weights * per_step).mean()
     entropy = -(logits.softmax(dim=-1) * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
     loss = policy_loss - agent.entropy_coefficient * entropy
     if beta:
         loss = loss + beta * kl.exact(batch.old_logits, logits).mean()
-    now, old = log_probs.detach(), batch.old_log_probs
+    clipped = rows.call(clip_fraction, agent.all_settings, offered)
     numbers = {
         "policy_loss": policy_loss.item(),
         "entropy": entropy.item(),
-        "clip_fraction": clip_fraction(now, old, advantages, clip_low=agent.clip).item(),
-        "approx_kl": kl.estimate(old, now, "k3").mean().item(),
+        "clip_fraction": clipped.item(),
+        "approx_kl": kl.estimate(old, now.detach(), "k3").mean().item(),
     }
     if agent.critic:
         values = network.values(batch.observations)
-        columns = (x[None] for x in (values, batch.old_values, batch.targets, everything))
+        columns = (x[None] for x in (values, batch.old_values, batch.targets, batch.mask))
         critic_loss = value_loss(*columns, clip=agent.value_clip)
         loss = loss + agent.value_coefficient * critic_loss
         numbers["value_loss"] = critic_loss.item()
@@ -264,19 +268,13 @@ def next_coefficient(beta: float, divergence: float, *, target: float) -> float:
     return beta * 2 if divergence > target * 1.5 else beta
 
 
-def foreseen(batch: Batch) -> float:
-    """How much of the targets' variance the critic explains."""
-    everything = torch.ones_like(batch.targets, dtype=torch.bool)
-    return explained_variance(batch.old_values, batch.targets, everything)
-
-
 def log_prob(logits: Tensor, actions: Tensor) -> Tensor:
     """(..., K) and (...) → (...): log π(a|s)."""
     return logits.log_softmax(dim=-1).gather(-1, actions[..., None]).squeeze(-1)
 
 
 def evaluate(
-    network: ActorCritic,
+    network: MLPActorCritic,
     envs: VectorEnv,
     *,
     episodes: int,
@@ -294,18 +292,18 @@ def evaluate(
         greedy: whether to take the likeliest action instead of drawing one.
     """
     generator = torch.Generator().manual_seed(seed)
-    stage = Stage(envs)
+    simulation = Simulation(envs)
     found: list[float] = []
-    stage.restart(seed)
+    simulation.restart(seed)
     while len(found) < episodes:
-        playing = torch.ones_like(stage.resetting)
+        playing = torch.ones_like(simulation.resetting)
         total = torch.zeros(len(playing), dtype=torch.float64)
         while playing.any():
             with torch.no_grad():
-                logits = network.logits(stage.observation)
-            row = stage.step(logits.argmax(dim=-1) if greedy else sample(logits, generator))
+                logits = network.logits(simulation.observation)
+            row = simulation.step(logits.argmax(dim=-1) if greedy else sample(logits, generator))
             total += torch.where(playing, row["rewards"], 0.0)
             playing = playing & ~(row["terminated"] | row["truncated"])
         found += total.tolist()
-        stage.restart()
+        simulation.restart()
     return found

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class ActorCritic(nn.Module):
+class MLPActorCritic(nn.Module):
     """Two perceptrons with tanh: logits of the actions, and the value of the state.
 
     Args:

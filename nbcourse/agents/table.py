@@ -1,31 +1,28 @@
-"""Every agent is a row of one table, and each row is the one before it with one thing changed."""
+"""Every agent is a row of one table: how credit is given, which surrogate is minimised, and how
+often it learns from how many steps.
+
+A row holds functions, and their signatures say what they need and what may be set, as with the
+language model's algorithms (`nbcourse.rows`).
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from nbcourse.functional import returns, surrogates
+from nbcourse.functional.arguments import Share
+from nbcourse.rows import Row
 
 # ---------------------------------------------------------------- how credit is given
-# (rewards, values, next_values, terminated, truncated, mask), all (T, N), and γ, λ
 # → advantages and targets of the critic, both (T, N), arbitrary where the mask is False.
 
 
-def reward_to_go(
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    mask: Tensor,
-    *,
-    gamma: float,
-    lam: float,
-) -> tuple[Tensor, Tensor]:
-    """The return of the rest of the episode, no critic asked: one episode in each column."""
+def reward_to_go(rewards: Tensor, mask: Tensor, *, gamma: Share = 0.99) -> tuple[Tensor, Tensor]:
+    """The return of the rest of the episode, of one in each column. Book: (eq-return-to-go)."""
     to_go = returns.discounted_returns(rewards.T, mask.T, gamma=gamma).T
     return to_go, to_go
 
@@ -36,14 +33,14 @@ def gae(
     next_values: Tensor,
     terminated: Tensor,
     truncated: Tensor,
-    mask: Tensor,
     *,
-    gamma: float,
-    lam: float,
+    gamma: Share = 0.99,
+    lam: Share = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """λ = 0 is the TD residual, λ = 1 all rewards of the segment, then the critic's word.
+    """Generalised advantage estimation. Book: (eq-env-gae).
 
-    A row that only resets sits behind the end of an episode, so nothing of it reaches back.
+    λ = 0 is the TD residual; λ = 1 sums all rewards up to the cut and bootstraps there. A row that
+    only resets sits behind the end of an episode, so nothing of it reaches back.
     """
     return returns.env_gae(
         rewards, values, next_values, terminated, truncated, gamma=gamma, lam=lam
@@ -51,23 +48,10 @@ def gae(
 
 
 # ---------------------------------------------------------------- what is minimised
-# (log_probs, old_log_probs, advantages), all (B,), and the clip → loss of each step, (B,).
 
 
-def vanilla(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip: float) -> Tensor:
-    """−A log π. Book: (eq-pg-loss)."""
-    return surrogates.policy_gradient(log_probs, advantages)
-
-
-def clipped(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip: float) -> Tensor:
-    """PPO's. Book: (eq-ppo-clip)."""
-    return surrogates.ppo_clip(log_probs, old_log_probs, advantages, clip_low=clip)
-
-
-def weighted(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip: float
-) -> Tensor:
-    """−ρ A: the interval from 0 to ∞ never clips."""
+def importance_weighted(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
+    """−ρ A: PPO's surrogate without a clip, whose interval from 0 to ∞ holds every ratio."""
     return surrogates.ppo_clip(
         log_probs, old_log_probs, advantages, clip_low=1.0, clip_high=math.inf
     )
@@ -77,21 +61,20 @@ def weighted(
 
 
 @dataclass(frozen=True)
-class Agent:
-    """One row; change a field with `dataclasses.replace`.
+class Agent(Row):
+    """One row; change a setting with `with_settings`, a field with `dataclasses.replace`.
 
     Attributes:
-        advantage: `reward_to_go`, `gae`, or one like them.
-        surrogate: `vanilla`, `clipped`, `weighted`, or one like them.
+        advantage: → advantages and targets of the critic. It may ask for `rewards`, `terminated`,
+            `truncated` and `mask`, and for `values` and `next_values` of a critic, all (T, N).
+        surrogate: a function of `functional.surrogates`, or one like it: → loss of each step. It
+            may ask for `log_probs` with gradient, `old_log_probs` and `advantages`, all (B,).
         source: the paper.
+        settings: of the two functions, such as γ, λ or a clip, where they are not the defaults.
         steps: T of each environment between updates; None plays whole episodes.
-        critic: whether there is one to train.
-        gamma: γ.
-        lam: λ of GAE.
         epochs: passes over the steps of an update.
         minibatches: parts of each pass, one optimiser step for each.
         whiten: whether advantages become standard scores within the minibatch.
-        clip: half width of the ratio's interval.
         value_clip: how far a prediction of the critic may move; None: as far as it likes.
         value_coefficient: weight of the critic's loss.
         entropy_coefficient: weight of the entropy bonus.
@@ -103,20 +86,19 @@ class Agent:
         max_grad_norm: gradients are scaled down to this.
 
     Raises:
-        ValueError: if there are no steps, no passes, no parts, or reuse without a ratio.
+        ValueError: if a function needs what is not offered; a setting is none of the functions' or
+            out of its bounds; there are no steps, passes or parts; samples are used more than once
+            without `old_log_probs`, or an episode is cut without `next_values`.
     """
 
     advantage: Callable[..., tuple[Tensor, Tensor]]
     surrogate: Callable[..., Tensor]
     source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
     steps: int | None = None
-    critic: bool = True
-    gamma: float = 0.99
-    lam: float = 1.0
     epochs: int = 1
     minibatches: int = 1
     whiten: bool = False
-    clip: float = 0.2
     value_clip: float | None = None
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.0
@@ -127,30 +109,49 @@ class Agent:
     anneal: bool = False
     max_grad_norm: float = math.inf
 
+    offers = MappingProxyType(
+        {
+            "advantage": (
+                "rewards",
+                "values",
+                "next_values",
+                "terminated",
+                "truncated",
+                "mask",
+            ),
+            "surrogate": ("log_probs", "old_log_probs", "advantages"),
+        }
+    )
+
     def __post_init__(self) -> None:
+        self.check_functions()
         for name in ("steps", "epochs", "minibatches"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}, expected at least 1")
-        if self.surrogate is vanilla and self.epochs * self.minibatches > 1:
+        if self.epochs * self.minibatches > 1 and not self.needs("old_log_probs"):
             raise ValueError(
                 f"epochs={self.epochs} and minibatches={self.minibatches} use samples of a policy "
-                "that has changed since, expected a surrogate with a ratio"
+                "that has changed since, expected a surrogate that needs 'old_log_probs'"
             )
-        if self.advantage is reward_to_go and self.steps is not None:
+        if self.steps is not None and not self.needs("next_values"):
             raise ValueError(
-                f"steps is {self.steps}, expected None: without a critic nothing stands in for "
-                "the rewards behind the cut"
+                f"steps is {self.steps}, expected None with an advantage that does not need "
+                "'next_values': nothing stands in for the rewards behind the cut"
             )
+
+    @property
+    def critic(self) -> bool:
+        """Whether there is a critic to train: one of the functions asks for its values."""
+        return self.needs("values") or self.needs("next_values")
 
 
 # without the clip of the gradient, one large error of a young critic undoes many small updates
 _STEPWISE: dict[str, Any] = {"anneal": True, "max_grad_norm": 0.5}
 
 _PPO: dict[str, Any] = {
+    "settings": {"gamma": 0.98, "lam": 0.8},
     "steps": 32,
-    "gamma": 0.98,
-    "lam": 0.8,
     "epochs": 20,
     "whiten": True,
     "learning_rate": 1e-3,
@@ -160,36 +161,58 @@ _PPO: dict[str, Any] = {
 
 AGENTS: dict[str, Agent] = {
     "vanilla": Agent(
-        reward_to_go, vanilla, "Williams 1992", critic=False, learning_rate=1e-2, anneal=True
+        advantage=reward_to_go,
+        surrogate=surrogates.policy_gradient,
+        source="Williams 1992",
+        learning_rate=1e-2,
+        anneal=True,
     ),
     "baseline": Agent(
-        gae,
-        vanilla,
-        "Williams 1992, section 4",
+        advantage=gae,
+        surrogate=surrogates.policy_gradient,
+        source="Williams 1992, section 4",
         learning_rate=1e-2,
         anneal=True,
         value_coefficient=1.0,
     ),
     "a2c": Agent(
-        gae, vanilla, "Degris et al. 2012", steps=1, lam=0.0, learning_rate=1e-3, **_STEPWISE
+        advantage=gae,
+        surrogate=surrogates.policy_gradient,
+        source="Degris et al. 2012",
+        settings={"lam": 0.0},
+        steps=1,
+        learning_rate=1e-3,
+        **_STEPWISE,
     ),
-    "n-step": Agent(gae, vanilla, "Mnih et al. 2016", steps=16, learning_rate=3e-3, **_STEPWISE),
-    "gae": Agent(
-        gae,
-        vanilla,
-        "Schulman et al. 2016",
+    "n-step": Agent(
+        advantage=gae,
+        surrogate=surrogates.policy_gradient,
+        source="Mnih et al. 2016",
         steps=16,
-        lam=0.95,
+        learning_rate=3e-3,
+        **_STEPWISE,
+    ),
+    "gae": Agent(
+        advantage=gae,
+        surrogate=surrogates.policy_gradient,
+        source="Schulman et al. 2016",
+        settings={"lam": 0.95},
+        steps=16,
         learning_rate=3e-3,
         **_STEPWISE,
     ),
     # rl-baselines3-zoo, hyperparams/ppo.yml, CartPole-v1 (8 environments); cleanrl/ppo.py clips the
     # gradient at 0.5 too. The zoo also lets the clip go down to 0; here it stays.
-    "ppo": Agent(gae, clipped, "Schulman et al. 2017", **_PPO),
+    "ppo": Agent(
+        advantage=gae,
+        surrogate=surrogates.ppo_clip,
+        source="Schulman et al. 2017",
+        **_PPO,
+    ),
     "ppo-penalty": Agent(
-        gae,
-        weighted,
-        "Schulman et al. 2017, section 4",
+        advantage=gae,
+        surrogate=importance_weighted,
+        source="Schulman et al. 2017, section 4",
         kl_coefficient=1.0,
         kl_target=0.01,
         **_PPO,

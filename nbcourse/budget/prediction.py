@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
+from nbcourse.errors import UserError
 from nbcourse.lm.log_probs import CHUNK, ROWS
 from nbcourse.seeds import generator
-from nbcourse.training.learner import LARGE_VOCABULARY, load_tokenizer, rendered
+from nbcourse.training.learner import LARGE_VOCABULARY
+from nbcourse.training.models import load_tokenizer, rendered
 from nbcourse.training.recipe import Recipe
 
 PROMPTS = 1_000  # looked at to find a long one
@@ -172,7 +174,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
-            raise ValueError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
+            raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
 
     @property
     def precision(self) -> str:
@@ -664,7 +666,7 @@ def predict(
     limit = recipe.rollouts.max_new_tokens
     length = limit if response_tokens is None else response_tokens
     if not 1 <= length <= limit:
-        raise ValueError(
+        raise UserError(
             f"response_tokens is {length}, expected 1 to rollouts.max_new_tokens = {limit}"
         )
     plan = Plan(recipe, shape, prompt_tokens)

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nbcourse.training.learner import check_source, load_model
+from nbcourse.errors import UserError
+from nbcourse.lm import loading
+from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Shape:
             ValueError: if it is not of the Qwen2 architecture.
         """
         if config.model_type != "qwen2":
-            raise ValueError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
+            raise UserError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
         return cls(
             layers=config.num_hidden_layers,
             width=config.hidden_size,
@@ -108,7 +110,4 @@ def shape_of(recipe: Recipe) -> Shape:
             return Shape.of(load_model(recipe, "meta")[1].config)
     if source in PUBLISHED:
         return PUBLISHED[source]
-    from transformers import AutoConfig
-
-    check_source(source)
-    return Shape.of(AutoConfig.from_pretrained(source))
+    return Shape.of(loading.config(source))

@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from multiprocessing.connection import Connection, wait
@@ -18,10 +18,10 @@ from pathlib import Path
 from nbcourse.classroom import results, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Master
-from nbcourse.classroom.results import Result
+from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Candidate, Submission
-from nbcourse.classroom.troubles import State
 from nbcourse.classroom.variants import variant_of
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -50,9 +50,9 @@ class Terms:
 Job = tuple[Submission, int]  # with the student's variant
 
 
-def grade_all(
+def grade_submissions(
     submissions: Sequence[Submission], terms: Terms, folder: Path, *, jobs: int
-) -> Generator[Result, None, None]:
+) -> Generator[SubmissionResult, None, None]:
     """Grade submissions and write each result to `folder`/STUDENT.json.
 
     What is there already, for the same notebook and the same terms, is read and not graded again.
@@ -85,24 +85,26 @@ def grade_all(
         if submission is solved:
             _insist_on_all_points(result)
         else:
-            results.write(result, folder / f"{submission.key}.json")
+            results.write_result(result, folder / f"{submission.key}.json")
             yield result
 
 
-def _insist_on_all_points(result: Result) -> None:
-    for verdict in result.verdicts:
-        if verdict.state not in (State.PASSED, State.BY_HAND):
+def _insist_on_all_points(result: SubmissionResult) -> None:
+    for exercise in result.exercises:
+        if exercise.state not in (State.PASSED, State.BY_HAND):
             raise ValueError(
-                f"the master of {result.assignment} fails its own test {verdict.exercise!r} "
-                f"({verdict.state}): {verdict.feedback} {result.failure}"
+                f"the master of {result.assignment} fails its own test {exercise.exercise!r} "
+                f"({exercise.state}): {exercise.feedback} {result.failure}"
             )
 
 
-def _done(submission: Submission, variant: int, terms: Terms, folder: Path) -> Result | None:
+def _done(
+    submission: Submission, variant: int, terms: Terms, folder: Path
+) -> SubmissionResult | None:
     """The result of an earlier run, if nothing that it depends on has changed since."""
     try:
-        stored = results.read(folder / f"{submission.key}.json")
-        digest = sha256(submission.read()).hexdigest()
+        stored = results.read_result(folder / f"{submission.key}.json")
+        digest = sha256(submission.read_bytes()).hexdigest()
     except (FileNotFoundError, ValueError):  # among them Unreadable
         return None
     now = results.conditions(terms.master, terms.limits, variant=variant, confined=terms.confined)
@@ -117,7 +119,8 @@ class _Worker:
         self.terms = terms
         self.connection, theirs = CONTEXT.Pipe()
         self.process = CONTEXT.Process(target=_work, args=(theirs, terms), daemon=True)
-        self.process.start()
+        with _ignored_interrupts():  # inherited: Ctrl-C is for this process, which ends the worker
+            self.process.start()
         theirs.close()
 
     def give(self, job: Job) -> None:
@@ -126,7 +129,7 @@ class _Worker:
         with suppress(BrokenPipeError):  # it has ended, and `take` will see that
             self.connection.send(job)
 
-    def take(self) -> Result | Exception:
+    def take(self) -> SubmissionResult | Exception:
         """What has become of the submission; the process may have ended over it, or hang."""
         with suppress(EOFError, ConnectionError):
             if self.connection.poll():
@@ -134,7 +137,7 @@ class _Worker:
         self.process.kill()
         self.process.join()
         failure = f"the process that graded it ended with status {self.process.exitcode}"
-        return results.failed(self.submission, self.terms.master, failure)
+        return results.not_graded(self.submission, self.terms.master, failure)
 
     def end(self) -> None:
         self.connection.close()
@@ -142,7 +145,18 @@ class _Worker:
         self.process.join()
 
 
-def _graded(jobs: list[Job], terms: Terms, workers: int) -> Iterator[tuple[Submission, Result]]:
+@contextmanager
+def _ignored_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _graded(
+    jobs: list[Job], terms: Terms, workers: int
+) -> Iterator[tuple[Submission, SubmissionResult]]:
     waiting = jobs[::-1]
     busy: list[_Worker] = []
     try:
@@ -169,12 +183,15 @@ def _graded(jobs: list[Job], terms: Terms, workers: int) -> Iterator[tuple[Submi
 
 
 def _work(connection: Connection, terms: Terms) -> None:
-    """Grade what comes through the connection until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends us
+    """Grade what comes through the connection until it closes, or the first process ends."""
+    sandbox.die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it ended before the line above
+        return
     with ForkServer(confined=terms.confined) as server:
         import torch  # while the server does the same
 
-        from nbcourse.classroom.grading import grade
+        from nbcourse.classroom.grading import grade_submission
         from nbcourse.classroom.remote import SandboxFailed
 
         torch.set_num_threads(1)
@@ -186,11 +203,11 @@ def _work(connection: Connection, terms: Terms) -> None:
             except EOFError:
                 return
             try:
-                answer: Result | Exception = grade(
+                answer: SubmissionResult | Exception = grade_submission(
                     submission, terms.master, server, limits=terms.limits, variant=variant
                 )
             except SandboxFailed as error:
                 answer = error
             except Exception:
-                answer = results.failed(submission, terms.master, traceback.format_exc())
+                answer = results.not_graded(submission, terms.master, traceback.format_exc())
             connection.send(answer)

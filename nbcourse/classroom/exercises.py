@@ -11,7 +11,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from nbcourse.publishing import stored, twins
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 STUB = "raise NotImplementedError"
 

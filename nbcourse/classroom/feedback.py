@@ -11,8 +11,8 @@ from pathlib import Path
 
 from nbcourse.classroom import gradebook
 from nbcourse.classroom.gradebook import ClassList
-from nbcourse.classroom.results import Result, Verdict
-from nbcourse.classroom.troubles import State
+from nbcourse.classroom.results import ExerciseResult, SubmissionResult
+from nbcourse.classroom.submission_errors import State
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>%(title)s</title>
@@ -35,23 +35,24 @@ td:first-child{white-space:nowrap}
 MARKS = {State.PASSED: "✓", State.BY_HAND: "…"}
 
 
-def for_student(result: Result) -> str:
+def student_page(result: SubmissionResult) -> str:
     """The page of one student: points, and for each exercise how it ended and what to look at."""
     parts = [f"<p>{escape(result.student)}: <strong>{_points(result)}</strong></p>"]
     if result.late:
         parts.append("<p>Handed in late.</p>")
     parts += [f"<p>{escape(note)}</p>" for note in result.notes]
-    for verdict in result.verdicts:
-        mark = MARKS.get(verdict.state, "✗")
+    for exercise in result.exercises:
+        mark = MARKS.get(exercise.state, "✗")
         parts.append(
-            f"<h2>{mark} {escape(name(verdict))}: {escape(verdict.state)}, {_out_of(verdict)}</h2>"
+            f"<h2>{mark} {escape(exercise_name(exercise))}: {escape(exercise.state)}, "
+            f"{_out_of(exercise)}</h2>"
         )
-        if verdict.feedback:
-            parts.append(f"<pre>{escape(verdict.feedback)}</pre>")
+        if exercise.feedback:
+            parts.append(f"<pre>{escape(exercise.feedback)}</pre>")
     return _page(result.assignment, parts)
 
 
-def for_teacher(results: Sequence[Result]) -> str:
+def class_page(results: Sequence[SubmissionResult]) -> str:
     """The class at a glance: how many passed each exercise and how the others ended, then everyone.
 
     Args:
@@ -61,13 +62,13 @@ def for_teacher(results: Sequence[Result]) -> str:
         f"<p>{len(results)} submissions.</p>",
         '<table><tr><th>exercise<th>passed<th class="number"><th>otherwise</tr>',
     ]
-    for verdicts in zip(*(result.verdicts for result in results), strict=True):
-        states = Counter(verdict.state for verdict in verdicts)
+    for exercises in zip(*(result.exercises for result in results), strict=True):
+        states = Counter(exercise.state for exercise in exercises)
         passed = states.pop(State.PASSED, 0)
         width = 100 * passed / len(results)
         others = ", ".join(f"{count} {state}" for state, count in states.most_common())
         parts.append(
-            f"<tr><td>{escape(name(verdicts[0]))}"
+            f"<tr><td>{escape(exercise_name(exercises[0]))}"
             f'<td><div class="bar"><div style="width:{width:.0f}%"></div></div>'
             f'<td class="number">{passed}<td>{escape(others)}</tr>'
         )
@@ -86,8 +87,12 @@ def for_teacher(results: Sequence[Result]) -> str:
     return _page(f"{results[0].assignment}: the class", parts)
 
 
-def write(
-    results: Sequence[Result], keys: Sequence[str], out: Path, *, listed: ClassList | None = None
+def write_reports(
+    results: Sequence[SubmissionResult],
+    keys: Sequence[str],
+    out: Path,
+    *,
+    listed: ClassList | None = None,
 ) -> list[Path]:
     """Write the pages and the gradebooks of an assignment.
 
@@ -103,39 +108,39 @@ def write(
     (out / "feedback").mkdir(parents=True, exist_ok=True)
     for result, key in zip(results, keys, strict=True):
         page = out / "feedback" / f"{key}.html"
-        page.write_text(for_student(result), encoding="utf-8")
+        page.write_text(student_page(result), encoding="utf-8")
     graded = [result for result in results if not result.failure]  # no grade that is not deserved
     points = {result.student: result.points for result in graded}
     passed = {
-        result.student: f"{sum(v.state is State.PASSED for v in result.verdicts)} of "
-        f"{len(result.verdicts)} exercises passed"
+        result.student: f"{sum(v.state is State.PASSED for v in result.exercises)} of "
+        f"{len(result.exercises)} exercises passed"
         for result in graded
     }
     assignment, most = results[0].assignment, results[0].max_points
     files = {
         "canvas.csv": gradebook.canvas(assignment, points, most, listed),
         "moodle.csv": gradebook.moodle(assignment, points, passed, listed),
-        "class.html": for_teacher(results),
+        "class.html": class_page(results),
     }
     for file, text in files.items():
         (out / file).write_text(text, encoding="utf-8")
     return [out / file for file in files]
 
 
-def name(verdict: Verdict) -> str:
+def exercise_name(exercise: ExerciseResult) -> str:
     """What the student calls the exercise: nbgrader's name of the test cell, less "-check"."""
-    return verdict.exercise.removesuffix("-check")
+    return exercise.exercise.removesuffix("-check")
 
 
-def _points(result: Result) -> str:
+def _points(result: SubmissionResult) -> str:
     text = f"{result.points:g} of {result.max_points:g} points"
     return f"{text}, and a part still to be graded by hand" if result.by_hand else text
 
 
-def _out_of(verdict: Verdict) -> str:
-    if verdict.points is None:
-        return f"up to {verdict.max_points:g} points"
-    return f"{verdict.points:g} of {verdict.max_points:g}"
+def _out_of(exercise: ExerciseResult) -> str:
+    if exercise.points is None:
+        return f"up to {exercise.max_points:g} points"
+    return f"{exercise.points:g} of {exercise.max_points:g}"
 
 
 def _page(title: str, parts: Sequence[str]) -> str:

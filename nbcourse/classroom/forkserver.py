@@ -74,7 +74,7 @@ class ForkServer:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the grader's: no names, no tokens, no paths of hers."""
+    """The environment of the fork server, without the names, tokens and paths of the grader."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
     return kept | {
         "PYTHONPATH": str(PACKAGE.parent),

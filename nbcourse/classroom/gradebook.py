@@ -8,7 +8,7 @@ from pathlib import Path
 
 # The column that tells students apart, the best one first: Canvas, then Moodle, then one's own.
 KEYS = ("SIS Login ID", "Username", "Email address", "ID number", "SIS User ID", "ID", "student")
-CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 POINTS_POSSIBLE = "points possible"
 
 
@@ -40,7 +40,7 @@ class ClassList:
         return name
 
 
-def read(path: Path) -> ClassList:
+def read_class_list(path: Path) -> ClassList:
     """A class list: a gradebook exported from Canvas or Moodle, or a CSV with a column "student".
 
     Raises:
@@ -93,11 +93,11 @@ def canvas(
     """
     rows = [["    Points Possible", "", "", "", "", _number(most)]]
     for student, row in _students(points, listed):
-        fields = [row.get(column, "") for column in CANVAS]
+        fields = [row.get(column, "") for column in CANVAS_COLUMNS]
         if not row:
             fields = [student, "", "", student, ""]
         rows.append([*fields, _number(points[student]) if student in points else ""])
-    return _written([[*CANVAS, assignment], *rows])
+    return _as_csv([[*CANVAS_COLUMNS, assignment], *rows])
 
 
 def moodle(
@@ -119,23 +119,23 @@ def moodle(
         [student, _number(points[student]) if student in points else "-", feedback.get(student, "")]
         for student, _ in _students(points, listed)
     ]
-    return _written([[key, assignment, f"{assignment} feedback"], *rows])
+    return _as_csv([[key, assignment, f"{assignment} feedback"], *rows])
 
 
 def _students(
     points: Mapping[str, float], listed: ClassList | None
 ) -> list[tuple[str, Mapping[str, str]]]:
-    """The class in its order, then whoever handed in and is not on the list."""
+    """The class in its order, then students who handed in and are not on the list."""
     rows = {row[listed.key]: row for row in listed.rows} if listed else {}
-    strangers = sorted(set(points) - set(rows))
-    return [*rows.items(), *((name, {}) for name in strangers)]
+    unlisted = sorted(set(points) - set(rows))
+    return [*rows.items(), *((name, {}) for name in unlisted)]
 
 
 def _number(points: float) -> str:
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 
-def _written(rows: Sequence[Sequence[str]]) -> str:
+def _as_csv(rows: Sequence[Sequence[str]]) -> str:
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

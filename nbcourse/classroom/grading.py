@@ -3,7 +3,7 @@
 The tests run in two rounds, each in the order of the master: first the visible parts of all of
 them, then the hidden parts of those whose visible part was passed. In the second round nothing that
 the student's code says reaches the feedback. So a submission that keeps what it was asked, or
-raises it as a message, learns nothing of the hidden tests. Nor does anything that it does to the
+raises it as a message, reveals nothing of the hidden tests. Nor does anything that it does to the
 tensors it is given reach the test, which may compare the result with one of them.
 """
 
@@ -20,29 +20,31 @@ from typing import Any
 
 import torch
 
-from nbcourse.classroom import notebooks, results, troubles
+from nbcourse.classroom import notebooks, results
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
 from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython
 from nbcourse.classroom.release import UNCHOSEN
-from nbcourse.classroom.remote import Session, StudentCell, Told
-from nbcourse.classroom.results import Result, Verdict
+from nbcourse.classroom.remote import CellOutcome, Session, StudentCell
+from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.submission_errors import State, SubmissionError
 from nbcourse.classroom.submissions import Submission
-from nbcourse.classroom.troubles import State, Trouble
 
 HIDDEN = "A further test, which is not shown, failed"
-LONGEST = 5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
+LONGEST_FEEDBACK = (
+    5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
+)
 
 
-def grade(
+def grade_submission(
     submission: Submission,
     master: Master,
     server: ForkServer,
     *,
     limits: Limits,
     variant: int = 0,
-) -> Result:
+) -> SubmissionResult:
     """Grade a submission. Whatever its code does, the outcome is a result.
 
     Args:
@@ -55,26 +57,26 @@ def grade(
     Raises:
         SandboxFailed: if the kernel refuses to confine the process.
     """
-    result = Result(
+    result = SubmissionResult(
         student=submission.student,
         user_id=submission.user_id,
         assignment=master.assignment,
         file=submission.name,
         late=submission.late,
-        verdicts=(),
+        exercises=(),
         conditions=results.conditions(master, limits, variant=variant, confined=server.confined),
     )
     try:
-        content = submission.read()
+        content = submission.read_bytes()
         result = replace(result, submission=sha256(content).hexdigest())
-        cells = notebooks.read(content)
+        cells = notebooks.read_cells(content)
     except Unreadable as error:
-        return replace(result, verdicts=results.alike(master, State.UNREADABLE, str(error)))
+        return replace(result, exercises=results.same_for_all(master, State.UNREADABLE, str(error)))
     answers, notes = match(cells, master)
     notes += _of_another_variant(cells, master, variant)
     with Session(server, _to_run(cells, answers, master), limits) as session, _quiet():
-        verdicts = _Tests(master, session, answers, variant).verdicts()
-    return replace(result, verdicts=verdicts, notes=tuple(notes))
+        exercises = _Tests(master, session, answers, variant).exercises()
+    return replace(result, exercises=exercises, notes=tuple(notes))
 
 
 def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:
@@ -109,7 +111,7 @@ def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list
 
 
 def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list[StudentCell]:
-    """All code cells but the tests, which are the master's to ask and not the student's."""
+    """All code cells but the tests: those of the master are run."""
     tests = {exercise.grade_id for exercise in master.exercises}
     run = []
     for cell in cells:
@@ -145,7 +147,7 @@ class _Tests:
         self.absent: dict[str, _Failure] = {}  # name → why the submission does not define it
         self.given_failed = ""
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def exercises(self) -> tuple[ExerciseResult, ...]:
         found = {}
         to_come = []
         for step in self.master.steps:
@@ -155,18 +157,18 @@ class _Tests:
                 case Solution():
                     self._bind(step)
                 case Written():
-                    found[step.grade_id] = Verdict(
+                    found[step.grade_id] = ExerciseResult(
                         step.grade_id, None, step.points, State.BY_HAND, ""
                     )
                 case Test():
                     failure = self._missing(step) or self._run(step, step.visible, self.names)
-                    found[step.grade_id] = _verdict(step, failure)
+                    found[step.grade_id] = _exercise_result(step, failure)
                     if failure is None:
                         to_come.append((step, dict(self.names)))
         self.session.by_reference = False
         for step, names in to_come:
             if (failure := self._run(step, step.hidden, names)) is not None:
-                found[step.grade_id] = _verdict(step, _hidden(step, failure))
+                found[step.grade_id] = _exercise_result(step, _hidden(step, failure))
         return tuple(found[exercise.grade_id] for exercise in self.master.exercises)
 
     def _give(self, step: Given) -> None:
@@ -182,14 +184,15 @@ class _Tests:
     def _bind(self, step: Solution) -> None:
         exec(step.imports, self.names)
         cell = self.answers.get(step.grade_id)
-        told = self.session.told.get(cell.number, Told()) if cell else Told()
+        outcome = self.session.outcomes.get(cell.number) if cell else None
+        outcome = outcome or CellOutcome()
         for name in (*step.functions, *step.values):
             self.names.pop(name, None)
             self.absent.pop(name, None)
-            if name in told.names:
-                self.names[name] = told.names[name]
+            if name in outcome.defined:
+                self.names[name] = outcome.defined[name]
             else:
-                self.absent[name] = _why_absent(name, told)
+                self.absent[name] = _why_absent(name, outcome)
 
     def _missing(self, step: Test) -> _Failure | None:
         lost = [name for name in step.solutions if name not in self.answers]
@@ -214,17 +217,17 @@ class _Tests:
         return None
 
     def _failure(self, error: Exception, line: int, source: str) -> _Failure:
-        trouble = _trouble_behind(error)
-        if isinstance(error, NameError) and not isinstance(error, Trouble):
+        cause = _submission_error_behind(error)
+        if isinstance(error, NameError) and not isinstance(error, SubmissionError):
             if error.name in self.absent:
                 return replace(self.absent[error.name], line=line)
             if self.given_failed:
                 text = f"A given cell could not run with your answers: {self.given_failed}"
                 return _Failure(State.FAILED, text, line)
-        if isinstance(trouble, NotImplementedError):
+        if isinstance(cause, NotImplementedError):
             return _Failure(State.NOT_ATTEMPTED, str(error) or "Not implemented yet.", line)
-        if isinstance(error, Trouble):
-            text = f"Your function stopped with {type(error).__name__}: {error}"
+        if isinstance(error, SubmissionError):
+            text = f"Your function stopped {error.reason}"
         elif isinstance(error, AssertionError) and not str(error):
             lines = source.splitlines()
             text = f"This did not hold: {lines[line - 1].strip()}" if line else "A test failed."
@@ -232,24 +235,24 @@ class _Tests:
             text = f"The test could not use your answer: {type(error).__name__}: {error}"
         else:
             text = str(error)
-        return _Failure(trouble.state if trouble else State.FAILED, text, line)
+        return _Failure(cause.state if cause else State.FAILED, text, line)
 
 
-def _trouble_behind(error: BaseException | None) -> Trouble | None:
-    """The trouble that an exception is, or was raised on account of, as checks do."""
-    while error is not None and not isinstance(error, Trouble):
+def _submission_error_behind(error: BaseException | None) -> SubmissionError | None:
+    """The error that an exception is, or was raised on account of, as checks do."""
+    while error is not None and not isinstance(error, SubmissionError):
         error = error.__context__
     return error
 
 
-def _why_absent(name: str, told: Told) -> _Failure:
-    trouble = told.unfit.get(name) or told.trouble
-    if isinstance(trouble, NotImplementedError) or trouble is None:
+def _why_absent(name: str, outcome: CellOutcome) -> _Failure:
+    error = outcome.unusable.get(name) or outcome.error
+    if isinstance(error, NotImplementedError) or error is None:
         return _Failure(
             State.NOT_ATTEMPTED, f"Your notebook does not define `{name}` where it was asked for."
         )
-    place = f"`{name}`" if name in told.unfit else f"The cell that should define `{name}`"
-    return _Failure(trouble.state, f"{place} failed with {type(trouble).__name__}: {trouble}")
+    place = f"`{name}`" if name in outcome.unusable else f"The cell that should define `{name}`"
+    return _Failure(error.state, f"{place} failed {error.reason}")
 
 
 def _hidden(step: Test, failure: _Failure) -> _Failure:
@@ -259,15 +262,17 @@ def _hidden(step: Test, failure: _Failure) -> _Failure:
     return replace(failure, text=HIDDEN + reason + (f": {remark}." if remark else "."))
 
 
-def _verdict(step: Test, failure: _Failure | None) -> Verdict:
+def _exercise_result(step: Test, failure: _Failure | None) -> ExerciseResult:
     if failure is None:
-        return Verdict(step.grade_id, step.points, step.points, State.PASSED)
-    return Verdict(step.grade_id, 0.0, step.points, failure.state, failure.text[:LONGEST])
+        return ExerciseResult(step.grade_id, step.points, step.points, State.PASSED)
+    return ExerciseResult(
+        step.grade_id, 0.0, step.points, failure.state, failure.text[:LONGEST_FEEDBACK]
+    )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What tests print is nobody's to read."""
+    """Discard what tests print."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
 
@@ -280,7 +285,8 @@ def _at_most(seconds: float) -> Iterator[None]:
     """
 
     def interrupt(*_: Any) -> None:
-        raise troubles.OutOfTime(f"the test computed for {seconds:g} seconds with it")
+        message = f"the test computed for {seconds:g} seconds with it"
+        raise SubmissionError(State.OUT_OF_TIME, message, fatal=True)
 
     before = signal.signal(signal.SIGPROF, interrupt)
     signal.setitimer(signal.ITIMER_PROF, seconds)

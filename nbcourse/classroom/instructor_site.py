@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nbcourse.publishing import site
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 FOLDER = "_instructor"  # beside _build, so that publishing _build publishes no solution
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import nbformat
 
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 REGION = re.compile(
     r"^[ \t]*### BEGIN (SOLUTION|HIDDEN TESTS)[ \t]*$(.*?)^[ \t]*### END \1",

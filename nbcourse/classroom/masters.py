@@ -23,7 +23,7 @@ from pathlib import Path
 from nbcourse.classroom import notebooks
 from nbcourse.classroom.notebooks import Cell, plain_python
 from nbcourse.publishing import chapters
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
 REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")
@@ -114,7 +114,7 @@ class Master:
         return {step.grade_id: step for step in self.steps if isinstance(step, Solution)}
 
 
-def find(assignment: str, root: Path = ROOT) -> Path:
+def find_master(assignment: str, root: Path = ROOT) -> Path:
     """The master that has this number or name.
 
     Raises:
@@ -123,7 +123,7 @@ def find(assignment: str, root: Path = ROOT) -> Path:
     return chapters.find(assignment, sorted((root / "solutions").glob("*.ipynb")))
 
 
-def load(path: Path) -> Master:
+def load_master(path: Path) -> Master:
     """Read a master.
 
     Raises:
@@ -132,7 +132,7 @@ def load(path: Path) -> Master:
             tests do not stand on their own, or a solution cell defines a class.
     """
     content = path.read_bytes()
-    cells = notebooks.read(content)
+    cells = notebooks.read_cells(content)
     twice = [
         name for name, count in Counter(c.grade_id for c in cells).items() if name and count > 1
     ]

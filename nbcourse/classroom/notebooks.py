@@ -1,6 +1,6 @@
-"""A notebook as the grader reads it: cells with their sources, whoever wrote the file.
+"""A notebook as the grader reads it: cells with their sources.
 
-Submissions are strangers' files. They are read as plain JSON, below a limit of size, and anything
+Submissions are untrusted files. They are read as plain JSON, below a limit of size, and anything
 that is not a Python notebook is refused in words that its author understands.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-LARGEST = 20 * 2**20  # bytes; a notebook that is bigger holds pictures, and nobody reads it whole
+LARGEST_NOTEBOOK = 20 * 2**20  # bytes; a bigger notebook holds pictures, and is not read
 
 
 class Unreadable(ValueError):
@@ -41,15 +41,16 @@ class Cell:
     points: float = 0.0
 
 
-def read(content: bytes) -> list[Cell]:
+def read_cells(content: bytes) -> list[Cell]:
     """The cells of a notebook file, in order.
 
     Raises:
         Unreadable: if the file is too big, no JSON, no notebook of format 4, or not for Python.
     """
-    if len(content) > LARGEST:
+    if len(content) > LARGEST_NOTEBOOK:
         raise Unreadable(
-            f"The file has {len(content) / 2**20:.0f} MB; at most {LARGEST / 2**20:.0f} are read. "
+            f"The file has {len(content) / 2**20:.0f} MB; "
+            f"at most {LARGEST_NOTEBOOK / 2**20:.0f} are read. "
             "Clear the outputs, save, and hand it in again."
         )
     try:
@@ -98,7 +99,7 @@ def _cell(number: int, cell: Any) -> Cell:
 
 
 def writable(text: str) -> str:
-    """A stranger's text with "?" for lone surrogates, which no file in UTF-8 can hold."""
+    """An untrusted text with "?" for lone surrogates, which no file in UTF-8 can hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -13,7 +13,7 @@ import nbformat
 from nbcourse.classroom import leaks
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing import chapters
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 MOMENT = (
     1980,
@@ -48,7 +48,7 @@ def assignments(root: Path = ROOT) -> list[Path]:
     return sorted((root / "book" / "exercises").glob("*.ipynb"))
 
 
-def release(
+def write_bundles(
     assignment: str,
     out: Path,
     *,
@@ -74,7 +74,7 @@ def release(
     notebook = chapters.find(assignment, assignments(root))
     if not (root / "solutions" / notebook.name).exists():
         raise FileNotFoundError(
-            f"solutions/{notebook.name} is missing: nobody can tell what is secret without it"
+            f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
     if students is None:
@@ -109,7 +109,7 @@ def _write(target: Path, notebook: Path, variant: int, hidden: leaks.Secrets, ro
 
 def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
     """Name and text of everything in a bundle."""
-    yield notebook.name, personal(notebook.read_text(encoding="utf-8"), variant)
+    yield notebook.name, with_variant(notebook.read_text(encoding="utf-8"), variant)
     title = nbformat.read(notebook, as_version=4).cells[0].source.splitlines()[0].lstrip("# ")
     yield "README.md", README.format(title=title, notebook=notebook.name)
     yield "LICENSE", (root / "LICENSE").read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]
         yield f"nbcourse/{name}.py", (package / f"{name}.py").read_text(encoding="utf-8")
 
 
-def personal(notebook: str, variant: int) -> str:
+def with_variant(notebook: str, variant: int) -> str:
     """The text of a student notebook with another variant in its locked cell."""
     if notebook.count(UNCHOSEN) != 1:
         raise ValueError(

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.classroom import troubles, wire
+from nbcourse.classroom import wire
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.troubles import Trouble
+from nbcourse.classroom.submission_errors import State, SubmissionError, raised
 
 LOOK_AFTER = 0.25  # seconds between two looks at the clock and at the folder
 
@@ -52,18 +52,18 @@ class StudentCell:
 
 
 @dataclass
-class Told:
+class CellOutcome:
     """What a cell did when it was run.
 
     Args:
-        names: name → proxy of the function, or value. What was not defined is not there.
-        trouble: why the cell ended early, or None.
-        unfit: name → why its value cannot be graded.
+        defined: name → proxy of the function, or value. What was not defined is not there.
+        error: why the cell ended early, or None.
+        unusable: name → why its value cannot be graded.
     """
 
-    names: dict[str, Any] = field(default_factory=dict)
-    trouble: Trouble | None = None
-    unfit: dict[str, Trouble] = field(default_factory=dict)
+    defined: dict[str, Any] = field(default_factory=dict)
+    error: SubmissionError | None = None
+    unusable: dict[str, SubmissionError] = field(default_factory=dict)
 
 
 class Session:
@@ -78,15 +78,14 @@ class Session:
         limits: what the submission may use.
 
     Attributes:
-        told: number of a cell → what it did.
-        trouble: the last trouble of a call since `begin`.
+        outcomes: number of a cell → what it did.
         by_reference: whether what a call does to the tensors it is given is done here as well.
     """
 
     def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
-        self.told: dict[int, Told] = {}
-        self.trouble: Trouble | None = None
+        self.outcomes: dict[int, CellOutcome] = {}
+        self._last_error: SubmissionError | None = None
         self.by_reference = True
         self._numbers = itertools.count(1)
         self._released: list[int] = []
@@ -111,8 +110,8 @@ class Session:
             self._stop()
 
     def begin(self) -> None:
-        """Begin a part of the tests: forget old troubles, and bring back a process that ended."""
-        self.trouble = None
+        """Begin a part of the tests: forget old errors, and bring back a process that ended."""
+        self._last_error = None
         if self._channel is None and self._left > 0:
             self._run_cells()
 
@@ -120,7 +119,7 @@ class Session:
         """Call a function over there.
 
         Raises:
-            Trouble: if it does not return plain data in time.
+            SubmissionError: if it does not return plain data in time.
         """
         structure, tensors = wire.pack([list(arguments), keywords])
         request = {"do": "call", "function": function, "structure": structure}
@@ -179,10 +178,10 @@ class Session:
         while True:
             self._start()
             for cell in self.cells:
-                told = self.told.get(cell.number)
-                if told and told.trouble and told.trouble.fatal:
+                before = self.outcomes.get(cell.number)
+                if before and before.error and before.error.fatal:
                     continue
-                self.told[cell.number] = told = self._run(cell)
+                self.outcomes[cell.number] = self._run(cell)
                 if self._channel is None:
                     break
             else:
@@ -190,7 +189,7 @@ class Session:
             if self._left <= 0:
                 return
 
-    def _run(self, cell: StudentCell) -> Told:
+    def _run(self, cell: StudentCell) -> CellOutcome:
         request = {
             "do": "run",
             "cell": cell.number,
@@ -198,30 +197,32 @@ class Session:
             "functions": list(cell.functions),
             "values": list(cell.values),
         }
-        told = Told()
+        outcome = CellOutcome()
         try:
             reply = self._ask(request)
             with self._strictly():
                 if reply["error"] is not None:
-                    told.trouble = _trouble(reply["error"])
+                    outcome.error = _reported_error(reply["error"])
                 for name in (*cell.functions, *cell.values):
-                    self._learn(told, cell, name, reply["names"][name])
-        except Trouble as trouble:
-            told.trouble = trouble
-        return told
+                    self._add_name(outcome, cell, name, reply["names"][name])
+        except SubmissionError as error:
+            outcome.error = error
+        return outcome
 
-    def _learn(self, told: Told, cell: StudentCell, name: str, node: dict[str, Any]) -> None:
+    def _add_name(
+        self, outcome: CellOutcome, cell: StudentCell, name: str, node: dict[str, Any]
+    ) -> None:
         if not node:
             return
         if "error" in node:
-            told.unfit[name] = _trouble(node["error"])
+            outcome.unusable[name] = _reported_error(node["error"])
         elif name in cell.values:
             tensors = [wire.to_tensor(tensor)[0] for tensor in node["tensors"]]
-            told.names[name] = wire.unpack(node["structure"], tensors)
+            outcome.defined[name] = wire.unpack(node["structure"], tensors)
         elif node["function"] is True:
-            told.names[name] = _proxy(self, f"{cell.number}:{name}", name)
+            outcome.defined[name] = _proxy(self, f"{cell.number}:{name}", name)
         else:
-            told.unfit[name] = troubles.NotPlain(f"`{name}` is not a function")
+            outcome.unusable[name] = SubmissionError(State.NOT_PLAIN, f"`{name}` is not a function")
 
     # ------------------------------------------------------------ the process
 
@@ -246,13 +247,13 @@ class Session:
         return status
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer; any trouble is remembered and raised."""
+        """Send a request and wait for its answer; any error is remembered and raised."""
         begun = time.monotonic()
         try:
             return self._exchange(request | {"number": next(self._numbers)})
-        except Trouble as trouble:
-            self.trouble = trouble
-            if trouble.fatal and self._channel is not None:
+        except SubmissionError as error:
+            self._last_error = error
+            if error.fatal and self._channel is not None:
                 self._stop()
             raise
         finally:
@@ -260,7 +261,7 @@ class Session:
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._channel is None:
-            raise self.trouble or troubles.OutOfTime("there was no time left to run it")
+            raise self._last_error or _out_of_time("there was no time left to run it")
         watch = self._watch(self.limits.seconds)
         try:
             self._channel.settimeout(self.limits.seconds)
@@ -269,17 +270,17 @@ class Session:
             self._measure_folder()  # a short call is over before anybody looks
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
-                raise troubles.OutOfTime("it does not listen any more") from None
+                raise _out_of_time("it does not read what it is asked") from None
             raise _ended(self._stop()) from None
         except wire.TooBig as error:
-            raise troubles.Malformed(f"what came back had {error}") from None
+            raise _malformed(f"what came back had {error}") from None
         except wire.Malformed:
             raise _malformed() from None
         if reply.get("number") != request["number"]:
             raise _malformed()
         if request["do"] != "run" and reply.get("error") is not None:
             with self._strictly():
-                raise _trouble(reply["error"])
+                raise _reported_error(reply["error"])
         return reply
 
     def _watch(self, seconds: float) -> Callable[[], None]:
@@ -292,7 +293,7 @@ class Session:
             while True:
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise troubles.OutOfTime(
+                    raise _out_of_time(
                         f"it was still running after {seconds:g} seconds"
                         if seconds < self._left
                         else f"all cells and calls took over {self.limits.total:g} seconds"
@@ -306,20 +307,21 @@ class Session:
     def _measure_folder(self) -> None:
         if _size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
-            raise troubles.TooMuchWritten(f"it wrote files of over {megabytes:.0f} MB")
+            message = f"it wrote files of over {megabytes:.0f} MB"
+            raise SubmissionError(State.TOO_BIG, message, fatal=True)
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:
-        """Whatever goes wrong while a reply is taken apart is one trouble, and ends the process."""
+        """Make of every error in reading a reply a malformed answer, which ends the process."""
         try:
             yield
-        except Trouble:
+        except SubmissionError:
             raise
         except Exception:
-            self.trouble = _malformed()
+            self._last_error = _malformed()
             if self._channel is not None:
                 self._stop()
-            raise self.trouble from None
+            raise self._last_error from None
 
 
 class _Call(torch.autograd.Function):
@@ -355,8 +357,8 @@ def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
     return remote
 
 
-def _trouble(node: Any) -> Trouble:
-    """The trouble that the process itself reports."""
+def _reported_error(node: Any) -> SubmissionError:
+    """The error that the process itself reports."""
     kind, name, message, line = (node[key] for key in ("kind", "type", "message", "line"))
     if not all(isinstance(text, str) and len(text) <= 5000 for text in (name, message, line)):
         raise wire.Malformed("no error")
@@ -364,29 +366,33 @@ def _trouble(node: Any) -> Trouble:
         text.encode("utf-8")
     match kind:
         case "raised":
-            return troubles.raised(name, message, line)
+            return raised(name, message, line)
         case "not-plain":
-            return troubles.NotPlain(f"it gave {message}")
+            return SubmissionError(State.NOT_PLAIN, f"it gave {message}")
         case "too-big":
-            return troubles.TooBig(f"the result is too big to be handed in ({message})")
+            return SubmissionError(State.TOO_BIG, f"the result is too big to hand in ({message})")
         case "memory":
-            return troubles.OutOfMemory("it asked for more memory than there is")
-        case "ended":
-            trouble = troubles.Ended(f"it ended the program ({name})")
-            trouble.fatal = False  # the process caught it
-            return trouble
+            return SubmissionError(State.OUT_OF_MEMORY, "it asked for more memory than there is")
+        case "ended":  # and its process caught that
+            return SubmissionError(State.ENDED, f"it ended the program ({name})")
     raise wire.Malformed("no error")
 
 
-def _ended(status: int) -> Trouble:
+def _ended(status: int) -> SubmissionError:
     if status == -9:
-        return troubles.Ended("its process was killed: too much memory or processor time")
-    how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-    return troubles.Ended(f"it ended its own process {how}")
+        message = "its process was killed: too much memory or processor time"
+    else:
+        how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+        message = f"it ended its own process {how}"
+    return SubmissionError(State.ENDED, message, fatal=True)
 
 
-def _malformed() -> Trouble:
-    return troubles.Malformed("what came back was no answer")
+def _out_of_time(message: str) -> SubmissionError:
+    return SubmissionError(State.OUT_OF_TIME, message, fatal=True)
+
+
+def _malformed(message: str = "what came back was no answer") -> SubmissionError:
+    return SubmissionError(State.MALFORMED, message, fatal=True)
 
 
 def _size(folder: Path, enough: int) -> int:

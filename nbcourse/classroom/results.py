@@ -1,4 +1,4 @@
-"""What grading leaves behind: a verdict for each exercise, a result for each student."""
+"""What grading leaves behind: a result for each submission, with one for each exercise."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,14 +9,15 @@ from typing import Any
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.notebooks import writable
 from nbcourse.classroom.sandbox import Limits
+from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
-from nbcourse.classroom.troubles import State
 
 EDITION = 1  # counts up when the same notebook would be graded otherwise
+FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExerciseResult:
     """How one exercise was done.
 
     Args:
@@ -35,7 +36,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Result:
+class SubmissionResult:
     """How one student did.
 
     Args:
@@ -44,7 +45,7 @@ class Result:
         assignment: name of the master.
         file: name of the notebook that was graded; empty where there was none.
         late: whether the platform marked the submission as late.
-        verdicts: in the order of the master.
+        exercises: in the order of the master.
         notes: what the student should know of the notebook as a whole.
         submission: SHA-256 of the notebook; empty where there was none.
         conditions: SHA-256 of all else that the result depends on (see `conditions`).
@@ -56,7 +57,7 @@ class Result:
     assignment: str
     file: str
     late: bool
-    verdicts: tuple[Verdict, ...]
+    exercises: tuple[ExerciseResult, ...]
     notes: tuple[str, ...] = ()
     submission: str = ""
     conditions: str = ""
@@ -65,16 +66,16 @@ class Result:
     @property
     def points(self) -> float:
         """The sum of all points that the grader can decide on."""
-        return sum(verdict.points or 0.0 for verdict in self.verdicts)
+        return sum(exercise.points or 0.0 for exercise in self.exercises)
 
     @property
     def max_points(self) -> float:
-        return sum(verdict.max_points for verdict in self.verdicts)
+        return sum(exercise.max_points for exercise in self.exercises)
 
     @property
     def by_hand(self) -> bool:
         """Whether a person has to grade a part."""
-        return any(verdict.points is None for verdict in self.verdicts)
+        return any(exercise.points is None for exercise in self.exercises)
 
 
 def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) -> str:
@@ -82,47 +83,51 @@ def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) 
     return sha256(repr((EDITION, master.digest, limits, variant, confined)).encode()).hexdigest()
 
 
-def alike(master: Master, state: State, feedback: str) -> tuple[Verdict, ...]:
-    """The same verdict, without points, on every exercise."""
+def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseResult, ...]:
+    """The same state and feedback, without points, for every exercise."""
     return tuple(
-        Verdict(exercise.grade_id, 0.0, exercise.points, state, feedback)
+        ExerciseResult(exercise.grade_id, 0.0, exercise.points, state, feedback)
         for exercise in master.exercises
     )
 
 
-def failed(submission: Submission, master: Master, failure: str) -> Result:
+def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
     """The result of a submission that the grader could not deal with."""
     text = "This could not be graded; your teacher has been told why."
-    return Result(
+    return SubmissionResult(
         student=submission.student,
         user_id=submission.user_id,
         assignment=master.assignment,
         file=submission.name,
         late=submission.late,
-        verdicts=alike(master, State.NOT_GRADED, text),
+        exercises=same_for_all(master, State.NOT_GRADED, text),
         failure=writable(failure),
     )
 
 
-def write(result: Result, path: Path) -> None:
+def write_result(result: SubmissionResult, path: Path) -> None:
     """Write a result as JSON; a file in its place stays whole until the new one is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
+    fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
+    text = json.dumps(fields, indent=1, ensure_ascii=False)
     unfinished.write_text(text + "\n", encoding="utf-8")
     unfinished.replace(path)
 
 
-def read(path: Path) -> Result:
-    """Read what `write` wrote.
+def read_result(path: Path) -> SubmissionResult:
+    """Read what `write_result` wrote.
 
     Raises:
         ValueError: if the file holds no result.
     """
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        verdicts = [v | {"state": State(v["state"])} for v in stored["verdicts"]]
-        stored |= {"verdicts": tuple(Verdict(**v) for v in verdicts)}
-        return Result(**stored | {"notes": tuple(stored["notes"])})
+        exercises = tuple(
+            ExerciseResult(**exercise | {"state": State(exercise["state"])})
+            for exercise in stored.pop(FILE_KEYS["exercises"])
+        )
+        notes = tuple(stored.pop("notes"))
+        return SubmissionResult(**stored, exercises=exercises, notes=notes)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error

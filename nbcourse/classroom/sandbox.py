@@ -1,4 +1,4 @@
-"""Confinement of a process that is about to run a stranger's code, on Linux.
+"""Confinement of a process that is about to run untrusted code, on Linux.
 
 Three mechanisms of the kernel, none of which needs privileges, and none of which can be undone by
 the process that called for it:
@@ -10,7 +10,7 @@ the process that called for it:
   that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
 
-Time on the clock, the folder's size and the end of the process are its parent's to see to.
+The parent process watches the clock and the folder's size, and ends the process.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = (1 << bit for bit in range(4))
 MAKE_DIR, MAKE_REG = 1 << 7, 1 << 8
 TRUNCATE = 1 << 14
 READ = READ_FILE | READ_DIR
-# Nothing is removed: a file without a name takes up space that nobody can see.
+# Nothing is removed: a file without a name takes up space that no listing shows.
 WRITE = WRITE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE  # rights that a rule for a file may hold
 # version of Landlock → how many rights on files, in networks, and scopes it knows
@@ -52,7 +52,7 @@ REFUSED = {
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # memory that counts for nobody, or is shared
+    # memory that no limit counts, or that is shared
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
     "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),

@@ -24,13 +24,14 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
 from torch import Tensor
 
 from nbcourse.classroom import sandbox, wire
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
-LONGEST = 2000  # characters of an error's message
+LONGEST_ERROR = 2000  # characters of an error's message
 
 
 class Student:
@@ -61,21 +62,21 @@ class Student:
             exec(compile(plain_python(request["source"]), file, "exec"), self.names)
         except BaseException as raised:
             error = self.describe(raised)
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         for name in request["functions"]:
             found = self.names.get(name)
             if callable(found):
                 self.functions[f"{request['cell']}:{name}"] = found
-            told[name] = {"function": callable(found)} if name in self.names else {}
+            report[name] = {"function": callable(found)} if name in self.names else {}
         for name in request["values"]:
             if self.names.get(name, ...) is not ...:
                 try:
-                    told[name] = _parcel(self.names[name])
+                    report[name] = _parcel(self.names[name])
                 except BaseException as raised:
-                    told[name] = {"error": self.describe(raised)}
+                    report[name] = {"error": self.describe(raised)}
             else:
-                told[name] = {}
-        return {"error": error, "names": told}
+                report[name] = {}
+        return {"error": error, "names": report}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a function; where gradients are wanted, keep the graph until it is released."""
@@ -114,7 +115,7 @@ class Student:
     def describe(self, error: BaseException) -> dict[str, Any]:
         """An error in a form that can be sent: its type's name, its message, the student's line."""
         try:
-            message = str(error)[:LONGEST]
+            message = str(error)[:LONGEST_ERROR]
         except BaseException:
             message = ""
         if isinstance(error, wire.NotPlain):

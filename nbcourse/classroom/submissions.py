@@ -22,13 +22,15 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from nbcourse.classroom.gradebook import ClassList
-from nbcourse.classroom.notebooks import LARGEST, Unreadable, writable
+from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
 
-CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)")
-MOODLE = re.compile(r"(?P<name>.+)_(?P<user>\d+)_assignsubmission_\w+?_?")
+CANVAS_FILE = re.compile(
+    r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)"
+)
+MOODLE_FOLDER = re.compile(r"(?P<name>.+)_(?P<user>\d+)_assignsubmission_\w+?_?")
 MEMBERS = 1000  # files in a zip that are looked at
-DEEPEST = 4  # folders below a student's
-LONGEST = 200  # bytes of a file's name, which gets an ending as well
+DEEPEST_FOLDER = 4  # folders below a student's
+LONGEST_FILE_NAME = 200  # bytes of a file's name, which gets an ending as well
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Candidate:
     def name(self) -> str:
         return writable(PurePosixPath(self.member).name or self.path.name)
 
-    def read(self) -> bytes:
+    def read_bytes(self) -> bytes:
         """The notebook's bytes, one more than is allowed at most.
 
         Raises:
@@ -53,12 +55,12 @@ class Candidate:
         if not self.member:
             try:
                 with self.path.open("rb") as file:
-                    return file.read(LARGEST + 1)
+                    return file.read(LARGEST_NOTEBOOK + 1)
             except OSError:
                 raise Unreadable(f"The file {name} cannot be opened.") from None
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
-                return file.read(LARGEST + 1)
+                return file.read(LARGEST_NOTEBOOK + 1)
         except Exception:  # each way of packing has its own errors, and some are OSErrors
             raise Unreadable(f"The zip file {name} is damaged or locked.") from None
 
@@ -87,7 +89,7 @@ class Submission:
     def name(self) -> str:
         return self.notebook.name if self.notebook else ""
 
-    def read(self) -> bytes:
+    def read_bytes(self) -> bytes:
         """The notebook's bytes.
 
         Raises:
@@ -95,11 +97,11 @@ class Submission:
         """
         if self.notebook is None:
             raise Unreadable(self.problem)
-        return self.notebook.read()
+        return self.notebook.read_bytes()
 
 
 @dataclass
-class _Student:
+class _StudentFiles:
     """A student while the folder is being read: the platform's marks, and all notebooks found."""
 
     name: str
@@ -108,7 +110,7 @@ class _Student:
     problem: str = "No notebook was handed in."
 
 
-def find(folder: Path, assignment: str) -> list[Submission]:
+def find_submissions(folder: Path, assignment: str) -> list[Submission]:
     """All students' submissions for an assignment, in the order of their names.
 
     Args:
@@ -123,15 +125,15 @@ def find(folder: Path, assignment: str) -> list[Submission]:
         raise ValueError(f"{folder} is a zip file: unpack it, and name the folder")
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of submissions")
-    students: dict[str, _Student] = {}
+    students: dict[str, _StudentFiles] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith((".", "__MACOSX")) or entry.is_symlink():
             continue
         if entry.is_dir():
             _read_folder(entry, students)
-        elif entry.is_file() and (canvas := CANVAS.fullmatch(entry.name)) is not None:
+        elif entry.is_file() and (canvas := CANVAS_FILE.fullmatch(entry.name)) is not None:
             key = f"{canvas['name']}_{canvas['user']}"
-            student = students.setdefault(key, _Student(canvas["name"], canvas["user"], []))
+            student = students.setdefault(key, _StudentFiles(canvas["name"], canvas["user"], []))
             _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
     if not students:
         raise ValueError(
@@ -141,7 +143,7 @@ def find(folder: Path, assignment: str) -> list[Submission]:
     return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
 
 
-def identified(submissions: list[Submission], listed: ClassList) -> list[Submission]:
+def with_listed_names(submissions: list[Submission], listed: ClassList) -> list[Submission]:
     """The submissions under the names that the class list has for their students.
 
     Raises:
@@ -161,15 +163,15 @@ def _told_apart(submissions: list[Submission]) -> list[Submission]:
     return [replace(s, student=s.key) if names[s.student] > 1 else s for s in submissions]
 
 
-def _read_folder(folder: Path, students: dict[str, _Student]) -> None:
-    moodle = MOODLE.fullmatch(folder.name)
+def _read_folder(folder: Path, students: dict[str, _StudentFiles]) -> None:
+    moodle = MOODLE_FOLDER.fullmatch(folder.name)
     if moodle is None:
-        key, student = folder.name, _Student(folder.name, "", [])
+        key, student = folder.name, _StudentFiles(folder.name, "", [])
     else:
         key = f"{moodle['name']}_{moodle['user']}"
-        student = _Student(moodle["name"], moodle["user"], [])
+        student = _StudentFiles(moodle["name"], moodle["user"], [])
     student = students.setdefault(key, student)
-    for path in _files(folder, DEEPEST):
+    for path in _files(folder, DEEPEST_FOLDER):
         _add(student, path, "/".join(path.relative_to(folder).parts), late=False)
 
 
@@ -185,7 +187,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _files(Path(entry.path), depth - 1)
 
 
-def _add(student: _Student, path: Path, own_name: str, *, late: bool) -> None:
+def _add(student: _StudentFiles, path: Path, own_name: str, *, late: bool) -> None:
     """Add the notebooks in a file, which is one, or is a zip file, or is neither."""
     if own_name.lower().endswith(".ipynb"):
         student.found.append((own_name, late, Candidate(path)))
@@ -193,7 +195,7 @@ def _add(student: _Student, path: Path, own_name: str, *, late: bool) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.namelist()[:MEMBERS]
-        except Exception:  # as in `Candidate.read`
+        except Exception:  # as in `Candidate.read_bytes`
             student.problem = f"The zip file {PurePosixPath(own_name).name} is damaged."
             return
         for member in members:
@@ -203,7 +205,7 @@ def _add(student: _Student, path: Path, own_name: str, *, late: bool) -> None:
                 student.found.append((member, late, Candidate(path, member)))
 
 
-def _chosen(key: str, student: _Student, assignment: str) -> Submission:
+def _chosen(key: str, student: _StudentFiles, assignment: str) -> Submission:
     """The one notebook for this assignment: by its name, else the only one that there is."""
     ranks = [(_rank(name, assignment), late, where) for name, late, where in student.found]
     named = [entry for entry in ranks if entry[0] is not None]
@@ -233,6 +235,6 @@ def _rank(name: str, assignment: str) -> int | None:
 def _file_name(key: str) -> str:
     """A name that every file system takes, with a digest where it cannot be the key itself."""
     name = re.sub(r"[^\w .,'()@+-]", "_", key).strip(" .")
-    if name == key and len(name.encode()) <= LONGEST:
+    if name == key and len(name.encode()) <= LONGEST_FILE_NAME:
         return name
     return f"{name[:40]}-{sha256(os.fsencode(key)).hexdigest()[:8]}"

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 32 * 2**20  # bytes of a message
-DEEPEST = 32  # lists in lists
+LARGEST_MESSAGE = 32 * 2**20  # bytes of a message
+DEEPEST_NESTING = 32  # lists in lists
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -37,7 +37,7 @@ class Malformed(ValueError):
 
 
 class TooBig(ValueError):
-    """A message of more than `LARGEST` bytes."""
+    """A message of more than `LARGEST_MESSAGE` bytes."""
 
 
 class NotPlain(ValueError):
@@ -56,8 +56,8 @@ def pack(value: Any) -> tuple[Any, list[Tensor]]:
 
 
 def _pack(value: Any, tensors: list[Tensor], depth: int) -> Any:
-    if depth > DEEPEST:
-        raise NotPlain(f"more than {DEEPEST} lists inside each other")
+    if depth > DEEPEST_NESTING:
+        raise NotPlain(f"more than {DEEPEST_NESTING} lists inside each other")
     if value is None or isinstance(value, bool | str | float):
         return value
     if isinstance(value, int):
@@ -95,7 +95,7 @@ def unpack(structure: Any, tensors: Sequence[Tensor]) -> Any:
 
 
 def _unpack(node: Any, tensors: Sequence[Tensor], depth: int) -> Any:
-    if depth > DEEPEST:
+    if depth > DEEPEST_NESTING:
         raise Malformed("too deep")
     if node is None or isinstance(node, bool | float):
         return node
@@ -133,7 +133,7 @@ def _unpack_entry(pair: Any, tensors: Sequence[Tensor], depth: int) -> tuple[Any
 
 def from_tensor(tensor: Tensor) -> dict[str, Any]:
     """A tensor as JSON: dtype, shape, bytes, and whether gradients are wanted."""
-    if tensor.numel() * tensor.element_size() > LARGEST:
+    if tensor.numel() * tensor.element_size() > LARGEST_MESSAGE:
         raise TooBig(f"a tensor of shape {tuple(tensor.shape)}")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
@@ -159,7 +159,7 @@ def to_tensor(node: Any) -> tuple[Tensor, bool]:
     dtype = DTYPES[name]
     if not (isinstance(shape, list) and len(shape) <= 16):
         raise Malformed("no shape")
-    sizes = [_integer(size, 0, LARGEST) for size in shape]
+    sizes = [_integer(size, 0, LARGEST_MESSAGE) for size in shape]
     if not isinstance(wanted, bool) or (wanted and not dtype.is_floating_point):
         raise Malformed("a gradient of what has none")
     if not isinstance(data, str):
@@ -170,8 +170,10 @@ def to_tensor(node: Any) -> tuple[Tensor, bool]:
         raise Malformed("no base64") from None
     if math.prod(sizes) * dtype.itemsize != len(content):
         raise Malformed("a shape that does not fit the number of bytes")
-    if math.prod(s for s in sizes if s) > LARGEST:  # strides of an empty tensor must not overflow
-        raise Malformed("an empty tensor of a monstrous shape")
+    if (
+        math.prod(s for s in sizes if s) > LARGEST_MESSAGE
+    ):  # strides of an empty tensor must not overflow
+        raise Malformed("an empty tensor of an enormous shape")
     if not content:
         return torch.empty(sizes, dtype=dtype), wanted
     raw = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -187,7 +189,7 @@ def send(channel: socket.socket, message: dict[str, Any]) -> None:
         OSError: if the other side is gone.
     """
     body = json.dumps(message).encode("ascii")
-    if len(body) > LARGEST:
+    if len(body) > LARGEST_MESSAGE:
         raise TooBig(f"{len(body) / 2**20:.0f} MB")
     channel.sendall(struct.pack(">I", len(body)) + body)
 
@@ -198,10 +200,10 @@ def receive(channel: socket.socket, wait: Callable[[], None] = lambda: None) -> 
     Raises:
         EOFError: if the other side closed the channel.
         Malformed: if what came is no message.
-        TooBig: if it announces more than `LARGEST` bytes.
+        TooBig: if it announces more than `LARGEST_MESSAGE` bytes.
     """
     (length,) = struct.unpack(">I", _exactly(channel, 4, wait))
-    if length > LARGEST:
+    if length > LARGEST_MESSAGE:
         raise TooBig(f"{length / 2**20:.0f} MB")
     try:
         message = json.loads(_exactly(channel, length, wait).decode("ascii"))

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 from IPython.display import Markdown, display
 
-from nbcourse.installation import report
+from nbcourse.installation import MARKS, report
+
+MAIN = ("Python", "torch", "transformers", "numpy", "matplotlib", "jupyterlab", "ipywidgets")
 
 
 def show_source(function: Callable[..., object]) -> None:
@@ -47,6 +49,12 @@ def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
 
 
 def show_installation() -> None:
-    """Display what is installed next to what the book needs."""
-    rows = [(row.name, row.version, "✓" if row.ok else "✗", row.remark) for row in report()]
-    table(rows, header=["package", "version", "", "remark"])
+    """Display what is installed next to what the book needs: the main packages, and what is amiss.
+
+    `nbcourse doctor` lists all of them.
+    """
+    found = report()
+    rows = [row for name in MAIN for row in found if row.name == name]
+    rows += [row for row in found if row.ok is False and row.name not in MAIN]
+    cells = [(row.name, row.version, MARKS[row.ok], row.remark) for row in rows]
+    table(cells, header=["package", "version", "", "remark"])

@@ -9,16 +9,19 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nbcourse.errors import NotFound, UserError
 from nbcourse.lm.reward_model import RewardModel
-from nbcourse.training.learner import Learner, assemble, frozen, load_model
+from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import State, begin
+from nbcourse.training.models import frozen, load_model
 from nbcourse.training.recipe import Recipe
 
 FORMAT = 1
@@ -70,7 +73,7 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
         state.controller.beta = numbers["beta"]
         state.average = numbers["average"]
     except KeyError as error:
-        raise ValueError(f"{folder} is no checkpoint of this program: no {error}") from error
+        raise UserError(f"{folder} is no checkpoint of this program: no {error}") from error
     return learner, state
 
 
@@ -82,7 +85,7 @@ def load_start(folder: Path, reference: nn.Module) -> dict[str, Tensor]:
         ValueError: if it is damaged or does not fit.
     """
     if not (folder / START).is_dir():
-        raise FileNotFoundError(f"no checkpoint in {folder}: expected a folder {START}")
+        raise NotFound(f"no checkpoint in {folder}: expected a folder {START}")
     start, _ = _read(folder / START)
     _fill(reference, "reference", start, folder / START)
     return start
@@ -101,7 +104,7 @@ def save_step(
         tensors[f"weights.{name}"] = parameter.detach()
         moments = optimiser.state[parameter] or fresh_moments(parameter)
         tensors |= {f"optimiser.{key}.{name}": moments[key] for key in OPTIMISER}
-    path = folder / f"step-{step:06d}"
+    path = _folder_of(folder, step)
     _write(path, tensors, {"step": step, **numbers})
     for other in _steps(folder):
         if other != path:
@@ -120,6 +123,8 @@ def load_step(
     if not found:
         return {}
     tensors, numbers = _read(found[-1])
+    if found[-1] != _folder_of(folder, numbers.get("step", -1)):
+        raise UserError(f"{found[-1]} says that it is of step {numbers.get('step')}")
     for name, parameter in trained:
         _copy(parameter, f"weights.{name}", tensors, found[-1])
         moments = fresh_moments(parameter)
@@ -137,6 +142,10 @@ def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
         "exp_avg": zero,
         "exp_avg_sq": zero.clone(),
     }
+
+
+def _folder_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}"
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -158,7 +167,7 @@ def _copy(parameter: Tensor, name: str, tensors: dict[str, Tensor], source: Path
     there = tensors.get(name)
     if there is None or there.shape != parameter.shape:
         found = "nothing" if there is None else f"shape {tuple(there.shape)}"
-        raise ValueError(
+        raise UserError(
             f"{source} does not fit this recipe: expected {name} of shape "
             f"{tuple(parameter.shape)}, found {found}"
         )
@@ -172,7 +181,8 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     unfinished = path.with_name("unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
+    with disk(unfinished):
+        save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
     numbers = {"format": FORMAT, **numbers, "sha256": _digest(unfinished / TENSORS)}
     (unfinished / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     for file in (unfinished / TENSORS, unfinished / NUMBERS):
@@ -183,6 +193,17 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     unfinished.rename(path)
 
 
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors.torch import load_file
 
@@ -190,10 +211,11 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         numbers = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
         whole = numbers["format"] == FORMAT and numbers["sha256"] == _digest(path / TENSORS)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
+        raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
     if not whole:
-        raise ValueError(f"{path} is damaged, or of another version of this program")
-    return load_file(path / TENSORS), numbers
+        raise UserError(f"{path} is damaged, or of another version of this program")
+    with disk(path):
+        return load_file(path / TENSORS), numbers
 
 
 def _digest(file: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import records
 
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
@@ -52,7 +53,7 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
     for folder in map(Path, folders):
         recipe = records.read_recipe(folder).model_dump(exclude={"seed"})
         if not _curve(records.read_metrics(folder)):
-            raise ValueError(f"{folder}: no held-out accuracy yet, the run is too short")
+            raise UserError(f"{folder}: no held-out accuracy yet, the run is too short")
         found.setdefault(json.dumps(recipe, sort_keys=True), []).append(folder)
     return [
         Group(
@@ -72,7 +73,7 @@ def interval(numbers: Sequence[float]) -> tuple[float, float]:
     """
     count = len(numbers)
     if count < 2:
-        raise ValueError(f"numbers has {count} entries, expected at least 2")
+        raise UserError(f"numbers has {count} entries, expected at least 2")
     quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.96
     radius = quantile * stdev(numbers) / math.sqrt(count)
     return mean(numbers) - radius, mean(numbers) + radius

@@ -4,8 +4,7 @@ Everything that is compared is asked on the same problems: the model after train
 of reinforcement learning, the model before it.
 """
 
-import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.experiments.run import CHECKPOINTS, MODEL
 from nbcourse.functional.accuracy import (
@@ -22,11 +22,12 @@ from nbcourse.functional.accuracy import (
     pass_at_k,
     wilson_interval,
 )
+from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import Task
 from nbcourse.training.held_out import ask
-from nbcourse.training.learner import load_folder, precision, rendered
-from nbcourse.training.recipe import TASKS, Pretraining, Recipe
+from nbcourse.training.models import precision, rendered
+from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -76,7 +77,7 @@ def evaluate(
         folder: of a run of reinforcement learning or of a base model.
         task: the name of another task than the run's, with its usual settings.
         final: ask the test split; the held-out split of training if False.
-        problems: how many; if None, all there are for GSM8K, and 2,000 of a task without end.
+        problems: how many; if None, 2,000, or all there are if a task has fewer.
         samples: sampled responses to each problem for pass@k, besides the greedy one.
         temperature: of the samples.
         progress: draw progress bars.
@@ -88,26 +89,26 @@ def evaluate(
         FileNotFoundError: if there is no run, or it has not left a model.
         ValueError: if the task is unknown or a number is out of range.
     """
-    if task is not None and task not in TASKS:
-        raise ValueError(f"task is {task!r}, expected one of {', '.join(map(repr, TASKS))}")
     if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
-        raise ValueError(
+        raise UserError(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
             "of 0 or more, and the others above 0"
         )
-    folder, began, surroundings = Path(folder), perf_counter(), records.environment(1)
-    recipe = records.read_any_recipe(folder)
-    section = recipe.task if task in (None, recipe.task.name) else TASKS[task](name=task)
-    asks = section.build()
+    folder, began = Path(folder), perf_counter()
+    recipe = records.read_any_recipe(folder, with_code=True)
+    environment = records.environment(1, recipe.own_code)
+    own = task is None or task == recipe.task.name
+    asks = recipe.task.build() if own else recipe.own_code.task(str(task))()
+    name = recipe.task.name if own else str(task)
     split = "test" if final else asks.held_out
     drawn = asked_of(recipe, asks, split, problems or 2000)
     exam = Exam(recipe, asks, drawn, samples, temperature, progress)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    tokenizer, model = load_folder(folder.resolve() / MODEL, device)
+    tokenizer, model = loading.load(folder.resolve() / MODEL, device)
     after, verdicts = _examine(exam, tokenizer, model, "after")
     result: dict[str, Any] = {
-        "task": section.model_dump(mode="json"),
+        "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
         "split": split,
         "problems": len(drawn),
         "max_new_tokens": exam.max_new_tokens,
@@ -123,13 +124,13 @@ def evaluate(
             name: _bootstrapped(difference, exam)
             for name, difference in split_gain._asdict().items()
         }
-    path = folder / evaluation_file(section.name, split)
+    path = folder / evaluation_file(name, split)
     result |= {
         "times_asked": _times_asked(path) + 1,
         "seconds": perf_counter() - began,
         "peak_memory_bytes": records.peak_memory(),
         "seed": recipe.seed,
-        "environment": surroundings,
+        "environment": environment,
         "recipe": recipe.model_dump(mode="json"),
     }
     records.write_json(path, result)
@@ -169,7 +170,7 @@ def _shown(number: dict[str, Any], key: str) -> str:
 
 
 def _times_asked(path: Path) -> int:
-    return int(json.loads(path.read_text(encoding="utf-8"))["times_asked"]) if path.is_file() else 0
+    return int(records.read_json(path)["times_asked"]) if path.is_file() else 0
 
 
 def _examine(

@@ -99,7 +99,7 @@ def result(plan: Plan, training: Training) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(training.seed)
         sampling = {"batch_size": plan.batch_size, "generator": generator}
     iterations = plan.updates // training.inner_steps
-    path = regularised.train(
+    path = regularised.optimise(
         space,
         ref_logits,
         rewards,
@@ -146,8 +146,8 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, asdict(plan))
     command = f"python -m {__spec__.name} {folder.as_posix()}"
-    surroundings = {**records.environment(processes=1), "command": command}
-    records.write_json(folder / records.ENVIRONMENT, surroundings)
+    environment = {**records.environment(processes=1), "command": command}
+    records.write_json(folder / records.ENVIRONMENT, environment)
     everything, start = list(trainings(plan)), perf_counter()
     results = [result(plan, each) for each in track(everything, "trainings", visible=progress)]
     seconds = perf_counter() - start

@@ -23,16 +23,19 @@ from nbcourse.agents import AGENTS, Agent, Trained, evaluate, train
 from nbcourse.experiments import records
 
 # γ, λ, 16 environments: rl-baselines3-zoo, hyperparams/ppo.yml, LunarLander-v2. The rest was found
-# on seed 10, for half its steps: shorter rollouts, more passes, a wider network, half the entropy.
+# on seed 10, for half its steps: fewer steps an update, more passes, a wider network, half the
+# entropy bonus.
 PPO = replace(
-    AGENTS["ppo"],
+    AGENTS["ppo"].with_settings(gamma=0.999, lam=0.98),
     steps=128,
-    gamma=0.999,
-    lam=0.98,
     epochs=6,
     minibatches=32,
     entropy_coefficient=0.005,
     learning_rate=7e-4,
+)
+NO_BOX2D = (
+    'LunarLander needs Box2D, which is missing; run: python -m pip install "gymnasium[box2d]" '
+    "(it has wheels up to Python 3.13, and none for Linux on ARM)"
 )
 
 
@@ -72,14 +75,18 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> dict[str, Any]
         The summary: environment steps, seconds, and for actions that are sampled, as in training,
         and for the likeliest ones, the returns of the evaluation with their mean and its standard
         error.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: if Box2D, in which LunarLander moves, is missing.
     """
+    envs = environments(plan, plan.environments)
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, recipe(plan))
-    records.write_json(folder / records.ENVIRONMENT, surroundings(plan, folder))
+    records.write_json(folder / records.ENVIRONMENT, environment(plan, folder))
     start = perf_counter()
     trained = train(
         plan.agent,
-        environments(plan, plan.environments),
+        envs,
         steps=plan.steps,
         seed=plan.seed,
         hidden=plan.hidden,
@@ -130,14 +137,14 @@ def examination(plan: Plan, trained: Trained, *, greedy: bool) -> dict[str, Any]
 
 
 def recipe(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON has it: the two functions of the row by their names."""
-    tables = asdict(plan)
-    for name in ("advantage", "surrogate"):
-        tables["agent"][name] = getattr(plan.agent, name).__name__
-    return tables
+    """The plan as JSON has it: the row's functions by their names, and each of their settings."""
+    functions = {name: getattr(plan.agent, name).__name__ for name in plan.agent.offers}
+    fields = asdict(plan.agent)
+    del fields["settings"]
+    return {**asdict(plan), "agent": {**fields, **functions, **plan.agent.all_settings}}
 
 
-def surroundings(plan: Plan, folder: Path) -> dict[str, Any]:
+def environment(plan: Plan, folder: Path) -> dict[str, Any]:
     """Where and when, as for any run, with the command and the library that matter here."""
     found = records.environment(processes=1)
     found["command"] = f"python -m {__spec__.name} {folder.as_posix()} --seed {plan.seed}"
@@ -152,7 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, required=True)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the networks are tiny: a second thread mostly waits
-    summary = record(Plan(chosen.seed), chosen.folder)
+    try:
+        summary = record(Plan(chosen.seed), chosen.folder)
+    except gymnasium.error.DependencyNotInstalled:
+        parser.exit(1, f"{parser.prog}: {NO_BOX2D}\n")
     for way in ("sampled", "greedy"):
         found = summary[way]
         print(f"{way}: mean return {found['mean']:.1f} ± {found['standard_error']:.1f}")

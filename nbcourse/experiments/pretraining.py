@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records, run
 from nbcourse.lm.descent import optimiser_of, up_and_down, updates
 from nbcourse.lm.rollouts import from_texts
@@ -16,7 +17,7 @@ from nbcourse.lm.warm_start import imitation_loss
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
-from nbcourse.training.learner import load_model, precision, rendered
+from nbcourse.training.models import load_model, precision, rendered
 from nbcourse.training.processes import connect
 from nbcourse.training.recipe import Pretraining, StageSection
 
@@ -51,7 +52,7 @@ def pretrain(
     """
     processes = connect()
     if processes.count > 1:
-        raise ValueError(f"a base model is made by one process, but there are {processes.count}")
+        raise UserError(f"a base model is made by one process, but there are {processes.count}")
     folder = None if folder is None else Path(folder)
     if folder is not None:
         run.prepare(folder, recipe, resume=resume, processes=processes)

@@ -1,18 +1,19 @@
-"""What a run leaves behind: its recipe, its surroundings and its numbers, as small text files.
+"""What a run leaves behind: its recipe, its environment and its numbers, as small text files.
 
 recipe.json        the whole recipe, defaults included
-environment.json   command, commit, versions, hardware, when it began
+environment.json   command, commit, versions, hardware, when it began, digest of the reader's code
 metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done
 checkpoint/        what --resume goes on from
 model/             the trained model, in the hub's layout
+
+If the recipe names a file of the reader's own code, a copy of it lies beside these.
 """
 
 import json
 import math
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -22,6 +23,10 @@ from typing import Any
 
 import torch
 
+from nbcourse import __version__, repository
+from nbcourse.errors import NotFound, UserError
+from nbcourse.training import own_code
+from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
 
 RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
@@ -30,10 +35,8 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
-RUNS = (
-    Path(__file__).resolve().parents[2] / "book" / "runs"
-)  # recorded runs, in the book's repository
-PACKAGES = ("torch", "transformers", "nbcourse")
+RUNS = repository.ROOT / "book" / "runs"  # recorded runs, in the book's repository
+PACKAGES = ("torch", "transformers")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -41,6 +44,21 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ValueError: if there is something else in it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds a {type(content).__name__}, not an object")
+    return content
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, float]]:
@@ -52,14 +70,14 @@ def read_metrics(folder: str | Path) -> list[dict[str, float]]:
     """
     path = Path(folder) / METRICS
     if not path.is_file():
-        raise FileNotFoundError(f"no run in {folder}: expected a file {METRICS}")
+        raise NotFound(f"no run in {folder}: expected a file {METRICS}")
     lines = path.read_text(encoding="utf-8").split("\n")
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+            raise UserError(f"{path}, line {number}: not JSON ({error})") from error
         rows.append({k: math.nan if v is None else v for k, v in row.items()})
     return rows
 
@@ -78,27 +96,36 @@ def read_recipe(folder: str | Path) -> Recipe:
     """
     recipe = read_any_recipe(folder)
     if not isinstance(recipe, Recipe):
-        raise ValueError(f"{folder} holds a base model, expected a run of reinforcement learning")
+        raise UserError(f"{folder} holds a base model, expected a run of reinforcement learning")
     return recipe
 
 
-def read_any_recipe(folder: str | Path) -> Recipe | Pretraining:
+def read_any_recipe(folder: str | Path, *, with_code: bool = False) -> Recipe | Pretraining:
     """The recipe of a run of either kind.
 
+    Args:
+        folder: of the run.
+        with_code: import the copy of the reader's own code that lies beside the run. Without it
+            the recipe of a run whose row or task is not the package's can be read, but not run.
+
     Raises:
-        FileNotFoundError: if there is no run in the folder.
+        FileNotFoundError: if there is no run in the folder, or no copy of its code.
+        ValueError: if the file is damaged.
     """
     path = Path(folder) / RECIPE
     if not path.is_file():
-        raise FileNotFoundError(f"no run in {folder}: expected a file {RECIPE}")
-    tables = json.loads(path.read_text(encoding="utf-8"))
-    return validate(kind_of(tables), tables, name=str(path), complete=True)
+        raise NotFound(f"no run in {folder}: expected a file {RECIPE}")
+    tables = read_json(path)
+    code = own_code.NONE
+    if with_code and (file := tables.get("code")):
+        code = own_code.load(path.with_name(str(file)))
+    return validate(kind_of(tables), tables, name=str(path), complete=True, code=code)
 
 
 def summarised_steps(folder: Path) -> int | None:
     """After how many steps the summary of a run was written; None if there is none."""
     path = folder / SUMMARY
-    return json.loads(path.read_text(encoding="utf-8"))["steps"] if path.is_file() else None
+    return int(read_json(path).get("steps", 0)) if path.is_file() else None
 
 
 class Metrics:
@@ -133,18 +160,23 @@ def _line(row: dict[str, float]) -> str:
     return json.dumps(finite, allow_nan=False) + "\n"
 
 
-def environment(processes: int) -> dict[str, Any]:
-    """Where and when a run takes place."""
+def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]:
+    """Where and when a run takes place, and by which file of the reader's own."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "command": " ".join(["nbcourse", *sys.argv[1:]]),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "nbcourse", "recipes")),
+        "commit": repository.commit(),
+        "uncommitted_changes": repository.has_changes("nbcourse"),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+            "nbcourse": __version__,
+        },
         "hardware": gpu or f"{_processor()}, {os.cpu_count()} cores",
         "processes": processes,
         "threads": torch.get_num_threads(),
+        **({"code": {"file": code.path.name, "sha256": code.sha256}} if code.path else {}),
     }
 
 
@@ -158,21 +190,6 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _git(*arguments: str) -> str | None:
-    """What git says about the package's own repository; None where there is none."""
-    try:
-        answer = subprocess.run(
-            ["git", *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return answer.stdout.strip()
 
 
 def _processor() -> str:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.training.held_out import verdicts
-from nbcourse.training.learner import Learner, build
+from nbcourse.training.learner import Learner
 from nbcourse.training.loop import State, begin, steps
+from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Pretraining, Recipe
 
@@ -112,27 +114,44 @@ def prepare(
     """Make the folder of a run, or see that what is in it may be gone on with.
 
     Raises:
-        ValueError: if it holds a run and `resume` is False, or a run of another recipe.
+        ValueError: if it holds a run and `resume` is False, or a run of another recipe or of other
+            code of the reader's own.
     """
     begun = any((folder / name).exists() for name in (CHECKPOINTS, records.METRICS))
     there = begun and (folder / records.RECIPE).is_file()  # a start that failed is no run
     if there and not resume:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds a run already: --resume goes on with it, --out names another"
         )
     done = records.summarised_steps(folder) or 0
     if recipe.steps < done:
-        raise ValueError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
+        raise UserError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
         before = records.read_any_recipe(folder).model_dump()
         differences = _differences(before, recipe.model_dump())
         differences = [line for line in differences if not line.startswith("steps ")]
         if differences:
-            raise ValueError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+            raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+        _same_code(folder, recipe)
     folder.mkdir(parents=True, exist_ok=True)
+    code = recipe.own_code
     if not there:
-        records.write_json(folder / records.ENVIRONMENT, records.environment(processes.count))
+        environment = records.environment(processes.count, code)
+        records.write_json(folder / records.ENVIRONMENT, environment)
+        if code.path is not None:
+            (folder / code.path.name).write_bytes(code.path.read_bytes())
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
+
+
+def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
+    """See that the reader's own code is what it was when the run began."""
+    now = recipe.own_code
+    before = records.read_json(folder / records.ENVIRONMENT).get("code", {}).get("sha256")
+    if now.path is not None and now.sha256 != before:
+        raise UserError(
+            f"{now.path} is not what it was when the run in {folder} began: a copy of what it was "
+            f"is {folder / now.path.name}; --out names another folder"
+        )
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
@@ -175,8 +194,9 @@ def keep_model(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model.save_pretrained(folder / MODEL)
-    tokenizer.save_pretrained(folder / MODEL)
+    with checkpoint.disk(folder / MODEL):
+        model.save_pretrained(folder / MODEL)
+        tokenizer.save_pretrained(folder / MODEL)
 
 
 def summarise(
@@ -207,5 +227,5 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError("--tensorboard needs a package: pip install tensorboard") from error
+        raise UserError("--tensorboard needs a package: pip install tensorboard") from error
     return SummaryWriter(folder / "tensorboard")

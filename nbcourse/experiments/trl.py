@@ -1,6 +1,7 @@
 """The same recipe, trained by TRL: accelerate, DeepSpeed and vLLM are theirs, the rewards ours.
 
-What a recipe says is translated by the tables below, and what TRL cannot do is refused by name.
+What a recipe says is translated by the tables below, by the functions of the algorithm's row and
+not by its name, so that a row of a reader's own is understood too; what TRL cannot do is refused.
 Model, warm start, problems, rewards, learning rate and evaluation are those of `run.train`; the
 gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row.
 What stays different:
@@ -20,12 +21,17 @@ from typing import Any
 
 import torch
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records, run
+from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.progress import track
+from nbcourse.training import algorithms
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm
 from nbcourse.training.experience import Draws, score
 from nbcourse.training.held_out import held_out_accuracy
-from nbcourse.training.learner import Learner, build
+from nbcourse.training.learner import Learner
+from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Recipe
 
@@ -33,20 +39,29 @@ Options = Mapping[str, Callable[[Recipe], Any]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """What TRL calls an algorithm of ours.
+class Limit:
+    """Which values of a setting TRL cannot have, and why; without a reason it has them all."""
+
+    refused: Callable[[Recipe], bool] = lambda recipe: False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What TRL calls a function of ours, or a way to average.
 
     Attributes:
-        trainer: `trl.{trainer}Trainer`, configured by `trl.{trainer}Config`.
-        fixed: options that make the trainer this algorithm.
+        trainer: whose options these are: `trl.{trainer}Trainer`, configured by
+            `trl.{trainer}Config`.
+        fixed: options that make the trainer compute this function.
         chosen: options that follow from the recipe.
-        kl: the one place where the trainer puts the KL.
+        settings: every setting of the function, with what TRL cannot follow of it.
     """
 
-    trainer: str
+    trainer: str = "GRPO"
     fixed: Mapping[str, Any] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
-    kl: str = "loss"
+    settings: Mapping[str, Limit] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- the tables
@@ -54,19 +69,48 @@ class Row:
 _CLIP: Options = {
     "epsilon": lambda r: r.settings["clip_low"],
     "epsilon_high": lambda r: r.settings["clip_high"],
-    "delta": lambda r: r.settings.get("dual_clip"),
 }
-# TRL caps the ratio itself where the papers, and we, give its distance from 1.
-_CAP: Options = {"epsilon_high": lambda r: 1 + _clip_high(r)}
+_DUAL = Limit(
+    lambda r: (r.settings["dual_clip"] or math.inf) < 1 + _clip_high(r),
+    "TRL's delta caps the ratio of every token, so it has to be at least 1 + clip_high",
+)
+_NO_LOW = Limit(
+    lambda r: r.settings["clip_low"] < 1,
+    "TRL's CISPO has no lower bound, which is clip_low = 1.0",
+)
+_TRL_EPS = Limit(lambda r: r.settings["eps"] != 1e-4, "TRL has 0.0001")
 
-ROWS: Mapping[str, Row] = {
-    "grpo": Row("GRPO", {"loss_type": "grpo"}, _CLIP),
-    "dr-grpo": Row("GRPO", {"loss_type": "dr_grpo", "scale_rewards": "none"}, _CLIP),
-    "dapo": Row("GRPO", {"loss_type": "dapo"}, _CLIP),
-    "gspo": Row("GRPO", {"loss_type": "grpo", "importance_sampling_level": "sequence"}, _CLIP),
-    "cispo": Row("GRPO", {"loss_type": "cispo"}, _CAP),
-    "rloo": Row("RLOO", {"normalize_advantages": False}, kl="reward"),
+ADVANTAGES: Mapping[Any, Part] = {
+    algorithms.group_relative: Part(settings={"eps": _TRL_EPS}),
+    algorithms.group_centred: Part(fixed={"scale_rewards": "none"}),
+    algorithms.leave_one_out: Part("RLOO", {"normalize_advantages": False}),
 }
+SURROGATES: Mapping[Any, Part] = {
+    surrogates.ppo_clip: Part(
+        chosen={**_CLIP, "delta": lambda r: r.settings["dual_clip"]},
+        settings={"clip_low": Limit(), "clip_high": Limit(), "dual_clip": _DUAL},
+    ),
+    surrogates.gspo: Part(
+        fixed={"importance_sampling_level": "sequence"},
+        chosen=_CLIP,
+        settings={"clip_low": Limit(), "clip_high": Limit()},
+    ),
+    # TRL caps the ratio itself where the papers, and we, give its distance from 1.
+    surrogates.cispo: Part(
+        fixed={"loss_type": "cispo"},
+        chosen={"epsilon_high": lambda r: 1 + _clip_high(r)},
+        settings={"clip_low": _NO_LOW, "clip_high": Limit()},
+    ),
+    # TRL's RLOO has a ratio, which is 1 in the one update that this surrogate allows.
+    surrogates.policy_gradient: Part("RLOO"),
+}
+AVERAGES: Mapping[Any, Part] = {
+    "seq-mean-token-mean": Part(fixed={"loss_type": "grpo"}),
+    "token-mean": Part(fixed={"loss_type": "dapo"}),
+    "seq-mean-token-sum-norm": Part(fixed={"loss_type": "dr_grpo"}),
+    "seq-mean-token-sum": Part("RLOO"),
+}
+KL = {"GRPO": "loss", "RLOO": "reward"}  # the one place where a trainer puts it
 
 # What a trainer would otherwise do on its own account.
 FIXED: Mapping[str, Mapping[str, Any]] = {
@@ -123,7 +167,7 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
     (
         "kl.placement",
         lambda r: r.penalty.placement,
-        lambda r: r.penalty.placement not in ("none", ROWS[r.algorithm.name].kl),
+        lambda r: r.penalty.placement not in ("none", KL[_trainer(r)]),
         "TRL's GRPOTrainer has the KL in the loss, its RLOOTrainer in the reward",
     ),
     (
@@ -137,24 +181,6 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
         lambda r: r.kl.controller,
         lambda r: r.kl.controller != "fixed",
         "TRL's coefficient stays where it is",
-    ),
-    (
-        "algorithm.eps",
-        lambda r: r.settings["eps"],
-        lambda r: r.settings.get("eps", 1e-4) != 1e-4,
-        "TRL has 0.0001",
-    ),
-    (
-        "algorithm.clip_low",
-        lambda r: r.settings["clip_low"],
-        lambda r: r.algorithm.name == "cispo" and r.settings["clip_low"] < 1,
-        "TRL's CISPO has no lower bound, which is clip_low = 1.0",
-    ),
-    (
-        "algorithm.dual_clip",
-        lambda r: r.settings["dual_clip"],
-        lambda r: (r.settings.get("dual_clip") or math.inf) < 1 + _clip_high(r),
-        "TRL's delta caps the ratio of every token, so it has to be at least 1 + clip_high",
     ),
     (
         "optimiser.target_kl",
@@ -200,35 +226,91 @@ def _clip_high(recipe: Recipe) -> float:
 # ---------------------------------------------------------------- from recipe to trainer
 
 
+def parts(row: Algorithm) -> tuple[Part, Part, Part]:
+    """What TRL calls the advantage, the surrogate and the average of a row, in this order.
+
+    Raises:
+        ValueError: naming what TRL has no counterpart of.
+    """
+    found: list[Part] = []
+    for what, entry, table in (
+        ("advantage function", row.advantage, ADVANTAGES),
+        ("surrogate", row.surrogate, SURROGATES),
+        ("aggregation", row.aggregation, AVERAGES),
+    ):
+        part = table.get(entry)
+        if part is None or (found and part.trainer != found[0].trainer):
+            owner = f"TRL's {found[0].trainer}Trainer" if found else "TRL"
+            name = getattr(entry, "__name__", entry)
+            raise UserError(f"{owner} has no counterpart of its {what} {name!r}")
+        found.append(part)
+    advantage, surrogate, average = found
+    if "loss_type" in surrogate.fixed and row.aggregation != "token-mean":
+        raise UserError(
+            f"TRL averages its surrogate by 'token-mean', and its aggregation is "
+            f"{row.aggregation!r}"
+        )
+    return advantage, surrogate, average
+
+
+def followed() -> list[str]:
+    """The rows of the package that TRL can follow."""
+    return [name for name, row in ALGORITHMS.items() if _obstacle(row) is None]
+
+
 def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
     """The recipe as keyword arguments of `trl.GRPOConfig` or `trl.RLOOConfig`.
 
     Raises:
         ValueError: naming each key that TRL cannot follow.
     """
-    row = ROWS.get(recipe.algorithm.name)
-    if row is None:
-        raise ValueError(
-            f"algorithm.name is {recipe.algorithm.name!r}: TRL has no trainer for it; with "
-            f"--engine trl expected one of {', '.join(map(repr, ROWS))}"
+    if obstacle := _obstacle(recipe.row):
+        raise UserError(
+            f"algorithm.name is {recipe.algorithm.name!r}, which --engine trl cannot follow: "
+            f"{obstacle}; it can follow {', '.join(map(repr, followed()))}"
         )
-    problems = [
-        f"{key} is {value(recipe)!r}, which --engine trl cannot follow: {reason}"
-        for key, value, refused, reason in REFUSED
-        if refused(recipe)
+    advantage, surrogate, average = parts(recipe.row)
+    refused = [
+        (key, value(recipe), reason) for key, value, cannot, reason in REFUSED if cannot(recipe)
     ]
-    if problems:
-        raise ValueError("\n".join(problems))
+    refused += [
+        (f"algorithm.{name}", recipe.settings[name], limit.reason)
+        for name, limit in {**advantage.settings, **surrogate.settings}.items()
+        if limit.refused(recipe)
+    ]
+    if refused:
+        raise UserError(
+            "\n".join(
+                f"{key} is {value!r}, which --engine trl cannot follow: {reason}"
+                for key, value, reason in refused
+            )
+        )
+    chosen = {**CHOSEN, **advantage.chosen, **surrogate.chosen}
     on_cpu = processes.device.type == "cpu"
     return {
         **FIXED["both"],
-        **FIXED[row.trainer],
-        **row.fixed,
-        **{name: value(recipe) for name, value in {**CHOSEN, **row.chosen}.items()},
+        **FIXED[_trainer(recipe)],
+        **advantage.fixed,
+        **average.fixed,
+        **surrogate.fixed,
+        **{name: value(recipe) for name, value in chosen.items()},
         **_batches(recipe, processes.count),
         "use_cpu": on_cpu,
         "dataloader_pin_memory": not on_cpu,
     }
+
+
+def _obstacle(row: Algorithm) -> str | None:
+    """Why TRL cannot follow a row; None if it can."""
+    try:
+        parts(row)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _trainer(recipe: Recipe) -> str:
+    return parts(recipe.row)[0].trainer
 
 
 def _batches(recipe: Recipe, processes: int) -> dict[str, int]:
@@ -237,7 +319,7 @@ def _batches(recipe: Recipe, processes: int) -> dict[str, int]:
     share, rest = divmod(prompts, settings.minibatches * processes)
     at_once = min(settings.prompts_at_once or share, share)
     if rest or share % max(at_once, 1):
-        raise ValueError(
+        raise UserError(
             f"rollouts.prompts is {prompts}, expected a multiple of optimiser.minibatches × "
             f"processes × optimiser.prompts_at_once = {settings.minibatches} × {processes} × "
             f"{at_once}: TRL's batches are all of one size"
@@ -269,7 +351,7 @@ def make_trainer(
     try:
         import trl
     except ImportError as error:
-        raise ValueError("--engine trl needs a package: pip install trl==1.16.0") from error
+        raise UserError("--engine trl needs a package: pip install trl==1.16.0") from error
     from transformers import PrinterCallback
     from transformers.utils import logging
 
@@ -280,7 +362,7 @@ def make_trainer(
             learner.reference.save_pretrained(reference)
         processes.wait()
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
-    name, problems = ROWS[recipe.algorithm.name].trainer, _problems(learner)
+    name, problems = _trainer(recipe), _problems(learner)
     trainer = _with_our_schedule(getattr(trl, f"{name}Trainer"))(
         model=policy,
         args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
@@ -331,7 +413,7 @@ def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
     prompts = learner.prompts(problems)
     ids = learner.tokenizer(prompts[0])["input_ids"]
     if ids != learner.tokenizer(prompts[0], add_special_tokens=False)["input_ids"]:
-        raise ValueError(
+        raise UserError(
             "the tokenizer puts special tokens around a prompt: TRL would send them, we do not"
         )
     return Dataset.from_list([{"prompt": p, "number": i} for i, p in enumerate(prompts)])
@@ -359,7 +441,7 @@ def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[...,
 def _as_rollout(
     learner: Learner, prompts: Sequence[str], completions: Sequence[Sequence[int]]
 ) -> Rollout:
-    """Responses that TRL sampled, in our form; nobody recorded their log-probs."""
+    """Responses that TRL sampled, in our form, without log-probs."""
     eos = learner.tokenizer.eos_token_id
     prompt_ids, prompt_mask = encode(learner.tokenizer, prompts, device=learner.device)
     lengths = torch.tensor(list(map(len, completions)))
@@ -379,7 +461,9 @@ def _as_rollout(
 # ---------------------------------------------------------------- a run
 
 
-def train(recipe: Recipe, *, folder: str | Path, progress: bool = True) -> list[dict[str, float]]:
+def train_with_trl(
+    recipe: Recipe, *, folder: str | Path, progress: bool = True
+) -> list[dict[str, float]]:
     """Train by a recipe with TRL's trainer.
 
     Args:
@@ -389,7 +473,7 @@ def train(recipe: Recipe, *, folder: str | Path, progress: bool = True) -> list[
 
     Returns:
         One dictionary of numbers for each step, under the names of `diagnostics`; also in the
-        folder, beside the recipe, the surroundings, the summary and the model.
+        folder, beside the recipe, the environment, the summary and the model.
 
     Raises:
         ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.

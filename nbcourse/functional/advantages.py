@@ -8,7 +8,14 @@ functions of the policy: no gradient flows through them.
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import dimensions, integer, same_shape, within
+from nbcourse.functional.arguments import (
+    NonNegative,
+    Share,
+    bounded,
+    dimensions,
+    integer,
+    same_shape,
+)
 
 
 def _groups(rewards: Tensor, group_size: int) -> Tensor:
@@ -80,8 +87,9 @@ def leave_one_out(rewards: Tensor, *, group_size: int) -> Tensor:
     return mean_baseline(rewards, group_size=group_size) * (group_size / (group_size - 1))
 
 
+@bounded
 def group_relative(
-    rewards: Tensor, *, group_size: int, scale: bool = True, eps: float = 1e-4
+    rewards: Tensor, *, group_size: int, scale: bool = True, eps: NonNegative = 1e-4
 ) -> Tensor:
     """The group-relative advantage of GRPO: a standard score within the group.
 
@@ -105,7 +113,6 @@ def group_relative(
     Book: equation (eq-group-relative). Source: Shao et al. 2024 (GRPO), section 4.1.2;
     Liu et al. 2025 (Dr. GRPO).
     """
-    within(eps, 0.0, float("inf"), name="eps")
     deviation = _centred(_groups(rewards, group_size))
     if scale:
         std = (deviation.square().sum(dim=1, keepdim=True) / (group_size - 1)).sqrt()
@@ -113,13 +120,14 @@ def group_relative(
     return deviation.view(-1)
 
 
+@bounded
 def process_supervision(
     step_rewards: Tensor,
     step_ends: Tensor,
     lengths: Tensor,
     *,
     group_size: int,
-    eps: float = 1e-4,
+    eps: NonNegative = 1e-4,
 ) -> Tensor:
     """GRPO's advantages when every reasoning *step* has a reward of its own.
 
@@ -144,7 +152,6 @@ def process_supervision(
 
     Book: equation (eq-process-supervision). Source: Shao et al. 2024, section 4.1.3.
     """
-    within(eps, 0.0, float("inf"), name="eps")
     (step_rewards,) = same_shape(step_rewards=step_rewards)
     dimensions(step_rewards, "BS", name="step_rewards")
     integer(step_ends, name="step_ends")
@@ -190,8 +197,9 @@ def process_supervision(
     return torch.where(tokens < lengths[:, None], advantages, 0.0)
 
 
+@bounded
 def moving_average_baseline(
-    rewards: Tensor, average: float, *, decay: float = 0.9
+    rewards: Tensor, average: float, *, decay: Share = 0.9
 ) -> tuple[Tensor, float]:
     """Reward minus a running mean of the rewards of *earlier* batches.
 
@@ -218,7 +226,6 @@ def moving_average_baseline(
     dimensions(rewards, "B", name="rewards")
     if len(rewards) == 0:
         raise ValueError("rewards is empty, expected at least one entry")
-    within(decay, 0.0, 1.0, name="decay")
     rewards = rewards.detach()
     return rewards - average, decay * average + (1 - decay) * rewards.mean().item()
 

@@ -4,8 +4,17 @@ Nothing in this package broadcasts silently. A `(B, 1)` advantage against a `(B,
 bug far more often than a wish, so it is refused with a line that names the argument.
 """
 
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
+
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def is_tensor(value: object, *, name: str) -> None:
@@ -67,10 +76,65 @@ def dimensions(tensor: Tensor, axes: str, *, name: str) -> None:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {expected}")
 
 
-def within(value: float, low: float, high: float, *, name: str) -> None:
-    """Require low <= value <= high (NaN is refused too)."""
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}, expected a number from {low} to {high}")
+@dataclass(frozen=True)
+class Bounds:
+    """The range of a number, stated in an annotation: `Annotated[float, Bounds(0, 1)]`.
+
+    Attributes:
+        low: the least.
+        high: the greatest.
+        above: the least itself is out of range.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def __str__(self) -> str:
+        if self.above:
+            upper = "" if self.high == math.inf else f" and at most {self.high:g}"
+            return f"a number above {self.low:g}{upper}"
+        if self.high == math.inf:
+            return f"a number of at least {self.low:g}"
+        return f"a number from {self.low:g} to {self.high:g}"
+
+    def check(self, value: float, *, name: str) -> None:
+        """Require a number in the range (NaN is none).
+
+        Raises:
+            ValueError: naming the number, its value and the range.
+        """
+        if not self.low <= value <= self.high or (self.above and value == self.low):
+            raise ValueError(f"{name} is {value}, expected {self}")
+
+
+Share = Annotated[float, Bounds(0, 1)]
+NonNegative = Annotated[float, Bounds(0)]
+AboveOne = Annotated[float, Bounds(1, above=True)]
+
+
+def bounds_of(annotation: Any) -> Bounds | None:
+    """The bounds that an annotation states, also one such as `NonNegative | None`."""
+    for part in (annotation, *get_args(annotation)):
+        for extra in getattr(part, "__metadata__", ()):
+            if isinstance(extra, Bounds):
+                return extra
+    return None
+
+
+def bounded(function: Callable[P, T]) -> Callable[P, T]:
+    """Refuse a keyword outside of the bounds that its annotation states."""
+    hints = get_type_hints(function, include_extras=True)
+    ranges = {name: bounds for name, hint in hints.items() if (bounds := bounds_of(hint))}
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name, value in kwargs.items():
+            if name in ranges and value is not None:
+                ranges[name].check(value, name=name)  # type: ignore[arg-type]
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def one_of(value: str, choices: tuple[str, ...], *, name: str) -> None:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.functional.arguments import boolean, boolean_mask, dimensions, same_shape, within
+from nbcourse.functional.arguments import (
+    Share,
+    boolean,
+    boolean_mask,
+    bounded,
+    dimensions,
+    same_shape,
+)
 
 SCAN_ENTRIES = 1 << 17  # at a time: temporaries of this size find memory that is warm already
 SCAN_BLOCK = 16  # larger: fewer rounds, but a larger triangular product and more rounding
@@ -63,9 +70,10 @@ def _scan_kept(
     return pad(scanned, (1, 0)).gather(1, place)
 
 
+@bounded
 @torch.no_grad()
 def discounted_returns(
-    rewards: Tensor, mask: Tensor | None = None, *, gamma: float = 1.0
+    rewards: Tensor, mask: Tensor | None = None, *, gamma: Share = 1.0
 ) -> Tensor:
     """The return to go: what is still to come, discounted.
 
@@ -86,15 +94,15 @@ def discounted_returns(
     """
     (rewards,) = same_shape(rewards=rewards)
     dimensions(rewards, "BT", name="rewards")
-    within(gamma, 0.0, 1.0, name="gamma")
     if mask is None:
         mask = torch.ones_like(rewards, dtype=torch.bool)
     boolean_mask(mask, like=rewards, name="rewards")
     return _masked_scan(mask, gamma, lambda r: r, rewards)
 
 
+@bounded
 @torch.no_grad()
-def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: float = 1.0) -> Tensor:
+def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: Share = 1.0) -> Tensor:
     """n rewards, then the critic's word for the rest.
 
         Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γ^{m−1} rₜ₊ₘ₋₁ + γᵐ V(sₜ₊ₘ),   m = min(n, T − t)
@@ -125,7 +133,6 @@ def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: float = 1.
         )
     if n < 1:
         raise ValueError(f"n is {n}, expected at least 1")
-    within(gamma, 0.0, 1.0, name="gamma")
     longest = min(n, length)
     weights = torch.tensor(gamma, dtype=rewards.dtype) ** torch.arange(longest)
     windows = pad(rewards, (0, longest - 1)).unfold(1, longest, 1)  # (B, T, n)
@@ -135,9 +142,10 @@ def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: float = 1.
     return windows @ weights.to(rewards) + discount * values[:, ends]
 
 
+@bounded
 @torch.no_grad()
 def token_gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float = 1.0, lam: float = 0.95
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: Share = 1.0, lam: Share = 0.95
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimation over the tokens of a response.
 
@@ -166,8 +174,6 @@ def token_gae(
     rewards, values = same_shape(rewards=rewards, values=values)
     dimensions(rewards, "BT", name="rewards")
     boolean_mask(mask, like=rewards, name="rewards")
-    within(gamma, 0.0, 1.0, name="gamma")
-    within(lam, 0.0, 1.0, name="lam")
 
     def residuals(r: Tensor, v: Tensor) -> Tensor:
         delta = r - v
@@ -178,6 +184,7 @@ def token_gae(
     return advantages, (advantages + values).masked_fill_(~mask, 0.0)
 
 
+@bounded
 @torch.no_grad()
 def env_gae(
     rewards: Tensor,
@@ -186,8 +193,8 @@ def env_gae(
     terminated: Tensor,
     truncated: Tensor,
     *,
-    gamma: float,
-    lam: float,
+    gamma: Share,
+    lam: Share,
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimation for vectorised environments, time first.
 
@@ -228,8 +235,6 @@ def env_gae(
                 f"{name} has shape {tuple(flag.shape)}, "
                 f"expected {tuple(rewards.shape)} as rewards has"
             )
-    within(gamma, 0.0, 1.0, name="gamma")
-    within(lam, 0.0, 1.0, name="lam")
     delta = rewards + gamma * torch.where(terminated, 0.0, next_values) - values
     ended = terminated | truncated
     advantages = torch.empty_like(delta)

@@ -10,7 +10,16 @@ import math
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean_mask, dimensions, same_shape, within
+from nbcourse.functional.arguments import (
+    AboveOne,
+    NonNegative,
+    Share,
+    boolean_mask,
+    bounded,
+    dimensions,
+    one_of,
+    same_shape,
+)
 from nbcourse.functional.masking import masked_mean, set_aside
 
 
@@ -37,14 +46,15 @@ def policy_gradient(log_probs: Tensor, advantages: Tensor) -> Tensor:
     return (-advantages * log_probs).masked_fill(broken, math.nan)
 
 
+@bounded
 def ppo_clip(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     *,
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
-    dual_clip: float | None = None,
+    clip_low: Share = 0.2,
+    clip_high: NonNegative | None = None,
+    dual_clip: AboveOne | None = None,
 ) -> Tensor:
     """PPO's clipped surrogate: no reward for moving further than the interval.
 
@@ -58,9 +68,9 @@ def ppo_clip(
         log_probs: any shape, usually (B, T).
         old_log_probs: the same shape, under the policy that sampled.
         advantages: the same shape.
-        clip_low: distance below 1 in (0, 1].
+        clip_low: distance below 1, at most 1.
         clip_high: distance above 1; `clip_low` if None. DAPO's clip-higher is 0.2 and 0.28.
-        dual_clip: cap c > 1 on the ratio of a token with negative advantage.
+        dual_clip: cap c > 1 on the ratio of a token with negative advantage; 3 is usual.
 
     Returns:
         Loss of each token, NaN (with zero gradient) where an input is not finite.
@@ -71,24 +81,23 @@ def ppo_clip(
     Book: equation (eq-ppo-clip). Source: Schulman et al. 2017, equation 7; dual clip: Ye et al.
     2020, equation 5; clip-higher: Yu et al. 2025 (DAPO), equation 10.
     """
-    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    clip_high = clip_low if clip_high is None else clip_high
     ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
     loss = _clipped_loss(ratio, advantages, clip_low, clip_high)
     if dual_clip is not None:
-        if not dual_clip > 1:
-            raise ValueError(f"dual_clip is {dual_clip}, expected a ratio above 1 (3 is usual)")
         loss = torch.where(advantages < 0, torch.min(loss, -dual_clip * advantages), loss)
     return loss.masked_fill(broken, math.nan)
 
 
+@bounded
 def gspo(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     mask: Tensor,
     *,
-    clip_low: float = 3e-4,
-    clip_high: float | None = 4e-4,
+    clip_low: Share = 3e-4,
+    clip_high: NonNegative | None = 4e-4,
 ) -> Tensor:
     """Sequence-level ratios and clipping, written as a loss for each token.
 
@@ -114,7 +123,7 @@ def gspo(
 
     Book: equation (eq-gspo). Source: Zheng et al. 2025 (GSPO), equations 5, 7 and 14.
     """
-    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    clip_high = clip_low if clip_high is None else clip_high
     log_probs, old_log_probs, advantages = same_shape(
         log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages
     )
@@ -128,13 +137,14 @@ def gspo(
     return _clipped_loss(ratio, advantages, clip_low, clip_high).masked_fill(~mask, 0.0)
 
 
+@bounded
 def cispo(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     *,
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
+    clip_low: Share = 0.2,
+    clip_high: NonNegative | None = None,
 ) -> Tensor:
     """Clip the importance weight, not the update: every token keeps a gradient.
 
@@ -155,21 +165,22 @@ def cispo(
 
     Book: equation (eq-cispo). Source: MiniMax 2025 (MiniMax-M1), equation 4.
     """
-    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    clip_high = clip_low if clip_high is None else clip_high
     ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
     weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
     (log_probs,) = set_aside(broken, *same_shape(log_probs=log_probs))
     return (-weight * advantages * log_probs).masked_fill(broken, math.nan)
 
 
+@bounded
 def clip_fraction(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     mask: Tensor | None = None,
     *,
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
+    clip_low: Share = 0.2,
+    clip_high: NonNegative | None = None,
     side: str = "both",
 ) -> Tensor:
     """Fraction of tokens whose clipped branch is active, hence without gradient.
@@ -195,9 +206,8 @@ def clip_fraction(
 
     Book: equation (eq-clip-fraction). Source: Schulman et al. 2017, section 3, figure 1.
     """
-    if side not in ("both", "low", "high"):
-        raise ValueError(f"side is {side!r}, expected 'both', 'low' or 'high'")
-    clip_low, clip_high = _clip_range(clip_low, clip_high)
+    one_of(side, ("both", "low", "high"), name="side")
+    clip_high = clip_low if clip_high is None else clip_high
     ratio, advantages, _ = _ratio(log_probs, old_log_probs, advantages)
     ratio = ratio.detach()
     if mask is None:
@@ -207,13 +217,6 @@ def clip_fraction(
     low = (advantages < 0) & (ratio < 1 - clip_low)
     active = {"both": high | low, "low": low, "high": high}[side]
     return masked_mean(active.to(ratio.dtype), mask)
-
-
-def _clip_range(clip_low: float, clip_high: float | None) -> tuple[float, float]:
-    within(clip_low, 0.0, 1.0, name="clip_low")
-    clip_high = clip_low if clip_high is None else clip_high
-    within(clip_high, 0.0, math.inf, name="clip_high")
-    return clip_low, clip_high
 
 
 def _ratio(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.aggregation import aggregate
-from nbcourse.functional.arguments import boolean_mask, same_shape
+from nbcourse.functional.arguments import boolean_mask, dimensions, same_shape
 from nbcourse.functional.masking import set_aside
 
 
@@ -40,12 +40,13 @@ def value_loss(
         A scalar, the mean over the tokens under the mask.
 
     Raises:
-        ValueError: if shapes differ, mask is not boolean or clip is not positive.
+        ValueError: if shapes differ or are not (B, T), mask is not boolean or clip not positive.
 
     Book: equation (eq-value-loss). Source: the clip is from OpenAI baselines' ppo2 (2017), not
     from a paper; Engstrom et al. 2020 study it.
     """
     values, old_values, returns = same_shape(values=values, old_values=old_values, returns=returns)
+    dimensions(values, "BT", name="values")
     boolean_mask(mask, like=values, name="values")
     values, old_values, returns = set_aside(~mask, values, old_values.detach(), returns.detach())
     error = (values - returns).square()
@@ -59,7 +60,7 @@ def value_loss(
 
 @torch.no_grad()
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """Share of the returns' variance that the critic foresaw.
+    """Share of the returns' variance that the critic explains.
 
         1 − Var(R − V) / Var(R)
 

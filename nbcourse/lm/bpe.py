@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 BYTES = 256
 
 
-def train(texts: Iterable[str], *, vocabulary: int) -> "PreTrainedTokenizerBase":
+def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> "PreTrainedTokenizerBase":
     """Byte-pair encoding in which every digit is a token of its own.
 
     A model that reads 1234 as one token, and 123 as another, has to learn by heart what every pair

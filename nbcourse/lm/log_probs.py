@@ -33,8 +33,8 @@ def token_log_probs(
         tokens: (...) integer token at each position. For a causal model the logits that chose
             token t stand one position before it; the caller shifts.
         temperature: τ > 0, the sampler's. Another one gives the log-probs of another policy.
-        consume: on the way back, write the gradient over the logits. For logits that nobody reads
-            again; whoever does, and autograd itself, is told by autograd's own check.
+        consume: on the way back, write the gradient over the logits. For logits that are not read
+            again: a later use is refused by autograd's own check.
 
     Returns:
         (...) in float32 (float64 for float64 logits), differentiable with respect to the logits.

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from nbcourse.errors import UserError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -24,11 +26,11 @@ def render(
         ValueError: if the style is unknown, or the tokenizer has no chat template.
     """
     if style not in STYLES:
-        raise ValueError(f"style is {style!r}, expected 'plain' or 'chat'")
+        raise UserError(f"style is {style!r}, expected 'plain' or 'chat'")
     if style == "plain":
         return f"{instruction}\n\n{question}" if instruction else question
     if not tokenizer.chat_template:
-        raise ValueError(
+        raise UserError(
             "style is 'chat', but the tokenizer has no chat template: is the model a base model? "
             "Then say style = 'plain'"
         )

@@ -48,11 +48,11 @@ def from_texts(
     *,
     device: torch.device | str = "cpu",
 ) -> Rollout:
-    """Responses that somebody else wrote, each ended by the end-of-sequence token.
+    """Responses from elsewhere, each ended by the end-of-sequence token.
 
     They have the form of sampled ones, so that supervised learning, reward models and
-    evaluation use the same code as reinforcement learning. Their `log_probs` are 0: nobody sampled
-    them.
+    evaluation use the same code as reinforcement learning. Their `log_probs` are 0: no policy
+    sampled them.
 
     Raises:
         ValueError: if there are not as many responses as prompts, or a text holds something the

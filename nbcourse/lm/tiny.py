@@ -20,8 +20,8 @@ UNKNOWN = "<unk>"
 def tokenizer(characters: str = CHARACTERS) -> "PreTrainedTokenizerBase":
     """One token for each character, and an end-of-sequence token that also serves as padding.
 
-    Sharing the two is what many real checkpoints do. Whoever builds a mask from token *values* then
-    masks the real end of a sequence too, and the model never learns to stop; this package builds
+    Sharing the two is what many real checkpoints do. A mask that is built from token *values* then
+    hides the real end of a sequence too, and the model never learns to stop; this package builds
     masks from positions.
 
     Args:
@@ -40,7 +40,7 @@ def tokenizer(characters: str = CHARACTERS) -> "PreTrainedTokenizerBase":
         raise ValueError(f"characters is {characters!r}, expected each character once")
     vocabulary = {token: i for i, token in enumerate([EOS, UNKNOWN, *characters])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     core.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=core,

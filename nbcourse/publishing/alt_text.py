@@ -12,6 +12,8 @@ from myst_nb.core.render import MimeData, NbElementRenderer
 
 
 class AltText:
+    """The plug-in."""
+
     mime_priority_overrides: ClassVar[list] = []
 
     @staticmethod

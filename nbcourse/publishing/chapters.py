@@ -6,7 +6,8 @@ appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from nbcourse.errors import UserError
+from nbcourse.repository import ROOT
 
 
 def notebooks(root: Path = ROOT) -> list[Path]:
@@ -53,6 +54,6 @@ def find(name: str, among: list[Path] | None = None) -> Path:
         if wanted in names(chapter):
             return chapter
     known = ", ".join(chapter.stem for chapter in chapters) or "none yet"
-    raise ValueError(
+    raise UserError(
         f"there is no chapter {name!r}; the chapters are: {known} (a number or a name is enough)"
     )

@@ -12,7 +12,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.repository import ROOT
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 

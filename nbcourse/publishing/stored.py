@@ -1,6 +1,6 @@
 """The form in which a notebook is stored: nothing in it depends on when or where it ran.
 
-Two authors who run the same chapter write the same file, so a diff shows what somebody changed.
+Two authors who run the same chapter write the same file, so a diff shows what was changed.
 """
 
 import re
@@ -48,6 +48,7 @@ def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
 
 
 def read(path: Path) -> NotebookNode:
+    """The notebook in a file."""
     return nbformat.read(path, as_version=4)
 
 

@@ -63,6 +63,7 @@ def difference(notebook: Path) -> str:
 
 
 def read_text(text: Path) -> NotebookNode:
+    """The notebook that a text stands for, without outputs."""
     return jupytext.reads(text.read_text(encoding="utf-8"), fmt=FORMAT)
 
 

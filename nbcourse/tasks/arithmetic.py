@@ -8,17 +8,21 @@ belongs to training or to testing is a property of the sum, not of the seed.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
+from nbcourse.functional.arguments import Bounds, Share, bounded
 from nbcourse.tasks.answers import extract
+from nbcourse.tasks.task import Task
 
-NUMBER = re.compile(r"-?[0-9]{1,30}")  # whoever writes more digits is infinitely far off
+NUMBER = re.compile(r"-?[0-9]{1,30}")  # more digits are infinitely far off
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 HELD_OUT = 0.1  # share of all problems that are never trained on
+
+Digits = Annotated[int, Bounds(1, 9)]
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,13 @@ class Problem:
         return crc32(self.prompt.encode()) < HELD_OUT * 2**32
 
 
+@bounded
 def problems(
     count: int,
     *,
     split: str,
     generator: torch.Generator,
-    digits: int = 2,
+    digits: Digits = 2,
     operations: str = "+",
 ) -> list[Problem]:
     """Draw problems, repetitions allowed.
@@ -61,10 +66,7 @@ def problems(
         raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
     if count < 0:
         raise ValueError(f"count is {count}, expected 0 or more")
-    if not 1 <= digits <= 9:
-        raise ValueError(f"digits is {digits}, expected a number from 1 to 9")
-    if not operations or not set(operations) <= set(OPERATIONS):
-        raise ValueError(f"operations is {operations!r}, expected characters out of '+-*'")
+    _check_operations(operations)
     drawn: list[Problem] = []
     while len(drawn) < count:
         size = (count - len(drawn)) * 2
@@ -75,12 +77,17 @@ def problems(
     return drawn[:count]
 
 
+def _check_operations(operations: str) -> None:
+    if not operations or not set(operations) <= set(OPERATIONS):
+        raise ValueError(f"operations is {operations!r}, expected characters out of '+-*'")
+
+
 def _problem(left: int, right: int, operation: str) -> Problem:
     return Problem(f"{left}{operation}{right}=", str(OPERATIONS[operation](left, right)))
 
 
 def careless(problem: Problem) -> str:
-    """The answer of somebody who takes each column of digits for itself and carries nothing.
+    """The answer if each column of digits is taken for itself and nothing is carried.
 
     `17+25=` gives 32. Often enough it is right: 12+34 has nothing to carry.
     """
@@ -111,10 +118,10 @@ def rewards(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
 
 
 def closeness(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
-    """Minus the distance to the right answer: the taste of somebody who compares two answers.
+    """Minus the distance to the right answer: the preference by which two answers are compared.
 
     Args:
-        completions: what the model wrote; whatever is not a number is further off than any number.
+        completions: what the model wrote; what is not a number is further off than any number.
         answers: the right answers, in the same order.
 
     Returns:
@@ -128,41 +135,24 @@ def closeness(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """The task as a training run sees it: where problems come from, and what a response is worth.
+class Arithmetic(Task):
+    """Sums such as `12+34=`: the task as a training run sees it.
 
     Attributes:
         digits: of the operands.
         operations: characters out of "+-*".
     """
 
-    digits: int = 2
+    digits: Digits = 2
     operations: str = "+"
     held_out: ClassVar[str] = "test"  # there is no other: problems without end need no choosing
+    characters: ClassVar[str | None] = "0123456789+-*= "
 
-    def read(self, response: str, *, strict: bool = True) -> str | None:
-        """The number that a response gives: all of it, or the one that `answers.extract` finds."""
-        if strict:
-            return response if NUMBER.fullmatch(response) else None
-        number = extract(response, strict=False)
-        return None if number is None else f"{number:f}"
-
-    def demonstrate(
-        self, count: int, *, generator: torch.Generator, careless_share: float = 0.0
-    ) -> tuple[list[Problem], list[str]]:
-        """Problems, and the responses of a teacher who sometimes carries nothing.
-
-        Whoever learns from them learns both ways to add, and when to use which: at random.
-        """
-        drawn = self.draw(count, split="train", generator=generator)
-        slips = torch.rand(count, generator=generator) < careless_share
-        return drawn, [
-            careless(problem) if slip else problem.answer
-            for problem, slip in zip(drawn, slips.tolist(), strict=True)
-        ]
+    def __post_init__(self) -> None:
+        _check_operations(self.operations)
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Problem]:
-        """Draw problems; see `problems`."""
+        """Draw problems, repetitions allowed; see `problems`."""
         return problems(
             count,
             split=split,
@@ -171,10 +161,30 @@ class Arithmetic:
             operations=self.operations,
         )
 
-    def rewards(self, completions: Sequence[str], asked: Sequence[Problem]) -> Tensor:
-        """1 for the right answer, 0 for every other: (B,)."""
-        return rewards(completions, [problem.answer for problem in asked])
+    def demonstrate(
+        self, count: int, *, generator: torch.Generator, careless_share: Share = 0.0
+    ) -> tuple[list[Problem], list[str]]:
+        """Training problems, and the responses of a teacher who sometimes carries nothing.
 
-    def preference(self, completions: Sequence[str], asked: Sequence[Problem]) -> Tensor:
-        """How much somebody who compares two responses likes each: (B,)."""
-        return closeness(completions, [problem.answer for problem in asked])
+        A model that learns from them learns both ways to add, and when to use which: at random.
+        """
+        drawn = self.draw(count, split="train", generator=generator)
+        slips = torch.rand(count, generator=generator) < careless_share
+        return drawn, [
+            careless(problem) if slip else problem.answer
+            for problem, slip in zip(drawn, slips.tolist(), strict=True)
+        ]
+
+    def read(self, response: str, *, strict: bool = True) -> str | None:
+        """The number that a response gives: all of it, or the one that `answers.extract` finds."""
+        if strict:
+            return response if NUMBER.fullmatch(response) else None
+        number = extract(response, strict=False)
+        return None if number is None else f"{number:f}"
+
+    def preference(self, responses: Sequence[str], problems: Sequence[Problem]) -> Tensor:
+        """Minus the distance to the right answer, −∞ for what is not a number: (B,)."""
+        return closeness(responses, [problem.answer for problem in problems])
+
+
+TASKS = {"arithmetic": Arithmetic}

@@ -1,36 +1,92 @@
-"""What a training run asks of a task: problems, a verdict, somebody's taste, and a teacher."""
+"""What a training run asks of a task: problems, a verifier, preferences, and perhaps a teacher."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import is_dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from nbcourse.rows import needs_of, settings_of
 
-class Task(Protocol):
-    """`Arithmetic`, `WordProblems` and `GSM8K`; a problem has at least `prompt` and `answer`.
+
+class Task(ABC):
+    """A task: a frozen dataclass, in a file whose dictionary `TASKS` gives it a name.
+
+    The fields of the dataclass are the keys of a recipe's table `[task]`; their annotations say
+    what they may be (`Annotated[int, Bounds(1, 9)]`), and what does not go together is refused in
+    `__post_init__`. A problem is any object with at least `prompt` and `answer`, and `solution` if
+    the task has worked solutions.
 
     Attributes:
-        held_out: the split that is asked during training and when runs are chosen between.
+        held_out: the split that is asked during training, and by which runs are chosen.
+        characters: the characters of prompts and responses, each once, where a model reads the task
+            character by character; None where its vocabulary is learned from worked solutions, or
+            comes with the model.
+        worked_solutions: problems have a `solution`, a text to pretrain on and to imitate.
     """
 
-    held_out: ClassVar[str]
+    held_out: ClassVar[str] = "validation"
+    characters: ClassVar[str | None] = None
+    worked_solutions: ClassVar[bool] = False
 
+    @abstractmethod
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Any]:
-        """`count` problems of a split; each task says whether they may repeat."""
+        """`count` problems of "train", "test" or the held-out split; each task may repeat them.
 
-    def read(self, response: str, *, strict: bool = True) -> Any:
-        """The answer that a response gives, to be compared with the problem's; None for none."""
-
-    def rewards(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
-        """1 for a right response, 0 for every other: (B,)."""
-
-    def preference(self, responses: Sequence[str], asked: Sequence[Any]) -> Tensor:
-        """How much somebody who compares responses likes each: (B,)."""
-
-    @property
-    def demonstrate(self) -> Callable[..., tuple[list[Any], list[str]]]:
-        """(count, *, generator) → training problems and a teacher's responses.
-
-        Arithmetic's teacher has a habit besides, `careless_share`.
+        Raises:
+            ValueError: if the split is unknown, or the count negative.
         """
+
+    @abstractmethod
+    def read(self, response: str, *, strict: bool = True) -> Any:
+        """The answer that a response gives, to be compared with the problem's; None for none.
+
+        Strictly, it has to be in the form that is asked for; leniently, in any form.
+        """
+
+    def rewards(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
+        """1 for a response whose answer is the problem's, 0 for every other: (B,)."""
+        pairs = zip(responses, problems, strict=True)
+        return torch.tensor([float(self.read(text) == problem.answer) for text, problem in pairs])
+
+    def preference(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
+        """The score by which two responses are compared, the higher the better: (B,).
+
+        It is at its highest for the right answer, and −∞ for a response that is worse than any.
+        """
+        return self.rewards(responses, problems)
+
+    def demonstrate(self, count: int, *, generator: torch.Generator) -> tuple[list[Any], list[str]]:
+        """Training problems, and a teacher's responses to them: here, the worked solutions.
+
+        A task without worked solutions has a teacher if it overrides this. A keyword
+        `careless_share`, where there is one, is the share of responses with typical mistakes.
+        """
+        drawn = self.draw(count, split="train", generator=generator)
+        return drawn, [problem.solution for problem in drawn]
+
+    @classmethod
+    def has_teacher(cls) -> bool:
+        """Whether there are responses to imitate before reinforcement learning."""
+        return cls.worked_solutions or cls.demonstrate is not Task.demonstrate
+
+
+def check_task(kind: object) -> None:
+    """Require a task that a recipe can name: a complete dataclass whose fields all have a default.
+
+    Raises:
+        ValueError: naming what is missing.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        raise ValueError(f"is {kind!r}, expected a subclass of Task")
+    if missing := sorted(kind.__abstractmethods__):
+        raise ValueError(f"has no {' and no '.join(missing)}")
+    if not is_dataclass(kind):
+        raise ValueError("is not a dataclass: write @dataclass(frozen=True) above it")
+    if needed := needs_of(kind):
+        raise ValueError(f"has {needed[0]!r} without a default")
+    settings_of(kind)
+    if isinstance(kind.characters, str) and len({*kind.characters}) < len(kind.characters):
+        raise ValueError(f"has characters = {kind.characters!r}, expected each character once")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean, dimensions, same_shape, within
+from nbcourse.functional.arguments import Bounds, boolean, dimensions, same_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Chain:
                 f"terminal has shape {tuple(self.terminal.shape)}, "
                 f"expected {tuple(self.transitions.shape[:1])}, one entry for each state"
             )
-        within(self.gamma, 0.0, 1.0, name="gamma")
+        Bounds(0, 1).check(self.gamma, name="gamma")
         transitions = torch.where(self.terminal[:, None], 0.0, given[0].double())
         sums = transitions.sum(dim=1)
         for state in range(len(transitions)):
@@ -230,7 +230,7 @@ def lambda_estimator(
     Sobel 1982, "The variance of discounted Markov decision processes".
     """
     critic = _on_states(chain, critic)
-    within(lam, 0.0, 1.0, name="lam")
+    Bounds(0, 1).check(lam, name="lam")
     if steps is not None and steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1, or None")
     if steps is None and not bootstrap:

@@ -217,7 +217,7 @@ def gradient(
     return torch.autograd.grad(seen, logits, pulls)[0]
 
 
-def train(
+def optimise(
     space: SequenceSpace,
     ref_logits: Tensor,
     rewards: Tensor,

@@ -1,23 +1,26 @@
 """Every algorithm is a row of one table: how credit is given, which surrogate is minimised, how
 tokens are averaged, and where the KL goes.
 
-A row holds functions, and their signatures say what they need. A keyword *without* a default, such
-as `group_size` or `values`, is something the loop has to provide; a keyword *with* a default, such
-as `clip_low` or `lam`, is a setting that a recipe may change. Nothing else in the package asks
-which algorithm it is running.
+A row holds functions, and their signatures say what they need (`nbcourse.rows`). A keyword
+*without* a default, such as `group_size` or `values`, is something the loop has to offer; a keyword
+*with* a default, such as `clip_low` or `lam`, is a setting that a recipe may change, within the
+bounds of its annotation. Nothing else in the package asks which algorithm it is running.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from inspect import Parameter, signature
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from nbcourse import rows
 from nbcourse.functional import advantages, kl, returns, surrogates
 from nbcourse.functional.aggregation import MODES, aggregate
-from nbcourse.functional.arguments import one_of
+from nbcourse.functional.arguments import NonNegative, Share, one_of
 from nbcourse.functional.masking import masked_whiten
+from nbcourse.rows import Row
 
 KL_PLACEMENTS = ("none", "reward", "loss", "surrogate")
 
@@ -48,7 +51,7 @@ def batch_mean(rewards: Tensor, mask: Tensor) -> Estimate:
 
 
 def moving_average(
-    rewards: Tensor, mask: Tensor, *, average: float, decay: float = 0.9
+    rewards: Tensor, mask: Tensor, *, average: float, decay: Share = 0.9
 ) -> Estimate:
     """The running mean of earlier batches. Book: (eq-moving-average)."""
     per_response, average = advantages.moving_average_baseline(rewards.sum(1), average, decay=decay)
@@ -66,7 +69,7 @@ def leave_one_out(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate
 
 
 def group_relative(
-    rewards: Tensor, mask: Tensor, *, group_size: int, eps: float = 1e-4
+    rewards: Tensor, mask: Tensor, *, group_size: int, eps: NonNegative = 1e-4
 ) -> Estimate:
     """The standard score within the group. Book: (eq-group-relative)."""
     return _to_tokens(
@@ -81,7 +84,7 @@ def group_centred(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate
     )
 
 
-def whitened_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Estimate:
+def whitened_returns(rewards: Tensor, mask: Tensor, *, gamma: Share = 1.0) -> Estimate:
     """The return to go of each token, as a standard score over the batch (REINFORCE++)."""
     return Estimate(masked_whiten(returns.discounted_returns(rewards, mask, gamma=gamma), mask))
 
@@ -91,8 +94,8 @@ def gae(
     mask: Tensor,
     *,
     values: Tensor,
-    gamma: float = 1.0,
-    lam: float = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     whiten: bool = True,
     whiten_rewards: bool = False,
 ) -> Estimate:
@@ -114,12 +117,16 @@ def _to_tokens(per_response: Tensor, mask: Tensor) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Row):
     """One row.
 
     Attributes:
-        advantage: (rewards, mask, *, what it needs, its settings) → `Estimate`.
-        surrogate: a function of `functional.surrogates`, or one like it.
+        advantage: (rewards, mask, *, what it needs, its settings) → `Estimate`. It may ask for
+            `rewards` (B, T), `mask` (B, T), `group_size`, `values` (B, T) of a critic,
+            `greedy_scores` (B,) and `average`, the running mean of rewards.
+        surrogate: a function of `functional.surrogates`, or one like it: → (B, T). It may ask for
+            `log_probs` (B, T) with gradient, `old_log_probs`, `ref_log_probs`, `advantages` and
+            `values`, all (B, T) and constant, and `mask`.
         aggregation: one of `functional.aggregation.MODES`.
         kl: where the KL to the reference goes if a recipe asks for one (beta > 0): into the
             "reward", into the "loss" as a published estimator, or into the loss as the
@@ -130,7 +137,8 @@ class Algorithm:
         source: the paper.
 
     Raises:
-        ValueError: if a word is not one of the choices, or a setting is none of the functions'.
+        ValueError: if a function needs what is not offered, a word is not one of the choices, or a
+            setting is none of the functions' or out of its bounds.
     """
 
     advantage: Callable[..., Estimate]
@@ -142,48 +150,40 @@ class Algorithm:
     dynamic_sampling: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    offers = MappingProxyType(
+        {
+            "advantage": (
+                "rewards",
+                "mask",
+                "group_size",
+                "values",
+                "greedy_scores",
+                "average",
+            ),
+            "surrogate": (
+                "log_probs",
+                "old_log_probs",
+                "ref_log_probs",
+                "advantages",
+                "values",
+                "mask",
+            ),
+        }
+    )
+
     def __post_init__(self) -> None:
         one_of(self.aggregation, MODES, name="aggregation")
         one_of(self.kl, KL_PLACEMENTS, name="kl")
         one_of(self.kl_estimator, kl.ESTIMATORS, name="kl_estimator")
-        for name in self.settings:
-            one_of(name, tuple(self._function_settings), name="a name in settings")
-
-    @property
-    def all_settings(self) -> dict[str, Any]:
-        """Every setting a recipe may change, with the value it has if none does."""
-        return {**self._function_settings, **self.settings}
-
-    @property
-    def _function_settings(self) -> dict[str, Any]:
-        return {**_defaults(self.surrogate), **_defaults(self.advantage)}
-
-    def needs(self, quantity: str) -> bool:
-        """Whether the advantages or the surrogate are computed from this quantity."""
-        return quantity in {*_required(self.advantage), *_required(self.surrogate)}
+        self.check_functions()
 
     def estimate(self, settings: Mapping[str, Any], **quantities: Any) -> Estimate:
         """Advantages from the quantities, of which the row takes those it needs."""
-        return _call(self.advantage, settings, quantities)
+        return rows.call(self.advantage, settings, quantities)
 
     def per_token_loss(self, settings: Mapping[str, Any], **quantities: Any) -> Tensor:
         """(B, T) surrogate losses from the quantities, of which the row takes those it needs."""
-        return _call(self.surrogate, settings, quantities)
-
-
-def _defaults(function: Callable) -> dict[str, Any]:
-    parameters = signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not Parameter.empty}
-
-
-def _required(function: Callable) -> list[str]:
-    parameters = signature(function).parameters.values()
-    return [p.name for p in parameters if p.default is Parameter.empty]
-
-
-def _call(function: Callable, settings: Mapping[str, Any], quantities: Mapping[str, Any]) -> Any:
-    chosen = {name: settings[name] for name in _defaults(function) if name in settings}
-    return function(**{name: quantities[name] for name in _required(function)}, **chosen)
+        return rows.call(self.surrogate, settings, quantities)
 
 
 _REINFORCE: dict[str, Any] = {
@@ -276,6 +276,7 @@ def policy_loss(
     advantages: Tensor,
     mask: Tensor,
     max_length: int,
+    values: Tensor | None = None,
     batch_mask: Tensor | None = None,
 ) -> Tensor:
     """The loss of a row on a batch, or on a slice of one: surrogate, KL and average.
@@ -294,6 +295,7 @@ def policy_loss(
         advantages: (B, T).
         mask: (B, T) bool.
         max_length: longest possible response, for `seq-mean-token-sum-norm`.
+        values: (B, T) of the critic, for a surrogate that asks for them.
         batch_mask: the mask of the whole batch if these rows are a slice of it.
 
     Returns:
@@ -305,7 +307,9 @@ def policy_loss(
         settings,
         log_probs=log_probs,
         old_log_probs=old_log_probs,
+        ref_log_probs=ref_log_probs,
         advantages=advantages,
+        values=values,
         mask=mask,
     )
     if penalty.placement == "loss":
@@ -324,3 +328,25 @@ def policy_loss(
             batch_mask=batch_mask,
         )
     return loss
+
+
+def moves_without_advantage(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
+    """Whether the surrogate has a gradient where the advantage is 0.
+
+    No published one has, and then tokens with advantage 0 need not be computed. A row of a reader's
+    own may hold any function, so it is tried on a few tokens, inside and outside of every clip.
+    """
+    log_ratio = torch.tensor([[-2.0, -0.1, -1e-5], [1e-5, 0.1, 2.0]])
+    old_log_probs = torch.full_like(log_ratio, -3.0)
+    log_probs = (old_log_probs + log_ratio).requires_grad_()
+    per_token = algorithm.per_token_loss(
+        settings,
+        log_probs=log_probs,
+        old_log_probs=old_log_probs,
+        ref_log_probs=old_log_probs - 0.5,
+        advantages=torch.zeros_like(log_ratio),
+        values=torch.ones_like(log_ratio),
+        mask=torch.ones_like(log_ratio, dtype=torch.bool),
+    )
+    (gradient,) = torch.autograd.grad(per_token.sum(), log_probs)
+    return bool((gradient != 0).any())

@@ -16,6 +16,7 @@ policy_loss, value_loss, explained_variance
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -96,19 +97,25 @@ class Means:
 def of_tokens(
     means: Means,
     algorithm: Algorithm,
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
+    tokens: Mapping[str, Tensor],
     *,
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
     first: bool,
 ) -> None:
     """Count the tokens of a slice: how far the policy has moved, and where it was clipped.
 
     A token counts as clipped if its advantage is not 0 and the surrogate gives it no gradient:
     that can be said of whatever surrogate a row brings along.
+
+    Args:
+        means: where they are counted.
+        algorithm: the row.
+        settings: its settings.
+        tokens: what the row's surrogate is offered, each (B, T).
+        first: no update has been made since sampling.
     """
+    log_probs, old_log_probs = tokens["log_probs"], tokens["old_log_probs"]
+    advantages, mask = tokens["advantages"], tokens["mask"]
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     means.add("kl_old", estimate(log_probs, old_log_probs, "k3")[mask].sum(), count)
@@ -118,13 +125,7 @@ def of_tokens(
         return
     with torch.enable_grad():
         leaf = log_probs.detach().requires_grad_()
-        per_token = algorithm.per_token_loss(
-            settings,
-            log_probs=leaf,
-            old_log_probs=old_log_probs,
-            advantages=advantages,
-            mask=mask,
-        )
+        per_token = algorithm.per_token_loss(settings, **{**tokens, "log_probs": leaf})
         (gradient,) = torch.autograd.grad(per_token[mask].sum(), leaf)
     clipped = mask & (advantages != 0) & (gradient == 0)
     dual_clip = settings.get("dual_clip") or math.inf

@@ -100,7 +100,7 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
     return replace(joined, sampled=groups * group, no_spread=flat / groups)
 
 
-def consult(
+def add_reference_and_values(
     learner: Learner, experience: Experience, processes: Processes, *, reference: bool
 ) -> Experience:
     """Add the critic's values and, if `reference`, the reference's log-probs."""

@@ -4,18 +4,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.training import diagnostics
-from nbcourse.training.algorithms import Estimate, Penalty, policy_loss
+from nbcourse.training.algorithms import (
+    Estimate,
+    Penalty,
+    moves_without_advantage,
+    policy_loss,
+)
 from nbcourse.training.diagnostics import Means
-from nbcourse.training.experience import Draws, Experience, collect, consult
+from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
 from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -77,8 +84,8 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
     with clock("sample"):
         experience = collect(learner, state.draws, processes)
     with clock("consult"):
-        asked = penalty.placement != "none"
-        experience = consult(learner, experience, processes, reference=asked)
+        asked = penalty.placement != "none" or recipe.row.needs("ref_log_probs")
+        experience = add_reference_and_values(learner, experience, processes, reference=asked)
         metrics = diagnostics.of_experience(learner, experience)
     with clock("learn"):
         estimate = recipe.row.estimate(
@@ -90,10 +97,15 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
             greedy_scores=experience.greedy_scores,
             average=state.average,
         )
+        if experience.values is not None and estimate.returns is None:
+            raise UserError(
+                f"{recipe.algorithm.name} has a critic, but its advantage function "
+                f"{recipe.row.advantage.__name__!r} gives no returns to train it on"
+            )
         metrics |= learn(learner, experience, estimate, penalty, state.step, processes)
     if estimate.average is not None:
         state.average = estimate.average
-    if asked:
+    if penalty.placement != "none":
         metrics["beta"] = penalty.beta
         state.controller.update(metrics["kl_ref"], len(experience.scores))
     if (state.step + 1) % recipe.evaluation.every == 0 or last:
@@ -124,12 +136,12 @@ def learn(
         means.add("grad_norm", clip_gradients(learner))
         learner.optimiser.step()
         updates += 1
-    foreseen = {}
+    critic = {}
     if experience.values is not None and estimate.returns is not None:
-        foreseen["explained_variance"] = explained_variance(
+        critic["explained_variance"] = explained_variance(
             experience.values, estimate.returns, experience.rollout.mask
         )
-    return {**means.result(), **foreseen, "updates": updates}
+    return {**means.result(), **critic, "updates": updates}
 
 
 def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[Tensor]:
@@ -154,12 +166,13 @@ def backward(
     """Gradient of the loss of one minibatch, given by its groups, summed over slices of it.
 
     Groups whose advantages are all 0 count in every mean but are not computed: their gradient is
-    exactly 0, unless a KL in the loss or a critic wants something of them too.
+    exactly 0, unless a KL in the loss, a critic or the surrogate wants something of them too.
     """
     recipe, mask = learner.recipe, experience.rollout.mask
     group = recipe.rollouts.group_size
     batch_mask = mask[group_rows(groups, group)]
-    if learner.critic is None and penalty.placement in ("none", "reward"):
+    asks_of_all = moves_without_advantage(recipe.row, recipe.settings)
+    if learner.critic is None and penalty.placement in ("none", "reward") and not asks_of_all:
         active = (estimate.advantages != 0).any(dim=1).view(-1, group).any(dim=1)
         groups = groups[active.cpu()[groups]]
     # Groups of similar length go together, so that little padding is computed.
@@ -206,17 +219,20 @@ def slice_loss(
     minibatch = select(experience.rollout, rows)
     mask = minibatch.mask
 
-    def part_of(tensor: Tensor | None) -> Tensor:
-        return minibatch.log_probs if tensor is None else tensor[rows, : mask.shape[1]]
+    def part_of(tensor: Tensor | None) -> Any:
+        return None if tensor is None else tensor[rows, : mask.shape[1]]
 
     with learner.precision():
         log_probs, values = learner.log_probs_and_values(
             minibatch, group_size=recipe.rollouts.group_size
         )
+    asked = experience.ref_log_probs is not None  # otherwise nothing looks at the reference
     tokens = {
         "log_probs": log_probs,
         "old_log_probs": minibatch.log_probs,
+        "ref_log_probs": part_of(experience.ref_log_probs) if asked else minibatch.log_probs,
         "advantages": part_of(estimate.advantages),
+        "values": part_of(experience.values),
         "mask": mask,
     }
     losses = {
@@ -224,7 +240,6 @@ def slice_loss(
             recipe.row,
             recipe.settings,
             penalty,
-            ref_log_probs=part_of(experience.ref_log_probs),
             max_length=recipe.rollouts.max_new_tokens,
             batch_mask=batch_mask,
             **tokens,
@@ -233,7 +248,7 @@ def slice_loss(
     if values is not None:
         losses["value_loss"] = value_loss(
             values,
-            part_of(experience.values),
+            tokens["values"],
             part_of(estimate.returns),
             mask,
             clip=recipe.critic.clip,
@@ -243,7 +258,7 @@ def slice_loss(
         if not loss.isfinite():
             raise FloatingPointError(f"the {name} is {loss.item()}")
         means.add(name, loss.detach(), 0)  # slices add up; `backward` counts the minibatch
-    diagnostics.of_tokens(means, recipe.row, recipe.settings, first=first, **tokens)
+    diagnostics.of_tokens(means, recipe.row, recipe.settings, tokens, first=first)
     return losses["policy_loss"] + recipe.critic.coefficient * losses.get("value_loss", 0.0)
 
 

@@ -1,40 +1,46 @@
 """A recipe: everything that a training run depends on, in one TOML file, checked before it starts.
 
-A key that the chosen algorithm would not look at is refused: whoever sets `critic.clip` for GRPO
-believes something that is not so.
+A key that the chosen algorithm would not look at is refused: `critic.clip` in a recipe for GRPO
+rests on a misunderstanding, and the run would be another one than was meant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
-    Discriminator,
     Field,
-    Tag,
+    PlainValidator,
+    PrivateAttr,
+    SerializeAsAny,
     ValidationError,
     ValidationInfo,
+    create_model,
     model_validator,
 )
 
+from nbcourse import rows
+from nbcourse.errors import UserError, did_you_mean
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
-from nbcourse.tasks.arithmetic import Arithmetic
-from nbcourse.tasks.questions import GSM8K, WordProblems
+from nbcourse.rows import Setting
+from nbcourse.tasks.table import TASKS
 from nbcourse.tasks.task import Task
-from nbcourse.tasks.word_problems import MAX_STEPS
-from nbcourse.training import recipe_files
+from nbcourse.training import own_code, recipe_files
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
+from nbcourse.training.own_code import OwnCode
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
-Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 
 
 Kind = TypeVar("Kind", bound="Section")
@@ -46,85 +52,131 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class AlgorithmSection(Section):
-    """Which row of the table, and the settings of the row's functions that differ from theirs."""
+class NamedSection(Section):
+    """A table that names an entry of a Python table, and sets what that entry's signature allows.
 
-    name: str = Field(description="a row of the table of algorithms")
-    clip_low: Annotated[float, Field(gt=0, le=1)] | None = None
-    clip_high: Positive | None = None
-    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
-    eps: NonNegative | None = None
-    decay: Share | None = None
-    gamma: Share | None = None
-    lam: Share | None = None
-    whiten: bool | None = None
-    whiten_rewards: bool | None = None
+    For each entry a subclass is made whose fields are its settings. Only a recorded recipe whose
+    entry is not known here (it came from a file that is gone) stays in this class.
+    """
 
-
-class AnyTaskSection(Section):
-    """What the sections of all tasks have in common."""
+    model_config = ConfigDict(extra="allow")
 
     name: str
 
-    def build(self) -> Task:
-        """The task itself."""
-        raise NotImplementedError
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys but the name."""
+        return self.model_dump(exclude={"name"})
 
 
-class ArithmeticSection(AnyTaskSection):
-    """Sums such as `12+34=`."""
-
-    name: Literal["arithmetic"] = "arithmetic"
-    digits: Annotated[int, Field(ge=1, le=9)] = 2
-    operations: Annotated[str, Field(pattern=r"^[+*-]+$")] = "+"
-
-    def build(self) -> Task:
-        return Arithmetic(digits=self.digits, operations=self.operations)
+class AlgorithmSection(NamedSection):
+    """Which row of the table, and the settings of its functions."""
 
 
-class WordProblemsSection(AnyTaskSection):
-    """Word problems of our own."""
+class TaskSection(NamedSection):
+    """Where prompts come from, and what is right."""
 
-    name: Literal["word-problems"]
-    min_steps: Steps = 1
-    max_steps: Steps = MAX_STEPS
-    distractors: Share = 0.2
-    stories: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="share of the stories that are told"
-    )
+    _kind: type[Task] | None = PrivateAttr(None)
 
     def build(self) -> Task:
-        return WordProblems(self.min_steps, self.max_steps, self.distractors, self.stories)
+        """The task itself.
+
+        Raises:
+            ValueError: if it is not known here, or settings do not go together.
+        """
+        if self._kind is None:
+            raise ValueError(f"task.name is {self.name!r}, which is not known here")
+        return self._kind(**self.settings)
 
 
-class GSM8KSection(AnyTaskSection):
-    """The data set."""
-
-    name: Literal["gsm8k"]
-    path: str | None = Field(None, description="a folder; NBCOURSE_GSM8K or the hub if not given")
-
-    def build(self) -> Task:
-        return GSM8K(self.path)
+NamedKind = TypeVar("NamedKind", bound=NamedSection)
 
 
-def _name_of_task(section: Any) -> Any:
-    if isinstance(section, dict):
-        return section.get("name", "arithmetic")
-    return getattr(section, "name", None)
+def _of_signature(
+    base: type[NamedKind], key: str, given: dict[str, Any], known: Mapping[str, Setting]
+) -> NamedKind:
+    """A section with the settings of one entry as its fields, and the values that were given.
+
+    Raises:
+        ValueError: naming each key that the entry does not have, or whose value it does not take.
+    """
+    problems = [
+        f"{key}.{setting} is not used: {given['name']} has no such setting; its settings: "
+        f"{', '.join(known) or 'none'}{did_you_mean(setting, known)}"
+        for setting in given
+        if setting not in (*known, "name")
+    ]
+    try:
+        if not problems:
+            return _section_of(base, key, tuple(known.values())).model_validate(given)
+    except ValidationError as error:
+        problems = [_explain(base, problem, below=(key,)) for problem in error.errors()]
+    raise ValueError("\n".join(line.strip() for line in problems))
 
 
-TASKS: dict[str, type[AnyTaskSection]] = {
-    "arithmetic": ArithmeticSection,
-    "word-problems": WordProblemsSection,
-    "gsm8k": GSM8KSection,
-}
-TaskSection = Annotated[
-    Annotated[ArithmeticSection, Tag("arithmetic")]
-    | Annotated[WordProblemsSection, Tag("word-problems")]
-    | Annotated[GSM8KSection, Tag("gsm8k")],
-    Discriminator(_name_of_task),
-]
-"""Where prompts come from, and what is right."""
+@lru_cache
+def _section_of(base: type[NamedKind], key: str, known: tuple[Setting, ...]) -> type[NamedKind]:
+    """The section whose fields are these settings."""
+    fields: dict[str, Any] = {
+        setting.name: (
+            Annotated[setting.type, AfterValidator(partial(_in_bounds, key, setting))],
+            setting.default,
+        )
+        for setting in known
+    }
+    return create_model(base.__name__, __base__=base, **fields)
+
+
+def _in_bounds(key: str, setting: Setting, value: Any) -> Any:
+    place = f"{key}.{setting.name}"
+    if isinstance(value, float) and not isfinite(value):  # JSON, in which runs are kept, has none
+        raise ValueError(f"{place} is {value}, expected a finite number")
+    setting.check(value, name=place)
+    return value
+
+
+def _table(key: str, section: Any, *, usual: str | None = None) -> dict[str, Any]:
+    """The keys that were given, with the usual name if none was."""
+    if isinstance(section, NamedSection):
+        section = section.model_dump()
+    if not isinstance(section, dict):
+        raise ValueError(f"{key} is {section!r}: expected a table")
+    if usual is None and "name" not in section:
+        raise ValueError(f"{key}.name is missing")
+    table = {"name": usual, **section}
+    if not isinstance(table["name"], str):
+        raise ValueError(f"{key}.name is {table['name']!r}: expected text")
+    return table
+
+
+def _algorithm(section: Any, info: ValidationInfo) -> AlgorithmSection:
+    table, own = _table("algorithm", section), _own_code(info)
+    if not _chosen(info):
+        if table["name"] not in {*ALGORITHMS, *own.algorithms}:
+            return AlgorithmSection(**table)
+        # a record may hold keys of other rows, and for each that was not set, nothing
+        table = {key: value for key, value in table.items() if value is not None}
+    row = own.algorithm(table["name"])
+    return _of_signature(AlgorithmSection, "algorithm", table, row.known_settings)
+
+
+def _task(section: Any, info: ValidationInfo) -> TaskSection:
+    table, own = _table("task", section, usual="arithmetic"), _own_code(info)
+    if not _chosen(info) and table["name"] not in {*TASKS, *own.tasks}:
+        return TaskSection(**table)
+    kind = own.task(table["name"])
+    made = _of_signature(TaskSection, "task", table, rows.settings_of(kind))
+    made._kind = kind
+    try:
+        made.build()
+    except ValueError as error:
+        raise ValueError(f"task.{error}") from error
+    return made
+
+
+def _own_code(info: ValidationInfo) -> OwnCode:
+    """What the reader's file brings, if the recipe names one."""
+    return info.context["code"] if info.context else own_code.NONE
 
 
 class PromptSection(Section):
@@ -263,6 +315,11 @@ class CheckpointSection(Section):
     every: Count = 10
 
 
+Code = Annotated[str | None, Field(description="a Python file with rows and tasks of your own")]
+AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmSection], PlainValidator(_algorithm)]
+AnyTask = Annotated[SerializeAsAny[TaskSection], PlainValidator(_task)]
+
+
 class StageSection(Section):
     """Supervised steps of one kind; 0 steps for none."""
 
@@ -280,7 +337,22 @@ class AnswersSection(EvaluationSection):
     max_new_tokens: Count = 256
 
 
-class Pretraining(Section):
+class RunSection(Section):
+    """What recipes of both kinds have: the reader's own code, if they name a file."""
+
+    _own_code: OwnCode = PrivateAttr(own_code.NONE)
+
+    def model_post_init(self, context: Any) -> None:
+        if context:
+            self._own_code = context["code"]
+
+    @property
+    def own_code(self) -> OwnCode:
+        """The rows and tasks of the reader's file."""
+        return self._own_code
+
+
+class Pretraining(RunSection):
     """Everything that the making of a model from scratch depends on, before any reinforcement.
 
     Two stages: on whole texts, as language models are pre-trained, and on solutions to questions.
@@ -289,7 +361,8 @@ class Pretraining(Section):
     pretraining: StageSection
     supervised: StageSection
     seed: Whole = 0
-    task: TaskSection
+    code: Code = None
+    task: AnyTask
     gsm8k_share: Share = Field(
         0.0, description="of the examples, from GSM8K's training problems instead of the task's"
     )
@@ -308,16 +381,27 @@ class Pretraining(Section):
         task = self.task.build()
         others = int((torch.rand(count, generator=generator) < self.gsm8k_share).sum())
         drawn = task.draw(count - others, split="train", generator=generator)
-        return drawn + (GSM8K().draw(others, split="train", generator=generator) if others else [])
+        return drawn + (
+            TASKS["gsm8k"]().draw(others, split="train", generator=generator) if others else []
+        )
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
+        if type(self.task) is TaskSection:
+            return self  # the record of a run whose task is not known here
         problems = [
             *(_named(self, self._unused()) if _chosen(info) else ()),
             *impossible_model(self.model, self.task),
         ]
-        if self.task.name == "arithmetic":
-            problems.append("task.name is 'arithmetic': expected 'word-problems' or 'gsm8k'")
+        if not self.task.build().worked_solutions:
+            problems.append(
+                f"task.name is {self.task.name!r}, which has no worked solutions to learn from"
+            )
+        if self.gsm8k_share and self.model.source == "tiny" and self.task.build().characters:
+            problems.append(
+                f"gsm8k_share is {self.gsm8k_share:g}, expected 0: {self.task.name} is read by "
+                "characters, and GSM8K's problems have others"
+            )
         if self.steps == 0:
             problems.append("pretraining.steps and supervised.steps are both 0")
         if problems:
@@ -349,7 +433,7 @@ Rule = tuple[Section, set[str], str]
 
 
 def _chosen(info: ValidationInfo) -> bool:
-    """Whether somebody chose to set the keys that are given."""
+    """Whether the keys that are given were chosen, and are not the complete record of a run."""
     return not (info.context and info.context["complete"])
 
 
@@ -368,7 +452,7 @@ def _shape_of_a_given_model(model: ModelSection) -> Rule:
     return model, keys, f"the model comes from {model.source!r} as it is"
 
 
-def impossible_model(model: ModelSection, task: AnyTaskSection) -> list[str]:
+def impossible_model(model: ModelSection, task: TaskSection) -> list[str]:
     """Values of these two sections that do not go together."""
     found = []
     if model.source == "tiny" and model.width % (2 * model.heads):
@@ -376,26 +460,32 @@ def impossible_model(model: ModelSection, task: AnyTaskSection) -> list[str]:
             f"model.width is {model.width}, expected a multiple of "
             f"2 * model.heads = {2 * model.heads}"
         )
-    if model.source == "tiny" and (model.vocabulary is None) != (task.name == "arithmetic"):
+    kind = task.build()
+    if model.source != "tiny":
+        return found
+    if kind.characters is not None:
+        if model.vocabulary is not None:
+            found.append(
+                f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
+            )
+    elif not kind.worked_solutions:
         found.append(
-            f"model.vocabulary is {model.vocabulary}: arithmetic is read character by character, "
-            f"every other task needs a vocabulary, and the task is {task.name}"
+            f"model.source is 'tiny', but {task.name} has neither characters nor worked solutions "
+            "to learn a vocabulary from"
         )
-    if isinstance(task, WordProblemsSection) and task.min_steps > task.max_steps:
-        found.append(
-            f"task.min_steps is {task.min_steps}, "
-            f"expected at most task.max_steps = {task.max_steps}"
-        )
+    elif model.vocabulary is None:
+        found.append(f"model.vocabulary is missing: a vocabulary for {task.name} has to be learned")
     return found
 
 
-class Recipe(Section):
+class Recipe(RunSection):
     """Everything a run depends on."""
 
     steps: Count
-    algorithm: AlgorithmSection
+    algorithm: AnyAlgorithm
     seed: Whole = 0
-    task: TaskSection = ArithmeticSection()
+    code: Code = None
+    task: AnyTask = Field({}, validate_default=True)  # type: ignore
     prompt: PromptSection = PromptSection()
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
@@ -414,14 +504,17 @@ class Recipe(Section):
 
     @property
     def row(self) -> Algorithm:
-        """The row of the table of algorithms."""
-        return ALGORITHMS[self.algorithm.name]
+        """The row of the table of algorithms.
+
+        Raises:
+            ValueError: if it is the record of a run whose row is not known here.
+        """
+        return self.own_code.algorithm(self.algorithm.name)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the row's functions, the recipe's own first."""
-        own = self.algorithm.model_dump(exclude={"name"}, exclude_none=True)
-        return {**self.row.all_settings, **own}
+        return self.algorithm.settings
 
     @property
     def penalty(self) -> Penalty:
@@ -438,11 +531,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Recipe":
-        name = self.algorithm.name
-        if name not in ALGORITHMS:
-            raise ValueError(
-                f"algorithm.name is {name!r}, expected one of {', '.join(map(repr, ALGORITHMS))}"
-            )
+        if type(self.algorithm) is AlgorithmSection or type(self.task) is TaskSection:
+            return self  # the record of a run whose row or task is not known here
         problems = [
             *(_named(self, self._unused()) if _chosen(info) else ()),
             *self._impossible(),
@@ -453,13 +543,8 @@ class Recipe(Section):
 
     def _unused(self) -> list[Rule]:
         name, row = self.algorithm.name, self.row
-        settings = ", ".join(row.all_settings) or "none"
+        careless = "careless_share" in rows.settings_of(type(self.task.build()).demonstrate)
         return [
-            (
-                self.algorithm,
-                set(AlgorithmSection.model_fields) - {"name", *row.all_settings},
-                f"{name} does not use it; its settings: {settings}",
-            ),
             (self, set() if row.needs("values") else {"critic"}, f"{name} has no critic"),
             (
                 self,
@@ -500,8 +585,8 @@ class Recipe(Section):
             ),
             (
                 self.warm_start,
-                {"careless_steps"} if self.task.name != "arithmetic" else set(),
-                f"the task is {self.task.name}, and only arithmetic has a teacher who forgets",
+                set() if careless else {"careless_steps"},
+                f"the task is {self.task.name}, whose teacher makes no mistakes",
             ),
             (
                 self.optimiser,
@@ -546,6 +631,11 @@ class Recipe(Section):
                 f"reward.overlong_buffer is {self.reward.overlong_buffer}, expected less than "
                 f"rollouts.max_new_tokens = {rollouts.max_new_tokens}"
             )
+        if self.warm_start.steps and not self.task.build().has_teacher():
+            found.append(
+                f"warm_start.steps is {self.warm_start.steps}, expected 0: {self.task.name} has no "
+                "teacher to imitate"
+            )
         return [*found, *impossible_model(self.model, self.task)]
 
     @property
@@ -586,8 +676,8 @@ def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = Fals
     Args:
         tables: such as {"steps": 10, "algorithm": {"name": "grpo"}}.
         name: how messages call it.
-        complete: the tables hold every key, as a run records them, and not those that somebody
-            chose to set; keys that the algorithm does not use are then no mistake.
+        complete: the tables hold every key, as a run records them, and not only those that were
+            chosen; keys that the algorithm does not use are then no mistake.
 
     Raises:
         ValueError: naming each key that is unknown, unused or out of range, with its value.
@@ -596,32 +686,42 @@ def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = Fals
 
 
 def validate(
-    kind: type[Kind], tables: dict[str, Any], *, name: str, complete: bool = False
+    kind: type[Kind],
+    tables: dict[str, Any],
+    *,
+    name: str,
+    complete: bool = False,
+    code: OwnCode | None = None,
 ) -> Kind:
-    """Make a recipe of this kind of nested tables; see `check`."""
+    """Make a recipe of this kind of nested tables; see `check`.
+
+    `code` is what the file that the key `code` names has brought already; None loads it now.
+    """
+    own = code or own_code.NONE
+    if file := tables.get("code"):
+        own = code or own_code.load(Path(file))
+        tables = {**tables, "code": Path(file).name}
+    context = {"complete": complete, "code": own}
     try:
-        return kind.model_validate(tables, context={"complete": complete})
+        return kind.model_validate(tables, context=context)
     except ValidationError as error:
         lines = [_explain(kind, problem) for problem in error.errors()]
-        raise ValueError("\n".join([f"{name}:", *lines])) from error
+        text = "\n".join(lines)
+        one = "\n" not in text  # a single mistake is answered in a single line
+        raise UserError(f"{name}: {text.strip()}" if one else f"{name}:\n{text}") from error
 
 
-def _explain(kind: type[BaseModel], problem: Any) -> str:
-    location, what, value = problem["loc"], problem["type"], problem["input"]
-    keys = [*location]
-    if keys[:1] == ["task"]:
-        del keys[1:2]  # which of the tasks it is, put there by the union
-    place = ".".join(map(str, keys))
+def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
+    location, what, value = (*below, *problem["loc"]), problem["type"], problem["input"]
+    place = ".".join(map(str, location))
     if what == "value_error":
         return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
-    if what == "union_tag_not_found":
-        return f"  {place} is {value!r}: expected a table"
-    if what == "union_tag_invalid":
-        wrong = value["name"]
-        return f"  {place}.name is {wrong!r}: expected one of {', '.join(map(repr, TASKS))}"
     if what == "extra_forbidden":
-        section = _section(kind, location[:-1])
-        return f"  {place} is unknown; expected one of {', '.join(section.model_fields)}"
+        known = _section(kind, location[:-1]).model_fields
+        return (
+            f"  {place} is unknown; expected one of {', '.join(known)}"
+            f"{did_you_mean(str(location[-1]), known)}"
+        )
     if what == "missing":
         return f"  {place} is missing"
     rule = problem["msg"].replace("Input should be", "expected")
@@ -629,8 +729,6 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
 
 
 def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
-    if location[:1] == ("task",):
-        return TASKS[location[1]]
     for key in location:
         section = section.model_fields[key].annotation  # type: ignore[assignment]
     return section

@@ -9,8 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from nbcourse.errors import NotFound, UserError
+
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 """The recipes that come with the package: each can be given by its name, without a path."""
+
+
+DEEPEST = 20  # a chain of recipes that extend each other
 
 
 def names() -> list[str]:
@@ -45,20 +50,20 @@ def locate(recipe: str | Path, *, beside: Path | None = None) -> Path:
     name = name_of(recipe)
     if str(recipe) in (name, f"{name}.toml") and (FOLDER / f"{name}.toml").is_file():
         return FOLDER / f"{name}.toml"
-    there = (
-        sorted(file.name for file in path.parent.glob("*.toml")) if path.parent != FOLDER else []
-    )
+    there = sorted(file.name for file in path.parent.glob("*.toml") if file.stem != "pyproject")
     close = get_close_matches(name, names(), n=3)
     hints = [
         *([f"did you mean {' or '.join(close)}?"] if close else []),
         *([f"in {path.parent} there are {', '.join(there)}"] if there else []),
         "`nbcourse recipes` lists those that come with the package",
     ]
-    raise FileNotFoundError(f"no recipe {str(recipe)!r}: {'; '.join(hints)}")
+    raise NotFound(f"no recipe {str(recipe)!r}: {'; '.join(hints)}")
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The tables of a recipe file over those that it extends, with some keys changed, unchecked.
+
+    The key `code` names a file beside the recipe that says it, and comes out as a whole path.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -72,11 +77,17 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in below:
-        raise ValueError(f"{path} extends itself")
+        raise UserError(f"{path} extends itself")
+    if len(below) > DEEPEST:
+        raise UserError(f"{path} is extended over more than {DEEPEST} files")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+        raise UserError(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply for a recipe") from error
+    if isinstance(tables.get("code"), str):
+        tables["code"] = str(path.parent / tables["code"])
     parent = tables.pop("extends", None)
     if parent is None:
         return tables
@@ -98,8 +109,10 @@ def _over(upper: dict[str, Any], lower: dict[str, Any]) -> dict[str, Any]:
 def _apply(tables: dict[str, Any], override: str) -> None:
     """Write one `key=value` into the tables."""
     key, equals, text = override.partition("=")
+    if "\n" in override:
+        raise UserError(f"--set {override!r}: expected one line, and one key in it")
     if not equals or not key.strip():
-        raise ValueError(f"--set {override}: expected key=value, such as rollouts.group_size=4")
+        raise UserError(f"--set {override}: expected key=value, such as rollouts.group_size=4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -109,5 +122,5 @@ def _apply(tables: dict[str, Any], override: str) -> None:
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ValueError(f"--set {override}: {section} is a value, not a table")
+            raise UserError(f"--set {override}: {section} is a value, not a table")
     table[last] = value

@@ -17,9 +17,10 @@ from nbcourse.agents.loop import (
     next_coefficient,
     update,
 )
-from nbcourse.agents.networks import ActorCritic
-from nbcourse.agents.rollout import Stage, collect
-from nbcourse.agents.table import gae, reward_to_go, vanilla
+from nbcourse.agents.networks import MLPActorCritic
+from nbcourse.agents.table import gae, importance_weighted, reward_to_go
+from nbcourse.agents.trajectories import Simulation, collect
+from nbcourse.functional.surrogates import policy_gradient, ppo_clip
 from tests.agents.environments import Choice, Corridor, vector
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -36,10 +37,10 @@ class Known(torch.nn.Module):
 
 
 def estimates(agent: Agent, *, mode, steps, length, limit) -> Batch:
-    stage = Stage(vector(Corridor, 1, mode, length=length, limit=limit))
-    stage.restart(seed=0)
+    simulation = Simulation(vector(Corridor, 1, mode, length=length, limit=limit))
+    simulation.restart(seed=0)
     generator = torch.Generator().manual_seed(0)
-    return estimate(agent, Known(), collect(Known(), stage, steps=steps, generator=generator))
+    return estimate(agent, Known(), collect(Known(), simulation, steps=steps, generator=generator))
 
 
 # ---------------------------------------------------------------- credit
@@ -48,7 +49,7 @@ def estimates(agent: Agent, *, mode, steps, length, limit) -> Batch:
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_a_terminated_episode_is_worth_nothing_afterwards(mode):
     """γ = ½, λ = 1, rewards 1, 2, 3: 3 = 3, 2 + 3/2 = 3.5, 1 + 3.5/2 = 2.75; minus 10, 20, 30."""
-    agent = replace(AGENTS["gae"], gamma=0.5, lam=1.0)
+    agent = AGENTS["gae"].with_settings(gamma=0.5, lam=1.0)
     batch = estimates(agent, mode=mode, steps=8, length=3, limit=100)
     assert_close(batch.targets[:3], torch.tensor([2.75, 3.5, 3.0]))
     assert_close(batch.advantages[:3], torch.tensor([2.75 - 10, 3.5 - 20, 3.0 - 30]))
@@ -62,30 +63,30 @@ def test_a_truncated_episode_is_worth_what_the_critic_says_of_its_final_state(mo
     The next episode begins in cell 0, worth 10: to take that for the state that followed would
     give 3 + 5 = 8, and no bootstrap at all 3.
     """
-    agent = replace(AGENTS["gae"], gamma=0.5, lam=1.0)
+    agent = AGENTS["gae"].with_settings(gamma=0.5, lam=1.0)
     batch = estimates(agent, mode=mode, steps=8, length=50, limit=3)
     assert_close(batch.targets[:3], torch.tensor([7.75, 13.5, 23.0]))
     assert_close(batch.targets[3:6], batch.targets[:3])
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-def test_a_rollout_cut_within_an_episode_bootstraps_too(mode):
+def test_a_trajectory_cut_within_an_episode_bootstraps_too(mode):
     """Two steps, then cell 2, worth 30: 2 + 15 = 17, 1 + 17/2 = 9.5."""
-    agent = replace(AGENTS["n-step"], gamma=0.5)
+    agent = AGENTS["n-step"].with_settings(gamma=0.5)
     batch = estimates(agent, mode=mode, steps=2, length=50, limit=50)
     assert_close(batch.targets, torch.tensor([9.5, 17.0]))
 
 
 def test_one_step_is_the_td_residual():
     """1 + 20/2 − 10 = 1, 2 + 30/2 − 20 = −3, 3 + 0 − 30 = −27."""
-    agent = replace(AGENTS["a2c"], gamma=0.5)
+    agent = AGENTS["a2c"].with_settings(gamma=0.5)
     batch = estimates(agent, mode=AutoresetMode.SAME_STEP, steps=3, length=3, limit=50)
     assert_close(batch.advantages, torch.tensor([1.0, -3.0, -27.0]))
 
 
 def test_without_a_critic_the_advantage_is_the_return_to_go():
     """2.75, 3.5, 3 as above; three steps per episode, so that each weighs 3 in the mean."""
-    agent = replace(AGENTS["vanilla"], gamma=0.5)
+    agent = AGENTS["vanilla"].with_settings(gamma=0.5)
     batch = estimates(agent, mode=AutoresetMode.NEXT_STEP, steps=None, length=3, limit=50)
     assert_close(batch.advantages, torch.tensor([2.75, 3.5, 3.0]))
     assert batch.weights.tolist() == [3.0, 3.0, 3.0]
@@ -97,10 +98,10 @@ def test_without_a_critic_the_advantage_is_the_return_to_go():
 # ---------------------------------------------------------------- what is minimised
 
 
-def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[ActorCritic, Batch]:
+def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[MLPActorCritic, Batch]:
     """A batch sampled by a policy from which the network has drifted away since."""
     generator = torch.Generator().manual_seed(5)
-    network = ActorCritic(3, 4, hidden=8, generator=generator)
+    network = MLPActorCritic(3, 4, hidden=8, generator=generator)
     observations = torch.randn(size, 3, generator=generator)
     actions = torch.randint(4, (size,), generator=generator)
     with torch.no_grad():
@@ -119,7 +120,7 @@ def random_batch(size: int = 64, *, drift: float = 0.0) -> tuple[ActorCritic, Ba
     )
 
 
-def gradient(loss: torch.Tensor, network: ActorCritic) -> torch.Tensor:
+def gradient(loss: torch.Tensor, network: MLPActorCritic) -> torch.Tensor:
     grads = torch.autograd.grad(loss, list(network.actor.parameters()))
     return torch.cat([g.flatten() for g in grads])
 
@@ -127,7 +128,7 @@ def gradient(loss: torch.Tensor, network: ActorCritic) -> torch.Tensor:
 def test_ppos_loss_and_gradient_by_the_six_cases():
     """Each step by its own rule: min of the objectives, written with ifs in plain Python."""
     network, batch = random_batch(drift=0.5)
-    ppo = replace(AGENTS["ppo"], whiten=False, entropy_coefficient=0.0, critic=False)
+    ppo = replace(AGENTS["ppo"], whiten=False, entropy_coefficient=0.0, value_coefficient=0.0)
     loss, numbers = minibatch_loss(ppo, network, batch, beta=0.0)
     objective, cut, k3 = torch.tensor(0.0), 0, 0.0
     for i in range(len(batch)):
@@ -152,7 +153,7 @@ def test_on_its_own_samples_every_surrogate_has_the_vanilla_gradient():
     network, batch = random_batch()
     expected = None
     for name in ("vanilla", "ppo", "ppo-penalty"):
-        agent = replace(AGENTS[name], whiten=False, entropy_coefficient=0.0, critic=False)
+        agent = replace(AGENTS[name], whiten=False, entropy_coefficient=0.0, value_coefficient=0.0)
         loss, numbers = minibatch_loss(agent, network, batch, beta=agent.kl_coefficient)
         assert numbers["clip_fraction"] == numbers["approx_kl"] == 0
         direction = gradient(loss, network)
@@ -164,7 +165,7 @@ def test_on_its_own_samples_every_surrogate_has_the_vanilla_gradient():
 
 def test_the_entropy_is_a_bonus_and_the_kl_a_penalty_from_old_to_new():
     network, batch = random_batch(drift=1.0)
-    plain = replace(AGENTS["ppo-penalty"], entropy_coefficient=0.0, critic=False)
+    plain = replace(AGENTS["ppo-penalty"], entropy_coefficient=0.0, value_coefficient=0.0)
     loss, numbers = minibatch_loss(plain, network, batch, beta=0.0)
     old = batch.old_logits.softmax(-1)
     new = network.logits(batch.observations).softmax(-1)
@@ -196,7 +197,7 @@ def test_whitening_happens_within_the_minibatch_and_only_where_asked():
     network, batch = random_batch()
     shifted = replace(batch, advantages=3.0 * batch.advantages + 7.0)
     for whiten in (True, False):
-        agent = replace(AGENTS["ppo"], whiten=whiten, critic=False)
+        agent = replace(AGENTS["ppo"], whiten=whiten, value_coefficient=0.0)
         losses = [minibatch_loss(agent, network, b, beta=0.0)[0] for b in (batch, shifted)]
         assert torch.allclose(*losses, atol=1e-5) is whiten
 
@@ -253,7 +254,7 @@ def test_the_penalty_doubles_and_halves():
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_row_learns_to_look(name):
     """Chance is 2.5 of 5; a policy that does not look stays there whatever it does."""
-    agent = replace(AGENTS[name], gamma=0.5, learning_rate=1e-2)
+    agent = replace(AGENTS[name].with_settings(gamma=0.5), learning_rate=1e-2)
     if agent.steps is not None:
         agent = replace(agent, steps=min(agent.steps, 16))
     envs = vector(Choice, 8)
@@ -289,7 +290,7 @@ def test_training_stops_when_it_is_good_enough():
 
 def test_an_evaluation_takes_one_episode_from_each_environment_in_turn():
     envs = vector(Corridor, 3, AutoresetMode.NEXT_STEP, length=3, limit=100)
-    network = ActorCritic(1, 2, hidden=4, generator=torch.Generator().manual_seed(0))
+    network = MLPActorCritic(1, 2, hidden=4, generator=torch.Generator().manual_seed(0))
     torch.nn.init.zeros_(network.actor[-1].weight)
     with torch.no_grad():
         network.actor[-1].bias.copy_(torch.tensor([-9.0, 9.0]))
@@ -302,9 +303,69 @@ def test_an_evaluation_takes_one_episode_from_each_environment_in_turn():
 def test_rows_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="steps is 0"):
         replace(AGENTS["gae"], steps=0)
-    with pytest.raises(ValueError, match="epochs=2 and minibatches=1 use samples of a policy"):
-        Agent(gae, vanilla, "nobody", steps=5, epochs=2)
-    with pytest.raises(ValueError, match="steps is 5, expected None"):
-        Agent(reward_to_go, vanilla, "nobody", steps=5)
     with pytest.raises(ValueError, match="steps is 0, expected at least 1"):
         train(AGENTS["gae"], vector(Choice, 1), steps=0, seed=0)
+    with pytest.raises(ValueError, match=r"lam is 1\.5, expected a number from 0 to 1"):
+        AGENTS["gae"].with_settings(lam=1.5)
+    with pytest.raises(ValueError, match=r"is 'clip', .* did you mean 'clip_low'"):
+        AGENTS["ppo"].with_settings(clip=0.1)
+
+
+def my_own(log_probs, advantages):
+    return -advantages * log_probs
+
+
+def with_reference(log_probs, ref_log_probs, advantages):
+    return -advantages * (log_probs - ref_log_probs)
+
+
+def monte_carlo(rewards, values, mask, *, gamma=0.5):
+    """Returns to go with the critic as a baseline, and no bootstrap."""
+    targets, _ = reward_to_go(rewards, mask, gamma=gamma)
+    return targets - values, targets
+
+
+@pytest.mark.parametrize("surrogate", [policy_gradient, my_own])
+def test_samples_are_used_again_only_with_a_surrogate_that_needs_old_log_probs(surrogate):
+    for again in ({"epochs": 2}, {"minibatches": 2}):
+        with pytest.raises(ValueError, match=r"use samples of a policy .* needs 'old_log_probs'"):
+            Agent(gae, surrogate, "a test", steps=5, **again)
+        for ratio in (ppo_clip, importance_weighted):
+            assert Agent(gae, ratio, "a test", steps=5, **again).critic
+
+
+@pytest.mark.parametrize("advantage", [reward_to_go, monte_carlo])
+def test_an_episode_is_cut_only_with_an_advantage_that_needs_next_values(advantage):
+    with pytest.raises(ValueError, match=r"steps is 5, expected None .* need 'next_values'"):
+        Agent(advantage, policy_gradient, "a test", steps=5)
+
+
+def test_a_need_that_is_not_offered_is_refused_by_name():
+    with pytest.raises(ValueError, match="surrogate 'with_reference' needs 'ref_log_probs'"):
+        Agent(reward_to_go, with_reference, "a test")
+
+
+def test_a_new_row_gets_what_it_needs_and_has_a_critic_if_it_needs_values():
+    """γ = ½, rewards 1, 2, 3, values 10, 20, 30: 2.75 − 10, 3.5 − 20, 3 − 30."""
+    agent = Agent(monte_carlo, my_own, "a test")
+    assert agent.critic
+    assert not replace(agent, advantage=reward_to_go).critic
+    batch = estimates(agent, mode=AutoresetMode.SAME_STEP, steps=None, length=3, limit=50)
+    assert_close(batch.advantages, torch.tensor([2.75 - 10, 3.5 - 20, 3.0 - 30]))
+    trained = train(agent, vector(Choice, 2), steps=20, seed=0, progress=False)
+    assert trained.curve[-1]["value_loss"] > 0
+
+
+def test_the_clip_of_the_loss_and_of_its_diagnostic_is_the_rows():
+    """At a drift of ½, ±0.5 clips fewer samples than ±0.1, above fewer than on both sides."""
+    network, batch = random_batch(drift=0.5)
+    found = []
+    for settings in ({"clip_low": 0.5}, {"clip_low": 0.1, "clip_high": 0.5}, {"clip_low": 0.1}):
+        agent = AGENTS["ppo"].with_settings(**settings)
+        agent = replace(agent, whiten=False, value_coefficient=0.0)
+        loss, numbers = minibatch_loss(agent, network, batch, beta=0.0)
+        now = log_prob(network.logits(batch.observations), batch.actions)
+        expected = ppo_clip(now, batch.old_log_probs, batch.advantages, **settings).mean()
+        assert_close(loss, expected)
+        found.append(numbers["clip_fraction"])
+    assert 0 < found[0] < found[1] < found[2]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbcourse.classroom.release import release
+from nbcourse.classroom.release import write_bundles
 from tests.checks import masters
 
 from . import jupyterlab
@@ -25,7 +25,7 @@ return rewards.view(-1, group_size).mean(1).repeat_interleave(group_size)"""
 def lab(tmp_path_factory) -> Iterator[str]:
     """The address of a JupyterLab started in an unpacked bundle, far from the book."""
     folder = tmp_path_factory.mktemp("student")
-    (bundle,) = release("2", folder)
+    (bundle,) = write_bundles("2", folder)
     with zipfile.ZipFile(bundle) as archive:
         archive.extractall(folder)
     with jupyterlab.serve(folder / "02-sequences", tmp_path_factory.mktemp("private")) as address:

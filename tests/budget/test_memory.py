@@ -12,7 +12,7 @@ from nbcourse.experiments.run import keep_model
 from nbcourse.lm import sampling
 from nbcourse.training import learner as module
 from nbcourse.training.algorithms import ALGORITHMS
-from nbcourse.training.experience import Draws, collect, consult
+from nbcourse.training.experience import Draws, add_reference_and_values, collect
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import backward, begin, learn, one_step
 from nbcourse.training.recipe import check
@@ -119,7 +119,7 @@ def test_an_update_is_the_same(both, kind):
     )
     penalty = made.recipe.penalty
     asked = penalty.placement != "none"
-    experience = consult(made, experience, ALONE, reference=asked)
+    experience = add_reference_and_values(made, experience, ALONE, reference=asked)
     estimate = made.recipe.row.estimate(
         made.recipe.settings,
         rewards=experience.rewards(penalty),
@@ -205,7 +205,7 @@ def test_a_large_vocabulary_changes_nothing(both, kind, monkeypatch):
         monkeypatch.setattr(module, "LARGE_VOCABULARY", threshold)
         one = copy.deepcopy(made)
         loss_of(one, rollout).backward()
-        seen = consult(one, experience, ALONE, reference=True)
+        seen = add_reference_and_values(one, experience, ALONE, reference=True)
         found.append((one, seen.ref_log_probs))
     assert_close(found[1][1][rollout.mask], found[0][1][rollout.mask], rtol=1e-5, atol=1e-5)
     (small, _), (large, _) = found
@@ -248,7 +248,9 @@ def test_the_critics_own_parameters_move_at_their_own_rate(shared):
     made = learner(chosen)
     before = weights(made)
     state = begin(chosen)
-    experience = consult(made, collect(made, Draws(chosen), ALONE), ALONE, reference=False)
+    experience = add_reference_and_values(
+        made, collect(made, Draws(chosen), ALONE), ALONE, reference=False
+    )
     experience = replace(experience, scores=torch.arange(24.0) % 5)
     estimate = chosen.row.estimate(
         chosen.settings,

@@ -20,8 +20,9 @@ from nbcourse.lm import sampling
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training import loop
-from nbcourse.training.experience import Experience, consult
-from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble, frozen
+from nbcourse.training.experience import Experience, add_reference_and_values
+from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
+from nbcourse.training.models import frozen
 from nbcourse.training.recipe import Recipe, check
 from tests.small import ALONE, recipe
 
@@ -276,7 +277,7 @@ def setting(shape: Shape, name: str = "grpo", **sections) -> tuple[Learner, Expe
 def learning(learner: Learner, batch: Experience) -> Callable[[], object]:
     """What a step does once reference and critic have answered."""
     recipe = learner.recipe
-    batch = consult(learner, batch, ALONE, reference=True)
+    batch = add_reference_and_values(learner, batch, ALONE, reference=True)
     estimate = recipe.row.estimate(
         recipe.settings,
         rewards=batch.rewards(recipe.penalty),
@@ -346,7 +347,7 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
     foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
 
     assert foreseen["sample"] == pytest.approx(max(allocated(drawing(learner))), rel=1 / 8)
-    asking = partial(consult, learner, batch, ALONE, reference=True)
+    asking = partial(add_reference_and_values, learner, batch, ALONE, reference=True)
     assert foreseen["consult"] == pytest.approx(max(allocated(asking)), rel=1 / 8)
     update = learning(learner, batch)
     update()  # makes the moments

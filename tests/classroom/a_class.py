@@ -62,7 +62,7 @@ def solved(**answers: str) -> list[dict]:
 def master(folder: Path) -> Master:
     path = folder / "01-fake.ipynb"
     path.write_bytes(notebook(solved()))
-    return masters.load(path)
+    return masters.load_master(path)
 
 
 def submission(folder: Path, content: bytes, student: str = "ada") -> Submission:

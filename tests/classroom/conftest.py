@@ -1,13 +1,16 @@
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nbcourse.classroom import grading, sandbox
 from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 
-LIMITS = sandbox.Limits(memory=2**29, seconds=3, total=20, disk=32 * 2**20)
+# Time enough on a busy machine. A submission that is to run out of time gets less: `grade_endless`.
+LIMITS = sandbox.Limits(memory=2**29, seconds=120, total=600, disk=32 * 2**20)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,15 +37,33 @@ def master(tmp_path):
 
 
 @pytest.fixture
-def grade(server, master, tmp_path):
+def grade(server, tmp_path):
     """Grade a notebook's bytes, or the solved notebook with other answers."""
 
     def graded(content: bytes | None = None, *, limits=LIMITS, **answers: str):
         content = a_class.notebook(a_class.solved(**answers)) if content is None else content
-        submitted = a_class.submission(tmp_path, content)
-        result = grading.grade(submitted, master, server, limits=limits)
+        master, submitted = a_class.master(tmp_path), a_class.submission(tmp_path, content)
+        result = grading.grade_submission(submitted, master, server, limits=limits)
         assert not running_submissions(), "a process of the submission is still there"
-        return {verdict.exercise: verdict for verdict in result.verdicts} | {"result": result}
+        return {exercise.exercise: exercise for exercise in result.exercises} | {"result": result}
+
+    return graded
+
+
+@pytest.fixture
+def grade_endless(grade):
+    """Grade a notebook in which one exercise never ends, in little time for each call.
+
+    The other exercises need theirs: where the machine is too busy for them, everything gets more.
+    """
+
+    def graded(**answers: str):
+        for seconds in (1, 10, 60):
+            found = grade(limits=replace(LIMITS, seconds=seconds), **answers)
+            states = [exercise.state for exercise in found["result"].exercises]
+            if states.count(State.OUT_OF_TIME) == 1:
+                break
+        return found
 
     return graded
 

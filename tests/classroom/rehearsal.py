@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nbformat
 
-from nbcourse.classroom.release import release
+from nbcourse.classroom.release import write_bundles
 from nbcourse.publishing.chapters import ROOT
 
 NAME = "02-sequences"
@@ -122,7 +122,7 @@ def write(folder: Path) -> None:
     lines = ["student,name", *(f"{student},{student.title()}" for student in CLASS)]
     (folder / "class.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     solutions = _solution_cells()
-    for bundle in release(NAME, folder / "released", students=CLASS):
+    for bundle in write_bundles(NAME, folder / "released", students=CLASS):
         with zipfile.ZipFile(bundle) as archive:
             notebook = nbformat.reads(archive.read(f"{NAME}/{NAME}.ipynb"), as_version=4)
         for cell in notebook.cells:

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from nbcourse.classroom import batch, masters, results, sandbox
-from nbcourse.classroom.troubles import State
+from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 
@@ -35,18 +36,18 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
         hand_in(tmp_path, "cid", answer="answer = 1"),
     ]
     out = tmp_path / "graded"
-    graded = {r.student: r for r in batch.grade_all(handed_in, terms, out, jobs=1)}
+    graded = {r.student: r for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert {name: result.points for name, result in graded.items()} == {
         "ada": 6,
         "bob": 4,
         "cid": 5,
     }
     assert sorted(path.name for path in out.iterdir()) == ["ada.json", "bob.json", "cid.json"]
-    assert results.read(out / "cid.json") == graded["cid"]
+    assert results.read_result(out / "cid.json") == graded["cid"]
 
     stamps = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     hand_in(tmp_path, "cid", answer="answer = 42")
-    again = {r.student: r.points for r in batch.grade_all(handed_in, terms, out, jobs=1)}
+    again = {r.student: r.points for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert again == {"ada": 6, "bob": 4, "cid": 6}
     changed = [path.name for path in out.iterdir() if path.stat().st_mtime_ns != stamps[path.name]]
     assert changed == ["cid.json"]
@@ -61,8 +62,8 @@ def test_other_terms_are_graded_anew(tmp_path, terms):
         for confined in (True, False)
     }
     assert len(digests) == 8
-    stored = results.failed(submission, terms.master, "power cut")
-    results.write(stored, tmp_path / "ada.json")
+    stored = results.not_graded(submission, terms.master, "power cut")
+    results.write_result(stored, tmp_path / "ada.json")
     assert batch._done(submission, 0, terms, tmp_path) is None
 
 
@@ -76,43 +77,84 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
     worker.end()
     assert result.student == "ada"
     assert "ended with status -9" in result.failure
-    assert {verdict.state for verdict in result.verdicts} == {State.NOT_GRADED}
+    assert {exercise.state for exercise in result.exercises} == {State.NOT_GRADED}
 
 
 def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, monkeypatch):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
     terms = batch.Terms(a_class.master(tmp_path), LIMITS)
     with pytest.raises(ValueError, match="fails its own test 'answer-check'"):
-        [*batch.grade_all([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
+        [*batch.grade_submissions([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
 
 
-def test_the_command_stops_at_ctrl_c_and_goes_on_later(tmp_path):
+@pytest.fixture
+def background():
+    """Tests run in the background of a shell without job control: they ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def command(tmp_path, background):
+    """The command that grades a class, once it has graded ada and runs bob's endless loop."""
     stub = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
     loop = stub.replace("raise NotImplementedError", "while True: pass")
     for student, content in (("ada", stub), ("bob", loop)):
         path = tmp_path / "submissions" / student / "02-sequences.ipynb"
         path.parent.mkdir(parents=True)
         path.write_text(content, encoding="utf-8")
-    command = [sys.executable, "-m", "nbcourse", "grade", "submissions", "--assignment", "2"]
-    command += ["--seconds", "30", "--jobs", "1"]
-    stored = tmp_path / "graded" / "results" / "ada.json"
+    arguments = ["grade", "submissions", "--assignment", "2", "--seconds", "600", "--jobs", "1"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored would be inherited
     running = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "nbcourse", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while not (stored.exists() and running_submissions()) and time.monotonic() < deadline:
+    stored = tmp_path / "graded" / "results" / "ada.json"
+    wait_until(lambda: stored.exists() and running_submissions())
+    yield running
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+
+
+def wait_until(condition, seconds=300.0):
+    """Wait for what comes soon, or never; the seconds are for a machine that is very busy."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
         time.sleep(0.1)
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-    _, said = running.communicate(timeout=20)
-    assert running.returncode == 1
+
+
+def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
+    os.killpg(command.pid, signal.SIGINT)  # as a terminal does
+    _, said = command.communicate(timeout=300)
+    assert command.returncode == 1
     assert "the same command goes on" in said
     assert "Traceback" not in said
-    deadline = time.monotonic() + 10
-    while running_submissions() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not running_submissions()
-    assert [path.name for path in stored.parent.iterdir()] == ["ada.json"]
+    wait_until(lambda: not running_submissions())
+    (stored,) = (tmp_path / "graded" / "results").iterdir()
+    assert stored.name == "ada.json"
     assert json.loads(stored.read_text(encoding="utf-8"))["verdicts"][0]["state"] == "not attempted"
+
+
+def test_nothing_goes_on_when_the_command_is_killed(command):
+    command.kill()
+    command.communicate(timeout=60)  # returns when each process that could write has ended
+    wait_until(lambda: not running_submissions(), seconds=60)
+
+
+def test_a_grading_process_never_sees_ctrl_c(terms):
+    """Not even while it starts: its stack trace would be the last thing on the screen."""
+    before = signal.getsignal(signal.SIGINT)
+    worker = batch._Worker(terms)
+    status = Path(f"/proc/{worker.process.pid}/status").read_text(encoding="utf-8")
+    worker.end()
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    assert int(ignored, 16) >> (signal.SIGINT - 1) & 1
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_machine_that_cannot_confine_is_told_what_is_missing_and_what_helps(monkeypatch):
@@ -128,7 +170,7 @@ def test_other_systems_cannot_confine(monkeypatch, platform):
 
 
 def test_secrets_among_pythons_own_files_are_refused():
-    sandbox.insist([masters.find("2").parent])
+    sandbox.insist([masters.find_master("2").parent])
     for exposed in (ROOT / "nbcourse" / "checks", Path(sys.prefix), Path("/")):
         with pytest.raises(ValueError, match="could be read by submissions"):
             sandbox.insist([exposed])

@@ -25,7 +25,7 @@ def listed(tmp_path):
     def read(text: str) -> gradebook.ClassList:
         path = tmp_path / "class.csv"
         path.write_text(text, encoding="utf-8")
-        return gradebook.read(path)
+        return gradebook.read_class_list(path)
 
     return read
 
@@ -73,10 +73,10 @@ def test_a_list_that_tells_nobody_apart_is_refused(listed, text, complaint):
 
 def test_a_list_that_is_not_there_or_no_text_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no class list .*class\.csv"):
-        gradebook.read(tmp_path / "class.csv")
+        gradebook.read_class_list(tmp_path / "class.csv")
     (tmp_path / "class.csv").write_bytes("student\nJürgen\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"class\.csv is no text in UTF-8"):
-        gradebook.read(tmp_path / "class.csv")
+        gradebook.read_class_list(tmp_path / "class.csv")
 
 
 def test_canvas_gets_its_own_columns_back(listed):

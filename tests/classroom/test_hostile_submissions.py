@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nbcourse.classroom import masters
-from nbcourse.classroom.grading import grade as grade_submission
-from nbcourse.classroom.troubles import State
+from nbcourse.classroom.grading import grade_submission
+from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 
@@ -271,25 +271,26 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_hostile_answer_has_its_verdict_and_costs_no_other_exercise(grade, name):
+def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, grade_endless, name):
     source, state = EXPECTED[name]
-    verdicts = grade(double=source)
-    found = verdicts["double-check"]
+    graded = (grade_endless if state == State.OUT_OF_TIME else grade)(double=source)
+    found = graded["double-check"]
     assert found.state == state, found
     assert found.points == (2 if state == State.PASSED else 0)
     assert bool(found.feedback) == (state != State.PASSED)
+    if state not in (State.PASSED, State.FAILED, State.RAISED):
+        assert found.feedback.startswith(f"Your function stopped ({state}): ")
     for other in ("answer-check", "cube-check"):
-        assert verdicts[other].state == State.PASSED, verdicts[other]
+        assert graded[other].state == State.PASSED, graded[other]
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("endless", State.OUT_OF_TIME), ("ends itself", State.ENDED), ("memory", State.OUT_OF_MEMORY)],
-)
-def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, name, state):
-    verdicts = grade(double=EXPECTED[name][0] + "\n\ndouble(1)\n")
-    assert verdicts["double-check"].state == state
-    assert verdicts["answer-check"].state == verdicts["cube-check"].state == State.PASSED
+@pytest.mark.parametrize("name", ["endless", "ends itself", "memory"])
+def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, grade_endless, name):
+    source, state = EXPECTED[name]
+    run = grade_endless if state == State.OUT_OF_TIME else grade
+    graded = run(double=f"{source}\n\ndouble(1)\n")
+    assert graded["double-check"].state == state
+    assert graded["answer-check"].state == graded["cube-check"].state == State.PASSED
 
 
 FORBIDDEN = {
@@ -363,15 +364,15 @@ def test_the_kernel_refuses_to(grade, master, tmp_path, what):
             return 2 * x  # as it should be
         raise AssertionError(f"this worked: {{found!r:.100}}")
     """
-    verdicts = grade(double=textwrap.dedent(source))
-    assert verdicts["double-check"].state == State.PASSED, verdicts["double-check"]
+    graded = grade(double=textwrap.dedent(source))
+    assert graded["double-check"].state == State.PASSED, graded["double-check"]
     assert master.path.exists()
     assert neighbour.read_bytes() == b"{}"
 
 
 def test_what_a_submission_knows_of_hidden_tests_never_comes_out(grade):
     """Neither by the message of an error, nor by keeping it for the next exercise to tell."""
-    verdicts = grade(
+    graded = grade(
         double="""
 seen = []
 
@@ -389,14 +390,14 @@ def cube(x):
     raise ValueError(f"it was asked {seen}")
 """,
     )
-    feedback = " ".join(verdict.feedback for verdict in verdicts["result"].verdicts)
-    assert verdicts["double-check"].state == State.RAISED
-    assert "[3, 4]" in verdicts["cube-check"].feedback  # what the visible part asked
+    feedback = " ".join(exercise.feedback for exercise in graded["result"].exercises)
+    assert graded["double-check"].state == State.RAISED
+    assert "[3, 4]" in graded["cube-check"].feedback  # what the visible part asked
     for secret in ("20250", "40500", "77", "154", "-1"):
         assert secret not in feedback
 
 
-def test_a_hidden_test_compares_with_its_tensors_as_it_made_them(monkeypatch, server, tmp_path):
+def test_a_hidden_test_compares_with_its_tensors_as_it_made_them(monkeypatch, grade):
     test = """
 x = torch.tensor([2.0])
 assert cube(x) == 8
@@ -406,29 +407,23 @@ assert torch.equal(cube(x), x**3)
 ### END HIDDEN TESTS
 """
     monkeypatch.setitem(a_class.TESTS, "cube", test)
-    master = a_class.master(tmp_path)
     for cube, state in [
         ("def cube(x):\n    return x**3 if len(x) == 1 else x.zero_()", State.FAILED),
         ("def cube(x):\n    x *= x**2\n    return x", State.PASSED),
     ]:
-        content = a_class.notebook(a_class.solved(cube=cube))
-        submitted = a_class.submission(tmp_path, content)
-        result = grade_submission(submitted, master, server, limits=LIMITS)
-        assert result.verdicts[2].state == state, result.verdicts[2]
+        found = grade(cube=cube)["cube-check"]
+        assert found.state == state, found
 
 
-def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, server, tmp_path):
+def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, grade):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 42, answer")
-    master = a_class.master(tmp_path)
-    content = a_class.notebook(a_class.solved(answer="answer = 'x' * 10**7"))
-    submitted = a_class.submission(tmp_path, content)
-    result = grade_submission(submitted, master, server, limits=LIMITS)
-    assert result.verdicts[1].state == State.FAILED
-    assert 0 < len(result.verdicts[1].feedback) <= 5000
+    found = grade(answer="answer = 'x' * 10**7")["answer-check"]
+    assert found.state == State.FAILED
+    assert 0 < len(found.feedback) <= 5000
 
 
 def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_path):
-    master = masters.load(masters.find("02-sequences"))
+    master = masters.load_master(masters.find_master("02-sequences"))
     content = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
     patched = content.replace(
         "    raise NotImplementedError",
@@ -438,4 +433,4 @@ def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_p
     assert patched != content
     submitted = a_class.submission(tmp_path, patched.encode())
     result = grade_submission(submitted, master, server, limits=LIMITS)
-    assert {verdict.state for verdict in result.verdicts} == {State.FAILED}
+    assert {exercise.state for exercise in result.exercises} == {State.FAILED}

@@ -10,7 +10,7 @@ from tests.classroom.a_class import cell, notebook
 def load(tmp_path, *cells):
     path = tmp_path / "01-fake.ipynb"
     path.write_bytes(notebook(list(cells)))
-    return masters.load(path)
+    return masters.load_master(path)
 
 
 HIDDEN = (
@@ -74,6 +74,10 @@ def test_two_cells_of_one_name_are_refused(tmp_path):
 
 
 def test_a_master_is_found_by_number_or_name():
-    assert masters.find("2") == masters.find("sequences") == masters.find("02-sequences")
+    assert (
+        masters.find_master("2")
+        == masters.find_master("sequences")
+        == masters.find_master("02-sequences")
+    )
     with pytest.raises(ValueError, match="no chapter 'nothing'"):
-        masters.find("nothing")
+        masters.find_master("nothing")

@@ -56,11 +56,11 @@ def test_everyone_gets_what_the_work_deserves(graded):
         ("whitfield", "mend-the-groups", "failed"),
     ],
 )
-def test_a_verdict_says_what_happened(graded, student, exercise, state):
+def test_a_state_says_what_happened(graded, student, exercise, state):
     result = json.loads((graded / "results" / f"{student}.json").read_text())
-    verdicts = {v["exercise"].removesuffix("-check"): v for v in result["verdicts"]}
-    assert verdicts[exercise]["state"] == state
-    assert verdicts[exercise]["feedback"]
+    exercises = {v["exercise"].removesuffix("-check"): v for v in result["verdicts"]}
+    assert exercises[exercise]["state"] == state
+    assert exercises[exercise]["feedback"]
 
 
 def test_the_pages_name_mistakes_and_show_no_hidden_test(graded):

@@ -12,7 +12,7 @@ import pytest
 from nbcourse.checks import Sheet
 from nbcourse.classroom import leaks
 from nbcourse.classroom.exercises import student_version
-from nbcourse.classroom.release import Leak, assignments, personal, release
+from nbcourse.classroom.release import Leak, assignments, with_variant, write_bundles
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing.chapters import ROOT
 from tests.checks import masters
@@ -23,7 +23,7 @@ pytestmark = masters.needed
 
 @pytest.mark.parametrize("assignment", EVERY)
 def test_a_bundle_runs_by_itself_far_from_the_book(assignment, tmp_path):
-    (bundle,) = release(assignment, tmp_path)
+    (bundle,) = write_bundles(assignment, tmp_path)
     with zipfile.ZipFile(bundle) as archive:
         archive.extractall(tmp_path)
     # Its own copy of the checks is found first, since Python looks in the folder it is started in.
@@ -46,14 +46,14 @@ def test_a_bundle_runs_by_itself_far_from_the_book(assignment, tmp_path):
 
 
 def test_a_bundle_is_the_same_bytes_every_time(tmp_path):
-    (first,) = release("2", tmp_path / "a")
-    (second,) = release("sequences", tmp_path / "b")
+    (first,) = write_bundles("2", tmp_path / "a")
+    (second,) = write_bundles("sequences", tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["02-sequences.zip"]
 
 
 def test_personal_bundles_differ_in_the_variant_and_in_nothing_else(tmp_path):
-    bundles = [*release("2", tmp_path, students=["ada", "bob"])]
+    bundles = [*write_bundles("2", tmp_path, students=["ada", "bob"])]
     assert [b.relative_to(tmp_path).as_posix() for b in bundles] == [
         "02-sequences/ada.zip",
         "02-sequences/bob.zip",
@@ -98,31 +98,31 @@ def test_a_leak_stops_the_release_and_leaves_nothing(tmp_path, monkeypatch):
     for name in ("LICENSE", "nbcourse", "solutions"):
         (root / name).symlink_to(ROOT / name)
     with pytest.raises(Leak, match="02, x"):
-        list(release("2", tmp_path / "out", root=root))
+        list(write_bundles("2", tmp_path / "out", root=root))
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "../ada", "a/b", ".ada", "a:b", "x\0"])
 def test_a_name_that_is_no_file_name_is_refused_before_anything_is_written(tmp_path, name):
     with pytest.raises(ValueError, match="cannot be the name of a file"):
-        list(release("2", tmp_path / "out", students=["ada", name]))
+        list(write_bundles("2", tmp_path / "out", students=["ada", name]))
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_assignment_is_said_with_those_that_exist(tmp_path):
     with pytest.raises(ValueError, match="02-sequences"):
-        list(release("99", tmp_path))
+        list(write_bundles("99", tmp_path))
 
 
 def test_without_the_master_nothing_is_released(tmp_path):
     (tmp_path / "book").symlink_to(ROOT / "book")
     with pytest.raises(FileNotFoundError, match=r"solutions/02-sequences.ipynb is missing"):
-        list(release("2", tmp_path / "out", root=tmp_path))
+        list(write_bundles("2", tmp_path / "out", root=tmp_path))
 
 
 def test_a_notebook_without_its_locked_cell_cannot_be_made_personal():
     with pytest.raises(ValueError, match="0 times"):
-        personal("sheet = Sheet('02-sequences')", 5)
+        with_variant("sheet = Sheet('02-sequences')", 5)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_open_region_is_refused_and_never_released(source, graded, complaint)
 
 
 def test_the_instructions_name_the_file_that_is_there(tmp_path):
-    (bundle,) = release("2", tmp_path)
+    (bundle,) = write_bundles("2", tmp_path)
     with zipfile.ZipFile(bundle) as archive:
         readme = archive.read("02-sequences/README.md").decode()
         assert "02-sequences.ipynb" in readme

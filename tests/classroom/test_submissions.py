@@ -9,7 +9,7 @@ import pytest
 
 from nbcourse.classroom import gradebook, notebooks
 from nbcourse.classroom.notebooks import Unreadable
-from nbcourse.classroom.submissions import find, identified
+from nbcourse.classroom.submissions import find_submissions, with_listed_names
 
 NAME = "02-sequences"
 
@@ -32,7 +32,7 @@ def zipped(**members: bytes) -> bytes:
 def found(folder):
     return {
         s.student: (s.user_id, s.late, s.notebook and s.notebook.path.name)
-        for s in find(folder, NAME)
+        for s in find_submissions(folder, NAME)
     }
 
 
@@ -61,7 +61,7 @@ def test_canvass_flat_download(tmp_path):
         "coxann_444_67895_my_own_name.ipynb",
         "doejane_555_67896_02-sequences.ipynb",
     )
-    submissions = find(tmp_path, NAME)
+    submissions = find_submissions(tmp_path, NAME)
     assert [(s.student, s.user_id, s.late, s.name) for s in submissions] == [
         ("coxann", "444", False, "coxann_444_67895_my_own_name.ipynb"),
         ("doejane_12345", "12345", False, "doejane_12345_67890_02-sequences.ipynb"),
@@ -79,7 +79,7 @@ def test_moodles_folders(tmp_path):
         "Anna_Maria Li_98766_assignsubmission_file_/02-sequences.ipynb",
         "Anna_Maria Li_98767_assignsubmission_file/02-sequences.ipynb",
     )
-    submissions = find(tmp_path, NAME)
+    submissions = find_submissions(tmp_path, NAME)
     assert [(s.student, s.user_id) for s in submissions] == [
         ("Anna_Maria Li_98766", "98766"),  # two of one name are told apart
         ("Anna_Maria Li_98767", "98767"),
@@ -93,35 +93,37 @@ def test_a_class_list_gives_students_their_names(tmp_path):
     (tmp_path / "class.csv").write_text(
         "Student,ID,SIS User ID,SIS Login ID,Section\nDoe Jane,12345,u1,jdoe,A\n"
     )
-    submissions = identified(find(tmp_path / "in", NAME), gradebook.read(tmp_path / "class.csv"))
+    submissions = with_listed_names(
+        find_submissions(tmp_path / "in", NAME), gradebook.read_class_list(tmp_path / "class.csv")
+    )
     assert [s.student for s in submissions] == ["bob", "jdoe"]
 
 
 def test_without_a_notebook_the_student_is_there_and_reads_why(tmp_path):
     put(tmp_path, "ada/notes.txt", "bob/broken.zip", "cid/a.ipynb", "cid/b.ipynb")
-    problems = {s.student: s.problem for s in find(tmp_path, NAME)}
+    problems = {s.student: s.problem for s in find_submissions(tmp_path, NAME)}
     assert problems["ada"] == "No notebook was handed in."
     assert "broken.zip is damaged" in problems["bob"]
     assert "a.ipynb, b.ipynb" in problems["cid"]
     with pytest.raises(Unreadable, match="No notebook"):
-        find(tmp_path, NAME)[0].read()
+        find_submissions(tmp_path, NAME)[0].read_bytes()
 
 
 def test_a_download_that_is_still_packed_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "submissions.zip", "w") as archive:
         archive.writestr("ada/02-sequences.ipynb", b"{}")
     with pytest.raises(ValueError, match=r"submissions\.zip is a zip file: unpack it"):
-        find(tmp_path / "submissions.zip", NAME)
+        find_submissions(tmp_path / "submissions.zip", NAME)
     with pytest.raises(ValueError, match="unpacked"):
-        find(tmp_path, NAME)
+        find_submissions(tmp_path, NAME)
 
 
 def test_a_folder_without_submissions_is_an_error_that_names_what_was_expected(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
-        find(tmp_path / "nowhere", NAME)
+        find_submissions(tmp_path / "nowhere", NAME)
     put(tmp_path, "02-sequences.ipynb")
     with pytest.raises(ValueError, match=r"expected STUDENT/02-sequences\.ipynb"):
-        find(tmp_path, NAME)
+        find_submissions(tmp_path, NAME)
 
 
 def test_a_notebook_in_a_zip_is_read_where_it_is(tmp_path):
@@ -130,8 +132,8 @@ def test_a_notebook_in_a_zip_is_read_where_it_is(tmp_path):
     )
     put(tmp_path, "ada/handed-in.zip", "doejane_1_2_work.zip", content=content)
     before = sorted(tmp_path.rglob("*"))
-    submissions = find(tmp_path, NAME)
-    assert [(s.student, s.name, s.read()) for s in submissions] == [
+    submissions = find_submissions(tmp_path, NAME)
+    assert [(s.student, s.name, s.read_bytes()) for s in submissions] == [
         ("ada", "02-sequences.ipynb", b"one"),
         ("doejane", "02-sequences.ipynb", b"one"),
     ]
@@ -143,26 +145,26 @@ def test_a_notebook_in_a_zip_is_read_where_it_is(tmp_path):
 )
 def test_a_path_that_leads_out_of_a_zip_leads_nowhere(tmp_path, member):
     put(tmp_path / "in", "ada/x.zip", content=zipped(**{member: b"one"}))
-    (submission,) = find(tmp_path / "in", NAME)
-    assert submission.read() == b"one"
+    (submission,) = find_submissions(tmp_path / "in", NAME)
+    assert submission.read_bytes() == b"one"
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "ada", "x.zip"]
 
 
 def test_of_a_zip_bomb_no_more_is_read_than_a_notebook_may_have(tmp_path):
-    bomb = zipped(**{"02-sequences.ipynb": bytes(3 * notebooks.LARGEST)})
+    bomb = zipped(**{"02-sequences.ipynb": bytes(3 * notebooks.LARGEST_NOTEBOOK)})
     assert len(bomb) < 10**5
     put(tmp_path, "ada/x.zip", content=bomb)
-    (submission,) = find(tmp_path, NAME)
-    content = submission.read()
-    assert len(content) == notebooks.LARGEST + 1
+    (submission,) = find_submissions(tmp_path, NAME)
+    content = submission.read_bytes()
+    assert len(content) == notebooks.LARGEST_NOTEBOOK + 1
     with pytest.raises(Unreadable, match="at most 20"):
-        notebooks.read(content)
+        notebooks.read_cells(content)
 
 
 def test_a_zip_of_very_many_files_is_looked_at_in_part(tmp_path):
     members = {f"{n}.ipynb": b"" for n in range(1500)}
     put(tmp_path, "ada/x.zip", content=zipped(**members))
-    (submission,) = find(tmp_path, NAME)
+    (submission,) = find_submissions(tmp_path, NAME)
     assert submission.notebook is None
 
 
@@ -174,9 +176,9 @@ def test_a_damaged_zip_says_so_however_it_was_packed(tmp_path, packing):
     content = bytearray(file.getvalue())
     content[60:90] = bytes(30)  # beyond the member's header
     put(tmp_path, "ada/x.zip", content=content)
-    (submission,) = find(tmp_path, NAME)
+    (submission,) = find_submissions(tmp_path, NAME)
     with pytest.raises(Unreadable, match=r"x\.zip is damaged"):
-        submission.read()
+        submission.read_bytes()
 
 
 def test_folders_in_folders_are_looked_at_in_part(tmp_path):
@@ -186,7 +188,7 @@ def test_folders_in_folders_are_looked_at_in_part(tmp_path):
         for _ in range(1100):
             deep.mkdir()
             deep /= "d"
-        assert [s.student for s in find(tmp_path, NAME) if s.notebook] == ["bob"]
+        assert [s.student for s in find_submissions(tmp_path, NAME) if s.notebook] == ["bob"]
     finally:
         subprocess.run(["rm", "-rf", tmp_path / "ada"], check=True)  # too deep for shutil
 
@@ -207,7 +209,7 @@ def test_folders_in_folders_are_looked_at_in_part(tmp_path):
 def test_students_of_any_name_have_files_of_their_own(tmp_path, names):
     for name in names:
         put(tmp_path / "in", f"{name}/02-sequences.ipynb")
-    submissions = find(tmp_path / "in", NAME)
+    submissions = find_submissions(tmp_path / "in", NAME)
     assert len(submissions) == len({s.key for s in submissions}) == len(names)
     for submission in submissions:
         assert submission.notebook is not None
@@ -218,7 +220,7 @@ def test_students_of_any_name_have_files_of_their_own(tmp_path, names):
 def test_what_is_said_of_files_of_any_name_can_be_written(tmp_path):
     put(tmp_path, "ada/\udcff.ipynb", "ada/\udcfe.ipynb", "bob/\udcff.zip", "cid/\udcff.ipynb")
     put(tmp_path, *(f"eve/{'x' * 200}{number}.ipynb" for number in range(50)))
-    for submission in find(tmp_path, NAME):
+    for submission in find_submissions(tmp_path, NAME):
         (submission.name + submission.problem).encode("utf-8")
         assert len(submission.problem) < 1000
 
@@ -231,5 +233,5 @@ def test_links_are_not_followed(tmp_path, place):
     link.parent.mkdir(parents=True, exist_ok=True)
     target = tmp_path / "elsewhere"
     os.symlink(target if place == "ada" else target / "02-sequences.ipynb", link)
-    for submission in find(tmp_path / "in", NAME):
+    for submission in find_submissions(tmp_path / "in", NAME):
         assert submission.student == "bob" or submission.notebook is None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nbcourse.classroom import wire
 from nbcourse.classroom.wire import Malformed
 
+PATIENT = settings(deadline=None, database=None)  # an example takes long on a busy machine
 scalars = (
     st.none()
     | st.booleans()
@@ -60,6 +61,7 @@ def types(value):
     return type(value), value
 
 
+@PATIENT
 @given(plain)
 def test_plain_data_come_back_as_they_were(value):
     assert types(there_and_back(value)) == types(value)
@@ -92,8 +94,8 @@ def test_what_is_no_plain_data_is_refused_by_its_sender(value):
         wire.pack(value)
 
 
+@settings(PATIENT, max_examples=300)
 @given(almost_structures)
-@settings(max_examples=300)
 def test_a_structure_is_read_or_refused_and_nothing_else(structure):
     try:
         value = wire.unpack(structure, [torch.zeros(2)])
@@ -131,7 +133,7 @@ def test_a_wrong_structure_is_malformed(structure):
 
 def test_a_structure_of_endless_depth_is_malformed():
     structure: object = 0
-    for _ in range(wire.DEEPEST + 2):
+    for _ in range(wire.DEEPEST_NESTING + 2):
         structure = {"list": [structure]}
     with pytest.raises(Malformed):
         wire.unpack(structure, [])
@@ -202,6 +204,7 @@ def received(content: bytes):
             writer.join()
 
 
+@PATIENT
 @given(st.binary(max_size=200))
 def test_garbage_is_no_message(content):
     with pytest.raises((Malformed, EOFError, wire.TooBig)):

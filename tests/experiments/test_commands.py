@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from typer.testing import CliRunner
@@ -149,3 +150,20 @@ def test_a_dry_run_of_a_base_model_says_that_there_is_none():
     answer = nbcourse("train", "word-problems-tiny-base", "--dry-run")
     assert answer.exit_code == 2
     assert "--dry-run is for reinforcement learning" in answer.stderr
+
+
+def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch):
+    """From the signatures: a row that is new, with a setting of its own, is there at once."""
+    from nbcourse.functional.arguments import Bounds
+    from nbcourse.training.algorithms import ALGORITHMS, Algorithm
+
+    row = ALGORITHMS["rloo"]
+
+    def sharper(log_probs, advantages, *, sharpness: Annotated[float, Bounds(1, 7)] = 3.0):
+        return -advantages * log_probs * sharpness
+
+    mine = Algorithm(row.advantage, sharper, row.aggregation, row.source)
+    monkeypatch.setitem(ALGORITHMS, "mine", mine)
+    shown = " ".join(nbcourse("train", "--help").output.split())
+    assert "mine: sharpness = 3.0 (a number from 1 to 7)" in shown
+    assert "digits = 2 (a number from 1 to 9)" in shown

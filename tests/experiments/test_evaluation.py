@@ -16,10 +16,10 @@ from nbcourse.experiments import evaluation, records
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.experiments.run import train
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.tasks.answers import extract
 from nbcourse.training.held_out import Answers
-from nbcourse.training.learner import load_folder
 from nbcourse.training.recipe import check
 from tests import hub
 from tests.small import base_recipe, recipe, tables
@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
     """A base model, a run that goes on from it, and one on sums whose model can do some."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbcourse.training.learner.TEXTS", 60)
+        patch.setattr("nbcourse.training.models.TEXTS", 60)
         pretrain(base_recipe(), folder=folder / "base", progress=False)
         train(check(story(folder)), folder=folder / "story", progress=False)
     changes = {"warm_start": {"steps": 100, "batch_size": 64}, "optimiser": {"learning_rate": 3e-3}}
@@ -275,7 +275,7 @@ def greedy(tokenizer, model, prompt, limit):
 def test_before_is_the_policy_of_the_start_and_after_that_of_the_end(copy, label):
     folder = copy("sums")
     result = evaluation.evaluate(folder, problems=60, progress=False)[label]
-    tokenizer, model = load_folder(folder / "model", "cpu")
+    tokenizer, model = loading.load(folder / "model", "cpu")
     if label == "before":
         start = load_file(folder / "checkpoint" / "start" / "tensors.safetensors")
         with torch.no_grad():
@@ -348,18 +348,18 @@ def test_the_test_split_is_asked_by_final_alone(copy, monkeypatch):
 
 def test_another_task_can_be_asked(copy, tmp_path, monkeypatch):
     """With its usual settings; all there are of GSM8K, from where the environment says."""
-    from nbcourse.tasks.questions import split_of_gsm8k
+    from nbcourse.tasks.gsm8k import three_way_split
 
     data = hub.data(tmp_path / "gsm8k")
     monkeypatch.setenv("NBCOURSE_GSM8K", str(data))
-    split_of_gsm8k.cache_clear()
+    three_way_split.cache_clear()
     folder = copy("story")
     result = evaluation.evaluate(folder, task="gsm8k", final=True, progress=False)
     assert (result["problems"], result["task"]) == (8, {"name": "gsm8k", "path": None})
     assert result["recipe"]["task"]["name"] == "word-problems"
     assert sum(found["of"] for found in result["after"]["by_steps"].values()) == 8
     assert (folder / "evaluation-gsm8k-test.json").is_file()
-    split_of_gsm8k.cache_clear()
+    three_way_split.cache_clear()
     same = evaluation.evaluate(folder, task="word-problems", problems=2, progress=False)
     assert same["task"]["max_steps"] == 3  # the run's own settings
 
@@ -392,7 +392,7 @@ def nbcourse(*arguments):
 
 def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
     """The recipes of chapter 9 at toy size, one after the other."""
-    monkeypatch.setattr("nbcourse.training.learner.TEXTS", 60)
+    monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
     shape = ["model.layers=1", "model.width=16", "model.heads=2", "model.vocabulary=300"]
     base = [
         *shape,
@@ -450,9 +450,9 @@ def test_without_the_base_model_the_next_recipe_says_what_is_missing(tmp_path, m
 def test_without_data_and_without_a_network_it_is_told_in_a_line(copy, monkeypatch):
     import sys
 
-    from nbcourse.tasks.questions import split_of_gsm8k
+    from nbcourse.tasks.gsm8k import three_way_split
 
-    split_of_gsm8k.cache_clear()
+    three_way_split.cache_clear()
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)
     done = CliRunner().invoke(app, ["evaluate", str(copy("story")), "--task", "gsm8k"])

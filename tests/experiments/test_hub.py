@@ -17,7 +17,8 @@ from nbcourse.experiments import evaluation, records
 from nbcourse.experiments.run import train
 from nbcourse.lm import sampling
 from nbcourse.lm.rollouts import from_texts
-from nbcourse.tasks.questions import GSM8K, Verified
+from nbcourse.tasks.gsm8k import GSM8K
+from nbcourse.tasks.questions import Verified
 from nbcourse.training.experience import Draws, collect, score
 from nbcourse.training.recipe import check
 from tests import hub

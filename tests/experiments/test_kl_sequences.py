@@ -52,7 +52,7 @@ def test_a_result_is_that_of_the_training_in_its_description(folder, steps, seed
     rewards = torch.randn(3, generator=generator, dtype=torch.float64)
     star = regularised.optimum(space, ref, rewards, beta=0.8)
     noise = {"batch_size": 16, "generator": torch.Generator().manual_seed(6)} if seed else {}
-    path = regularised.train(
+    path = regularised.optimise(
         space,
         ref,
         rewards,

@@ -21,7 +21,7 @@ from nbcourse.lm.descent import up_and_down
 from nbcourse.seeds import generator
 from nbcourse.tasks import word_problems
 from nbcourse.tasks.questions import Verified
-from nbcourse.training.learner import load_model
+from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
 from tests.experiments import crash
@@ -33,7 +33,7 @@ PLAIN = {"prompt": {"instruction": "Think."}}
 
 def make_it_small(monkeypatch):
     """Few texts to learn a tokenizer from, and verdicts that a model of a few steps can earn."""
-    monkeypatch.setattr("nbcourse.training.learner.TEXTS", 60)
+    monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
 
     def rewards(self, responses, asked):
         pairs = zip(responses, asked, strict=True)
@@ -181,25 +181,25 @@ def test_no_step_sees_the_problems_of_another_and_none_is_held_out():
 
 def test_some_examples_are_gsm8ks(tmp_path, monkeypatch):
     """Training problems, as many as the share says: five standard errors."""
-    from nbcourse.tasks.questions import split_of_gsm8k
+    from nbcourse.tasks.gsm8k import three_way_split
 
     folder = hub.data(tmp_path / "gsm8k", train=900)
     monkeypatch.setenv("NBCOURSE_GSM8K", str(folder))
-    split_of_gsm8k.cache_clear()
+    three_way_split.cache_clear()
     chosen = base_recipe(gsm8k_share=0.3)
     counts = []
     for step in range(10):
         drawn = chosen.examples(100, generator(0, "pretraining", step))
         assert len(drawn) == 100
         theirs = [p for p in drawn if not isinstance(p, word_problems.WordProblem)]
-        assert set(theirs) <= set(split_of_gsm8k("train", None))
+        assert set(theirs) <= set(three_way_split("train", None))
         counts.append(len(theirs))
     assert abs(sum(counts) - 300) < 5 * math.sqrt(1000 * 0.3 * 0.7)
     assert len(set(counts)) > 1
     whole = validate(Pretraining, base_tables(gsm8k_share=1.0), name="recipe")
     drawn = whole.examples(30, generator(0, "x"))
     assert not any(isinstance(p, word_problems.WordProblem) for p in drawn)
-    split_of_gsm8k.cache_clear()
+    three_way_split.cache_clear()
 
 
 # ---------------------------------------------------------------- a run

@@ -59,7 +59,7 @@ def test_the_recipe_is_whole_defaults_included(run):
     assert read(run[0], "recipe.json")["optimiser"]["learning_rate"] == 3e-4
 
 
-def test_the_surroundings(run):
+def test_the_environment(run):
     found = read(run[0], "environment.json")
     text = "command commit uncommitted_changes began versions hardware processes threads"
     assert set(found) == set(text.split())
@@ -72,7 +72,7 @@ def test_the_surroundings(run):
     assert found["began"].endswith("+00:00")
 
 
-def test_the_surroundings_do_not_need_git(monkeypatch):
+def test_the_environment_needs_no_git(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = records.environment(1)
     assert found["commit"] is None

@@ -1,19 +1,26 @@
 """One sample call of every function, for the promises that all of them make.
 
 A new function joins by one more `Call` in the table at the end; `test_arguments` then poisons its
-masked entries, feeds it wrong shapes and dtypes, and watches that it leaves its inputs alone.
+masked entries, feeds it wrong shapes and dtypes, and watches that it leaves its inputs alone. A
+public function that has no call, and no reason in `WITHOUT_CALL`, fails a test.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nbcourse import functional
 from nbcourse.functional import (
+    accuracy,
     advantages,
     aggregation,
+    arguments,
     kl,
     masking,
     returns,
@@ -50,6 +57,7 @@ class Call:
     mask: Tensor | None = None  # that mask, if it is applied later rather than passed in
     honest: bool = True  # autograd's gradient is the derivative: there is no stop-gradient inside
     loud: bool = True  # a NaN that is not masked comes out
+    any_rank: bool = False  # entry by entry: an axis more in all arguments is taken
 
     def __call__(self, **changes: Any) -> list[Tensor]:
         """The tensors that come out, with some arguments changed."""
@@ -87,7 +95,7 @@ def _table() -> dict[str, Call]:
     policy = {"log_probs": log_probs, "old_log_probs": old_log_probs, "advantages": weights}
     pair = {"log_probs": log_probs, "ref_log_probs": ref_log_probs}
     learned = {"smooth": ("log_probs",)}
-    x_only = {"tensors": {"x": x}, "smooth": ("x",), "hidden": ("x",)}
+    x_only = {"tensors": {"x": x}, "smooth": ("x",), "hidden": ("x",), "any_rank": True}
     clips = {"clip_low": 0.1, "clip_high": 0.2}
     group = {"tensors": {"rewards": _normal(6, seed=6)}}
     critic = {"rewards": x, "values": weights}
@@ -163,8 +171,11 @@ def _table() -> dict[str, Call]:
             **learned,
             **later,
             hidden=("log_probs", "advantages"),
+            any_rank=True,
         ),
-        "ppo_clip": Call(surrogates.ppo_clip, policy, **learned, **later, hidden=tuple(policy)),
+        "ppo_clip": Call(
+            surrogates.ppo_clip, policy, **learned, **later, hidden=tuple(policy), any_rank=True
+        ),
         "ppo_clip, higher and dual": Call(
             surrogates.ppo_clip,
             policy,
@@ -172,6 +183,7 @@ def _table() -> dict[str, Call]:
             **later,
             options={"clip_high": 0.28, "dual_clip": 1.4},
             hidden=tuple(policy),
+            any_rank=True,
         ),
         "gspo": Call(
             surrogates.gspo,
@@ -183,10 +195,21 @@ def _table() -> dict[str, Call]:
             honest=False,
         ),
         "cispo": Call(
-            surrogates.cispo, policy, **learned, **later, hidden=tuple(policy), honest=False
+            surrogates.cispo,
+            policy,
+            **learned,
+            **later,
+            hidden=tuple(policy),
+            honest=False,
+            any_rank=True,
         ),
         "clip_fraction": Call(
-            surrogates.clip_fraction, policy, **masked, hidden=tuple(policy), loud=False
+            surrogates.clip_fraction,
+            policy,
+            **masked,
+            hidden=tuple(policy),
+            loud=False,
+            any_rank=True,
         ),
         "rewards_with_kl": Call(
             kl.rewards_with_kl,
@@ -196,7 +219,10 @@ def _table() -> dict[str, Call]:
             hidden=tuple(pair),
         ),
         "exact": Call(
-            kl.exact, {"logits": x, "ref_logits": weights}, smooth=("logits", "ref_logits")
+            kl.exact,
+            {"logits": x, "ref_logits": weights},
+            smooth=("logits", "ref_logits"),
+            any_rank=True,
         ),
     }
     for mode in aggregation.MODES:
@@ -220,7 +246,13 @@ def _table() -> dict[str, Call]:
         )
     for kind in kl.ESTIMATORS:
         calls[f"estimate {kind}"] = Call(
-            kl.estimate, pair, **learned, **later, options={"kind": kind}, hidden=tuple(pair)
+            kl.estimate,
+            pair,
+            **learned,
+            **later,
+            options={"kind": kind},
+            hidden=tuple(pair),
+            any_rank=True,
         )
     stale = pair | {"old_log_probs": old_log_probs}
     for weight in kl.WEIGHTS:
@@ -252,6 +284,42 @@ def _table() -> dict[str, Call]:
 
 
 CALLS = _table()
+
+WITHOUT_CALL: dict[str, tuple[Callable, ...]] = {
+    "it is what checks the arguments of the others": (
+        arguments.is_tensor,
+        arguments.same_shape,
+        arguments.boolean,
+        arguments.integer,
+        arguments.boolean_mask,
+        arguments.dimensions,
+        arguments.bounds_of,
+        arguments.bounded,
+        arguments.one_of,
+    ),
+    "it cleans what the others compute on, and is told where": (masking.set_aside,),
+    "it gives a number, which has no dtype, shape or gradient": (values.explained_variance,),
+    "it counts verdicts on problems: there are no tokens and no mask": (
+        accuracy.wilson_interval,
+        accuracy.pass_at_k,
+        accuracy.bootstrap_interval,
+        accuracy.gain_split,
+    ),
+}
+"""The public functions that no call stands for, by the reason."""
+
+
+def public_functions() -> set[Callable]:
+    """Every function without an underscore that a module of `nbcourse.functional` defines."""
+    modules = [
+        import_module(f"{functional.__name__}.{m.name}") for m in iter_modules(functional.__path__)
+    ]
+    return {
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if not name.startswith("_") and function.__module__ == module.__name__
+    }
 
 
 def every(*kinds: str) -> list[tuple[str, str]]:

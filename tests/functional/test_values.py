@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nbcourse.functional.values import value_loss
+from nbcourse.functional.values import explained_variance, value_loss
 
 # TRL 1.16 has no critic and exports no value loss: no parity to check here.
 
@@ -96,3 +96,35 @@ def test_refuses_a_clip_that_is_not_positive(clip):
     x = torch.zeros(1, 2)
     with pytest.raises(ValueError, match=r"clip is .*, expected a positive distance"):
         value_loss(x, x, x, x == 0, clip=clip)
+
+
+# ---------------------------------------------------------------- explained variance
+
+
+def test_the_explained_variance_by_hand():
+    """Returns 1, 2, 3: variance 2/3. Errors 0.5, 0, −0.5: variance 1/6. 1 − 1/4."""
+    returns, mask = (
+        doubles([[1.0, 2.0], [3.0, math.nan]]),
+        torch.tensor([[True, True], [True, False]]),
+    )
+    assert explained_variance(doubles([[0.5, 2.0], [3.5, 9.0]]), returns, mask) == 0.75
+    assert explained_variance(returns.nan_to_num(5.0), returns, mask) == 1.0
+    mean = torch.full_like(returns, 2.0)
+    assert explained_variance(mean, returns, mask) == 0.0
+    assert explained_variance(mean + 7.0, returns, mask) == 0.0  # a constant offset is no variance
+    assert explained_variance(-returns.nan_to_num(5.0), returns, mask) == pytest.approx(-3.0)
+
+
+def test_where_nothing_varies_there_is_nothing_to_explain():
+    same = torch.ones(2, 2)
+    assert math.isnan(explained_variance(torch.randn(2, 2), same, same.bool()))
+
+
+def test_the_explained_variance_refuses_what_does_not_fit():
+    values, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"^returns has shape \(2, 1\), expected \(2, 3\) as val"):
+        explained_variance(values, torch.zeros(2, 1), mask)
+    with pytest.raises(ValueError, match=r"^mask has dtype torch\.int64, expected torch\.bool$"):
+        explained_variance(values, values, mask.long())
+    with pytest.raises(ValueError, match=r"^mask has shape \(2, 1\), expected \(2, 3\) as values"):
+        explained_variance(values, values, mask[:, :1])

@@ -27,7 +27,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def learned(texts):
-    return bpe.train(texts, vocabulary=500)
+    return bpe.train_tokenizer(texts, vocabulary=500)
 
 
 def ids(tokenizer, text):
@@ -52,7 +52,9 @@ def test_every_digit_is_a_token_of_its_own(learned, text):
 
 def test_no_merge_holds_a_digit(texts, learned):
     """Whatever the texts: here every number is seen a thousand times."""
-    numbers = bpe.train([f"{n} costs ${n}.{n} 7{n}" for n in range(100, 120)] * 50, vocabulary=400)
+    numbers = bpe.train_tokenizer(
+        [f"{n} costs ${n}.{n} 7{n}" for n in range(100, 120)] * 50, vocabulary=400
+    )
     for tokenizer in (learned, numbers):
         longer = [token for token in tokenizer.get_vocab() if len(token) > 1]
         assert longer
@@ -68,15 +70,15 @@ def test_a_response_after_a_prompt_is_read_as_in_the_whole_text(texts, learned):
 
 
 def test_the_same_texts_give_the_same_tokenizer(texts, learned):
-    again = bpe.train(iter(texts), vocabulary=500)
+    again = bpe.train_tokenizer(iter(texts), vocabulary=500)
     assert again.backend_tokenizer.to_str() == learned.backend_tokenizer.to_str()
-    other = bpe.train([text.upper() for text in texts], vocabulary=500)
+    other = bpe.train_tokenizer([text.upper() for text in texts], vocabulary=500)
     assert other.get_vocab() != learned.get_vocab()
 
 
 @pytest.mark.parametrize("vocabulary", [257, 258, 400, 3_000])
 def test_the_vocabulary_is_kept_to(texts, vocabulary):
-    tokenizer = bpe.train(texts[:30], vocabulary=vocabulary)
+    tokenizer = bpe.train_tokenizer(texts[:30], vocabulary=vocabulary)
     assert 257 <= len(tokenizer) <= vocabulary
     if vocabulary < 3_000:  # there is enough to merge
         assert len(tokenizer) == vocabulary
@@ -86,7 +88,7 @@ def test_the_vocabulary_is_kept_to(texts, vocabulary):
 
 def test_more_tokens_make_shorter_sequences(texts):
     """Or nothing was learned."""
-    small, large = (bpe.train(texts, vocabulary=size) for size in (300, 800))
+    small, large = (bpe.train_tokenizer(texts, vocabulary=size) for size in (300, 800))
     lengths = [sum(len(ids(t, text)) for text in texts[:50]) for t in (small, large)]
     assert lengths[1] < 0.7 * lengths[0]
     assert lengths[0] < sum(len(text.encode()) for text in texts[:50])
@@ -105,4 +107,4 @@ def test_the_end_is_one_token_that_no_text_makes_by_itself(texts, learned):
 @pytest.mark.parametrize("vocabulary", [256, 0, -1])
 def test_a_vocabulary_that_cannot_hold_the_bytes_is_refused(vocabulary):
     with pytest.raises(ValueError, match=rf"vocabulary is {vocabulary}, expected more than 256"):
-        bpe.train(["text"], vocabulary=vocabulary)
+        bpe.train_tokenizer(["text"], vocabulary=vocabulary)

@@ -200,6 +200,9 @@ def test_the_tiny_model_is_what_it_says(tokenizer):
 def test_the_tokenizer_reads_and_writes_every_character(tokenizer):
     for text in ("12+34=46", "9*9=81", "5-17=-12", " "):
         assert tokenizer.decode(tokenizer(text).input_ids) == text
+    lines = tiny.tokenizer("ab\n")
+    assert lines.decode(lines("a\n\n\nb").input_ids) == "a\n\n\nb"
+    assert len(lines("a\n\n\nb").input_ids) == 5
     with pytest.raises(ValueError, match="each character once"):
         tiny.tokenizer("112")
 

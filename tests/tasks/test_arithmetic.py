@@ -1,5 +1,6 @@
 """Arithmetic problems: right answers, and a test set that no seed can leak into training."""
 
+import hashlib
 import math
 from itertools import product
 
@@ -35,6 +36,25 @@ def test_no_problem_is_in_both_splits_whatever_the_seeds():
 def test_the_same_generator_gives_the_same_problems():
     assert draw(seed=3) == draw(seed=3)
     assert draw(seed=3) != draw(seed=4)
+
+
+def test_a_seed_always_gives_the_problems_of_the_recorded_runs():
+    """Every character of 1,000 problems, as they were when the runs of the book were recorded."""
+
+    def digest(lines):
+        return hashlib.sha256("\n".join(map(repr, lines)).encode()).hexdigest()
+
+    digests = {
+        "train": "2c443a3b08a521372a3f10cfb1fe3a181ca421197078239a3fbc19d3806178bb",
+        "test": "c54c653e978fa30128fca938d23ab719e8d430ba52dcb5af8c46d2bcde998c07",
+    }
+    for split, expected in digests.items():
+        drawn = draw(1_000, split=split, seed=1, operations="+-*")
+        assert digest((p.prompt, p.answer) for p in drawn) == expected
+    task, generator = arithmetic.Arithmetic(operations="+-*"), torch.Generator().manual_seed(1)
+    drawn, responses = task.demonstrate(1_000, generator=generator, careless_share=0.5)
+    shown = [(p.prompt, p.answer, r) for p, r in zip(drawn, responses, strict=True)]
+    assert digest(shown) == "0f9b9cbc1f7466b7d5a7b8100a763b73ed063fd76726516fc328bd5f335a8cf8"
 
 
 def test_operands_and_operations_are_all_used():

@@ -1,6 +1,7 @@
-"""Loading GSM8K: small files made here, a stand-in for the hub, and the real data where present."""
+"""GSM8K: small files made here, a stand-in for the hub, and the real data where present."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,12 +10,18 @@ from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
+from zlib import crc32
 
 import pytest
+import torch
 
+from nbcourse.errors import NotAvailable, UserError
 from nbcourse.tasks import gsm8k
 from nbcourse.tasks.answers import extract, is_correct
-from nbcourse.tasks.gsm8k import Problem, load
+from nbcourse.tasks.gsm8k import GSM8K, load, three_way_split
+from nbcourse.tasks.questions import Problem
+
+SPLITS = ("train", "validation", "test")
 
 ROWS = [
     {"question": "Six times seven?", "answer": "6*7=<<6*7=42>>42\n#### 42"},
@@ -37,7 +44,7 @@ def refused(kind, *args, **kwargs):
     with pytest.raises(kind) as caught:
         load(*args, **kwargs)
     message = str(caught.value)
-    assert type(caught.value) is kind
+    assert isinstance(caught.value, UserError)  # the command line shows the line, and no trace
     assert len(message.splitlines()) == 1
     return message
 
@@ -67,8 +74,9 @@ def test_problems_are_frozen_and_have_decimal_answers(tmp_path):
 
 @pytest.mark.parametrize("split", ["validation", "Test", "", None, 0, ["test"]], ids=repr)
 def test_unknown_split(split, tmp_path):
-    message = refused(ValueError, split, path=tmp_path)
-    assert message == f"split must be 'train' or 'test', got {split!r}"
+    with pytest.raises(ValueError, match=r"^split is ") as caught:
+        load(split, path=tmp_path)
+    assert str(caught.value) == f"split is {split!r}, expected 'train' or 'test'"
 
 
 def test_missing_folder_and_missing_file_say_how_to_get_the_data(tmp_path):
@@ -151,7 +159,7 @@ def test_without_a_network_the_way_out_is_named(monkeypatch, failure, shown):
         raise failure
 
     stand_in_for_the_hub(monkeypatch, load_dataset)
-    message = refused(ConnectionError, "test")
+    message = refused(NotAvailable, "test")
     assert shown in message
     assert "pass path=FOLDER, or set NBCOURSE_GSM8K, to a folder with train.jsonl and" in message
     assert "test.jsonl from https://" in message
@@ -160,7 +168,7 @@ def test_without_a_network_the_way_out_is_named(monkeypatch, failure, shown):
 def test_without_the_datasets_package_the_way_out_is_named(monkeypatch):
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)  # makes the import fail
-    assert "pass path=FOLDER" in refused(ConnectionError, "test")
+    assert "pass path=FOLDER" in refused(NotAvailable, "test")
 
 
 def test_a_bad_row_from_the_hub_is_named(monkeypatch):
@@ -187,6 +195,107 @@ def test_the_environment_names_the_folder_where_no_path_does(tmp_path, monkeypat
     stand_in_for_the_hub(monkeypatch, lambda *a, **k: ROWS)
     monkeypatch.setenv("NBCOURSE_GSM8K", "")
     assert load("test") == PROBLEMS
+
+
+# --- the task -------------------------------------------------------------------------------------
+
+
+def write_many(folder, *, train=200, test=30, order=1):
+    """A data set of questions with nothing in common but their form."""
+    folder.mkdir(exist_ok=True)
+    for split, count in (("train", train), ("test", test)):
+        rows = [
+            {"question": f"{split} {n}: how many?", "answer": f"It is {n}.\n#### {n}"}
+            for n in range(count)
+        ][::order]
+        write(folder, *map(json.dumps, rows), split=split)
+    return str(folder)
+
+
+def source(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write_many(tmp_path / "data")
+
+
+def test_the_splits_share_nothing_and_leave_nothing_out(small):
+    train, validation, test = (three_way_split(split, small) for split in SPLITS)
+    names = [{p.question for p in part} for part in (train, validation, test)]
+    assert len(train) + len(validation) == 200
+    assert names[0] | names[1] == {p.question for p in load("train", path=small)}
+    assert not names[0] & names[1]
+    assert not (names[0] | names[1]) & names[2]
+    assert test == load("test", path=small)
+    assert 8 <= len(validation) <= 35  # a tenth of 200; four standard deviations are 17
+
+
+def test_a_question_stays_in_its_split_wherever_it_stands(tmp_path, small):
+    """In the order of the file, and among fewer questions."""
+    backwards = write_many(tmp_path / "backwards", order=-1)
+    fewer = write_many(tmp_path / "fewer", train=90)
+    for split in ("train", "validation"):
+        ours = three_way_split(split, small)
+        assert three_way_split(split, backwards) == ours[::-1]
+        assert three_way_split(split, fewer) == [p for p in ours if int(p.answer) < 90]
+
+
+def test_the_split_is_the_hash_of_the_question(small):
+    for split in ("train", "validation"):
+        for problem in three_way_split(split, small):
+            low = crc32(problem.question.encode("utf-8")) / 2**32 < 0.1
+            assert low == (split == "validation")
+
+
+@pytest.mark.parametrize("split", ["dev", "Test", ""])
+def test_the_task_refuses_an_unknown_split(small, split):
+    expected = rf"split is '{split}', expected 'train', 'validation' or 'test'"
+    with pytest.raises(ValueError, match=expected):
+        GSM8K(small).draw(1, split=split, generator=source())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_draws_are_distinct_and_come_from_the_generator(small, split):
+    task, whole = GSM8K(small), three_way_split(split, small)
+    some = task.draw(8, split=split, generator=source())
+    assert len({p.question for p in some}) == 8
+    assert set(some) <= set(whole)
+    assert task.draw(8, split=split, generator=source()) == some
+    assert task.draw(8, split=split, generator=source(1)) != some
+    everything = task.draw(10_000, split=split, generator=source())
+    assert everything[:8] == some
+    assert sorted(p.question for p in everything) == sorted(p.question for p in whole)
+    assert task.draw(0, split=split, generator=source()) == []
+
+
+def test_every_problem_is_drawn_alike(small):
+    """3,000 draws of one of the test's 30: five standard deviations around 100 each."""
+    generator, task = source(), GSM8K(small)
+    counts = dict.fromkeys(range(30), 0)
+    for _ in range(3_000):
+        (problem,) = task.draw(1, split="test", generator=generator)
+        counts[int(problem.answer)] += 1
+    assert all(abs(count - 100) < 5 * math.sqrt(100 * 29 / 30) for count in counts.values())
+
+
+def test_the_task_looks_where_the_environment_says(small, monkeypatch):
+    monkeypatch.setenv("NBCOURSE_GSM8K", small)
+    three_way_split.cache_clear()
+    assert GSM8K().draw(5, split="test", generator=source()) == GSM8K(small).draw(
+        5, split="test", generator=source()
+    )
+    three_way_split.cache_clear()
+
+
+def test_the_files_are_read_once(small, monkeypatch):
+    calls = []
+    whole = gsm8k.load
+    monkeypatch.setattr(gsm8k, "load", lambda *a, **k: calls.append(a) or whole(*a, **k))
+    for _ in range(3):
+        GSM8K(small).draw(2, split="train", generator=source())
+    assert len(calls) == 1
 
 
 # --- the real data --------------------------------------------------------------------------------
@@ -232,3 +341,15 @@ def test_best_constant_answer_is_right_on_three_percent(folder):
     (answer, count), *_ = Counter(p.answer for p in load("test", path=folder)).most_common(1)
     assert answer == 5
     assert 0.025 < count / 1319 < 0.035
+
+
+def test_the_real_data_in_three_parts(folder):
+    parts = [three_way_split(split, str(folder)) for split in SPLITS]
+    assert [len(part) for part in parts] == [6707, 766, 1319]
+    asked = [{p.question for p in part} for part in parts]
+    assert not asked[0] & asked[1]
+    assert not (asked[0] | asked[1]) & asked[2]
+    for part in parts:
+        task = GSM8K(str(folder))
+        solutions = [p.solution for p in part]
+        assert task.rewards(solutions, part).tolist() == [1.0] * len(part)

@@ -1,6 +1,7 @@
 """Word problems: every sum done again by other means, splits that share nothing, plain English."""
 
 import ast
+import hashlib
 import math
 import operator
 import os
@@ -17,9 +18,9 @@ from random import Random
 import pytest
 import torch
 
-from nbcourse.tasks import gsm8k, word_problems
+from nbcourse.tasks import gsm8k, questions, word_problems
 from nbcourse.tasks.answers import extract
-from nbcourse.tasks.word_problems import SHARES, STORIES, WordProblem, tell, variants
+from nbcourse.tasks.word_problems import SHARES, STORIES, WordProblem, WordProblems, tell, variants
 
 SPLITS = ("train", "validation", "test")
 NOTE = re.compile(r"<<([^<>]*)>>")
@@ -218,6 +219,31 @@ def test_the_same_generator_gives_the_same_problems():
     assert [problem for part in parts for problem in part] == draw(seed=3)
 
 
+DIGESTS = [
+    ("train", {}, "ea9425639408e65b8ee7b026fc4b51f6cfab31d01fa2da511ea1f4801c573289"),
+    ("validation", {}, "f23227457862730e4fcb50b877465de170734c2a1da51bd17abdeb8872e23074"),
+    ("test", {}, "0d974a8b103e5f40c7ba99b5935d81e34e87608210b6d6b3f4cc034b4de5d319"),
+    (
+        "train",
+        {"min_steps": 2, "max_steps": 3, "distractors": 1.0},
+        "99f6e3d593c12efded48a0a3ede575dbc725cef63055721ac74eeabc5cf2693c",
+    ),
+    (
+        "train",
+        {"max_steps": 4, "distractors": 0.0, "stories": 0.5},
+        "d9a1d1ce1a2f7b876e5e44b7ceaf2b294a6edcb36f774e2c83d538c31d16a01c",
+    ),
+]
+
+
+@pytest.mark.parametrize(("split", "options", "digest"), DIGESTS)
+def test_a_seed_always_gives_the_problems_of_the_recorded_runs(split, options, digest):
+    """Every character of 1,000 problems, as they were when the runs of the book were recorded."""
+    drawn = draw(1_000, split=split, seed=1, **options)
+    lines = [repr((p.question, p.solution, str(p.answer), p.steps, p.template)) for p in drawn]
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
+
+
 def test_nothing_but_the_generator_is_drawn_from():
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -243,6 +269,12 @@ def test_all_stories_are_told(split):
     names = {story.name for story in STORIES}
     assert len(names) == len(STORIES)
     assert {p.template for p in draw(3_000, split=split)} == {f"{name}/{split}" for name in names}
+
+
+def test_some_story_is_long_enough_however_few_are_told():
+    assert len(STORIES[0].stages) == word_problems.MAX_STEPS
+    assert {p.steps for p in draw(stories=1e-9)} == {1, 2, 3, 4, 5}
+    assert {p.template for p in draw(stories=1e-9)} == {f"{STORIES[0].name}/train"}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
@@ -277,7 +309,7 @@ def test_distractors_stand_in_the_middle_too_but_never_first():
 
 def test_problems_look_like_gsm8ks_and_are_frozen():
     (problem,) = draw(1)
-    assert isinstance(problem, gsm8k.Problem)
+    assert isinstance(problem, questions.Problem)
     assert isinstance(problem, WordProblem)
     assert problem.prompt == problem.question + "\n"
     with pytest.raises(FrozenInstanceError):
@@ -300,16 +332,30 @@ def test_a_core_makes_thousands_a_second(split):
         ({"count": -1}, "count is -1, expected 0 or more"),
         ({"min_steps": 0}, "min_steps is 0, expected a number from 1 to 5"),
         ({"min_steps": 6}, "min_steps is 6, expected a number from 1 to 5"),
-        ({"max_steps": 6}, "max_steps is 6, expected a number from min_steps = 1 to 5"),
-        ({"min_steps": 3, "max_steps": 2}, "max_steps is 2, expected .* min_steps = 3 to 5"),
-        ({"distractors": -0.1}, "distractors is -0.1, expected a share from 0 to 1"),
+        ({"max_steps": 6}, "max_steps is 6, expected a number from 1 to 5"),
+        ({"min_steps": 3, "max_steps": 2}, "min_steps is 3, expected at most max_steps = 2"),
+        ({"distractors": -0.1}, "distractors is -0.1, expected a number from 0 to 1"),
         ({"distractors": 1.5}, "distractors is 1.5"),
         ({"distractors": math.nan}, "distractors is nan"),
+        ({"stories": 0.0}, "stories is 0.0, expected a number above 0 and at most 1"),
+        ({"stories": 1.1}, "stories is 1.1"),
     ],
 )
 def test_mistakes_are_named(options, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         draw(**options)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_task_draws_what_it_was_made_for(split):
+    task = WordProblems(min_steps=2, max_steps=3, distractors=0.0)
+    drawn = task.draw(200, split=split, generator=torch.Generator().manual_seed(0))
+    assert {p.steps for p in drawn} == {2, 3}
+    assert all(p.template.endswith(f"/{split}") for p in drawn)
+    assert task.draw(200, split=split, generator=torch.Generator().manual_seed(0)) == drawn
+    other = WordProblems(min_steps=2, max_steps=3, distractors=1.0)
+    longer = other.draw(200, split=split, generator=torch.Generator().manual_seed(0))
+    assert sum(len(p.question) for p in longer) > 1.1 * sum(len(p.question) for p in drawn)
 
 
 # --- the language --------------------------------------------------------------------------------
@@ -370,7 +416,7 @@ def test_plurals(noun, many):
     assert word_problems.plural(noun) == many
 
 
-def test_pronouns_fit_the_names_and_nobody_meets_a_namesake():
+def test_pronouns_fit_the_names_and_no_two_people_share_one():
     he, she = word_problems.HE.split(), word_problems.SHE.split()
     assert len(set(he + she)) == len(he + she)
     for _, _, _, problem in sample():

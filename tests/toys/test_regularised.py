@@ -250,7 +250,7 @@ def test_without_noise_the_corrected_forms_walk_up_the_objective(form):
     """The same path as plain gradient ascent on J_β, whatever the number of inner steps."""
     space = SPACES[1]
     ref, _, _, rewards = random_case(space)
-    path = regularised.train(space, ref, rewards, **settings(form=form))
+    path = regularised.optimise(space, ref, rewards, **settings(form=form))
     logits = ref
     for iteration in range(6):
         assert_close(path[iteration], logits, rtol=1e-10, atol=1e-12)
@@ -284,7 +284,7 @@ def test_a_sampled_batch_is_the_mean_over_its_responses():
     expected, start = ref.clone(), 0.5
     for _ in range(2):
         expected = expected + start * slope(on_the_batch, expected)
-    path = regularised.train(
+    path = regularised.optimise(
         space,
         ref,
         rewards,
@@ -299,7 +299,7 @@ def test_a_seed_gives_the_same_path_again_and_another_seed_another():
     space = SPACES[0]
     ref, _, _, rewards = random_case(space)
     paths = [
-        regularised.train(
+        regularised.optimise(
             space,
             ref,
             rewards,
@@ -320,7 +320,7 @@ def test_what_the_right_forms_find_is_the_optimum(eos):
     ref, _, _, rewards = random_case(space)
     star = regularised.optimum(space, ref, rewards, beta=BETA)
     for form in FORMS:
-        path = regularised.train(
+        path = regularised.optimise(
             space, ref, rewards, **settings(form=form, learning_rate=2.0, iterations=100)
         )
         distance = regularised.divergence(space, path[-1], star)
@@ -343,7 +343,7 @@ def test_what_the_right_forms_find_is_the_optimum(eos):
 def test_settings_out_of_range_are_named(changes, message):
     ref, _, _, rewards = random_case(SPACES[1])
     with pytest.raises(ValueError, match=message):
-        regularised.train(SPACES[1], ref, rewards, **settings(**changes))
+        regularised.optimise(SPACES[1], ref, rewards, **settings(**changes))
 
 
 @pytest.mark.parametrize(("beta", "message"), [(0.0, "beta is 0.0"), (1e-4, "beta is 0.0001")])

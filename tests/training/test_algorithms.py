@@ -528,7 +528,7 @@ def test_a_bad_row_is_refused(wrong, message):
 @pytest.mark.parametrize("name", ["lam", "clip_hihg", "group_size"])
 def test_a_setting_that_no_function_of_the_row_has_is_refused(name):
     """`group_size` is something the loop provides, so it is none either."""
-    message = f"a name in settings is {name!r}, expected one of 'clip_low', 'clip_high', 'dual_c"
+    message = f"a name in settings is {name!r}, expected one of 'eps', 'clip_low', 'clip_high'"
     with pytest.raises(ValueError, match=message):
         Algorithm(**GOOD, settings={name: 0.9})
 

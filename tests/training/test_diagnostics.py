@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from nbcourse.functional.surrogates import clip_fraction
-from nbcourse.functional.values import explained_variance
 from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.diagnostics import Means
@@ -28,10 +27,12 @@ def tokens(name, log_ratio, advantages, mask, *, first=False, **settings):
         means,
         ALGORITHMS[name],
         {**ALGORITHMS[name].all_settings, **settings},
-        log_probs=old + log_ratio,
-        old_log_probs=old,
-        advantages=advantages,
-        mask=mask,
+        {
+            "log_probs": old + log_ratio,
+            "old_log_probs": old,
+            "advantages": advantages,
+            "mask": mask,
+        },
         first=first,
     )
     return means.result()
@@ -120,32 +121,15 @@ def test_counting_leaves_no_trace():
         Means(),
         ALGORITHMS["ppo"],
         ALGORITHMS["ppo"].all_settings,
-        log_probs=log_probs,
-        old_log_probs=doubles([[-1.5, -1.5]]),
-        advantages=doubles([[1.0, 1.0]]),
-        mask=torch.tensor([[True, True]]),
+        {
+            "log_probs": log_probs,
+            "old_log_probs": doubles([[-1.5, -1.5]]),
+            "advantages": doubles([[1.0, 1.0]]),
+            "mask": torch.tensor([[True, True]]),
+        },
         first=True,
     )
     assert log_probs.grad is None
-
-
-# ---------------------------------------------------------------- the critic
-
-
-def test_the_explained_variance_by_hand():
-    """Returns 1, 2, 3: variance 2/3. Errors 0.5, 0, −0.5: variance 1/6. 1 − 1/4."""
-    returns, mask = doubles([[1.0, 2.0], [3.0, NAN]]), torch.tensor([[True, True], [True, False]])
-    assert explained_variance(doubles([[0.5, 2.0], [3.5, 9.0]]), returns, mask) == 0.75
-    assert explained_variance(returns.nan_to_num(5.0), returns, mask) == 1.0
-    mean = torch.full_like(returns, 2.0)
-    assert explained_variance(mean, returns, mask) == 0.0
-    assert explained_variance(mean + 7.0, returns, mask) == 0.0  # a constant offset is no variance
-    assert explained_variance(-returns.nan_to_num(5.0), returns, mask) == pytest.approx(-3.0)
-
-
-def test_where_nothing_varies_there_is_nothing_to_explain():
-    same = torch.ones(2, 2)
-    assert math.isnan(explained_variance(torch.randn(2, 2), same, same.bool()))
 
 
 # ---------------------------------------------------------------- means

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from nbcourse.experiments.run import keep_model
-from nbcourse.lm import bpe, tiny
+from nbcourse.lm import bpe, loading, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.training import learner as module
 from nbcourse.training.experience import Draws
-from nbcourse.training.learner import compare, load_folder, train_reward_model
+from nbcourse.training.preparation import sample_comparisons, train_reward_model
 from tests.small import learner, recipe
 
 WARM = {"steps": 40, "batch_size": 64}
@@ -76,7 +76,9 @@ def test_the_models_stand_beside_each_other(shared):
 def test_the_preferred_response_is_the_nearer_one(split):
     """To the same prompt, of the split that was asked for; ties are dropped."""
     made = learner(recipe("grpo", warm_start={"steps": 25, "batch_size": 32}))
-    preferred, others = compare(made.recipe, made.tokenizer, made.policy, 30, split=split)
+    preferred, others = sample_comparisons(
+        made.recipe, made.tokenizer, made.policy, 30, split=split
+    )
     sides = [side.texts(made.tokenizer) for side in (preferred, others)]
     prompts = [
         [
@@ -109,7 +111,7 @@ def test_the_reward_model_learns_the_preference():
     )
     judge = made.reward_model
     assert not any(p.requires_grad for p in judge.parameters())
-    preferred, others = compare(made.recipe, made.tokenizer, made.policy, 200)
+    preferred, others = sample_comparisons(made.recipe, made.tokenizer, made.policy, 200)
     with torch.no_grad():
         right = (judge(preferred) > judge(others)).float().mean().item()
     assert right > 0.5 + 5 * 0.5 / 200**0.5  # five standard errors above a coin
@@ -136,7 +138,7 @@ def test_a_policy_that_says_nothing_worth_comparing_is_refused(monkeypatch):
         lambda self, texts, problems: torch.zeros(len(texts)),
     )
     with pytest.raises(ValueError, match="none of 256 pairs of responses was decided"):
-        compare(made.recipe, made.tokenizer, made.policy, 4)
+        sample_comparisons(made.recipe, made.tokenizer, made.policy, 4)
 
 
 TEXTS = [
@@ -149,9 +151,11 @@ TEXTS = [
 @pytest.mark.parametrize("kind", ["characters", "learned"])
 def test_a_tokenizer_comes_back_from_a_folder_as_it_was(tmp_path, kind):
     """Transformers knows how a Qwen2 cuts its texts, and ours only looks like one."""
-    made = tiny.tokenizer() if kind == "characters" else bpe.train(TEXTS * 9, vocabulary=290)
+    made = (
+        tiny.tokenizer() if kind == "characters" else bpe.train_tokenizer(TEXTS * 9, vocabulary=290)
+    )
     keep_model(tmp_path, made, tiny.model(made, layers=1, width=16, heads=2))
-    again, model = load_folder(tmp_path / "model", "cpu")
+    again, model = loading.load(tmp_path / "model", "cpu")
     assert again.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
     assert len(again) == len(made) == model.config.vocab_size
     for name in ("eos_token_id", "pad_token_id", "unk_token_id", "padding_side"):
@@ -162,12 +166,12 @@ def test_a_tokenizer_comes_back_from_a_folder_as_it_was(tmp_path, kind):
         assert again.decode(ids) == text
         assert max(ids) < model.config.vocab_size
     keep_model(tmp_path / "second", again, model)
-    assert load_folder(tmp_path / "second" / "model", "cpu")[0].get_vocab() == made.get_vocab()
+    assert loading.load(tmp_path / "second" / "model", "cpu")[0].get_vocab() == made.get_vocab()
 
 
 def test_what_a_tokenizer_does_not_know_is_refused_after_a_folder_too(tmp_path):
     made = tiny.tokenizer()
     keep_model(tmp_path, made, tiny.model(made, layers=1, width=16, heads=2))
-    again, _ = load_folder(tmp_path / "model", "cpu")
+    again, _ = loading.load(tmp_path / "model", "cpu")
     with pytest.raises(ValueError, match="holds something the tokenizer does not know"):
         encode(again, ["1+a="])

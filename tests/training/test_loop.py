@@ -14,7 +14,7 @@ from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, policy_loss
-from nbcourse.training.experience import Draws, collect, consult, overlong_penalty
+from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
 from tests.small import ALONE, learner, recipe, weights
 
 WARM = {"steps": 25, "batch_size": 32}
@@ -37,7 +37,9 @@ def prepared(name, **changes):
         jolt(made.critic.head, 0.3, seed=2)
     penalty = made.recipe.penalty
     experience = collect(made, Draws(made.recipe), ALONE)
-    experience = consult(made, experience, ALONE, reference=penalty.placement != "none")
+    experience = add_reference_and_values(
+        made, experience, ALONE, reference=penalty.placement != "none"
+    )
     estimate = made.recipe.row.estimate(
         made.recipe.settings,
         rewards=experience.rewards(penalty),
@@ -274,7 +276,7 @@ def test_the_kl_to_the_reference_is_summed_over_a_response(placement):
     made = learner(recipe("grpo", warm_start=WARM, **kl))
     jolt(made.reference, 0.05)
     experience = collect(made, Draws(made.recipe), ALONE)
-    experience = consult(made, experience, ALONE, reference=placement is not None)
+    experience = add_reference_and_values(made, experience, ALONE, reference=placement is not None)
     total, rows = 0.0, range(0, 24, 4 if placement is None else 1)
     for row in rows:
         single = select(experience.rollout, torch.tensor([row]))
@@ -401,10 +403,10 @@ def test_asking_reference_and_critic_in_chunks_changes_nothing(at_once):
     jolt(made.reference, 0.05)
     jolt(made.critic.head, 0.3)
     experience = collect(made, Draws(made.recipe), ALONE)
-    whole = consult(made, experience, ALONE, reference=True)
+    whole = add_reference_and_values(made, experience, ALONE, reference=True)
     chunks = made.recipe.rollouts.model_copy(update={"prompts_at_once": at_once})
     made.recipe = made.recipe.model_copy(update={"rollouts": chunks})
-    parts = consult(made, experience, ALONE, reference=True)
+    parts = add_reference_and_values(made, experience, ALONE, reference=True)
     mask = experience.rollout.mask
     for name in ("ref_log_probs", "values"):
         one, two = getattr(whole, name), getattr(parts, name)

@@ -26,52 +26,34 @@ class State(StrEnum):
     NOT_GRADED = "not graded"
 
 
-class Trouble(Exception):
+class SubmissionError(Exception):
     """A student's code did not answer a call as it should.
 
-    Attributes:
-        state: what an exercise that fails by it is said to be.
+    Args:
+        state: how an exercise ends that fails by it.
+        message: for the student.
         fatal: whether the process of the student's code has ended by it.
     """
 
-    state = State.RAISED
-    fatal = False
+    def __init__(self, state: State, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.state, self.fatal = state, fatal
+
+    @property
+    def reason(self) -> str:
+        """What follows "it stopped" or "it failed": the kind of error, and the message."""
+        return f"({self.state}): {self}"
 
 
-class Raised(Trouble):
-    """The code raised an exception."""
+class Raised(SubmissionError):
+    """The code raised an exception, whose name the type of this one has."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(State.RAISED, message)
 
-class NotPlain(Trouble):
-    state = State.NOT_PLAIN
-
-
-class TooBig(Trouble):
-    state = State.TOO_BIG
-
-
-class OutOfTime(Trouble):
-    state = State.OUT_OF_TIME
-    fatal = True
-
-
-class OutOfMemory(Trouble):
-    state = State.OUT_OF_MEMORY
-
-
-class Ended(Trouble):
-    state = State.ENDED
-    fatal = True
-
-
-class Malformed(Trouble):
-    state = State.MALFORMED
-    fatal = True
-
-
-class TooMuchWritten(Trouble):
-    state = State.TOO_BIG
-    fatal = True
+    @property
+    def reason(self) -> str:
+        return f"with {type(self).__name__}: {self}"
 
 
 # Exceptions whose constructor takes any one message, so that they can be mixed with `Raised`.

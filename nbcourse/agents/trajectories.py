@@ -13,11 +13,11 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from nbcourse.agents.networks import ActorCritic
+from nbcourse.agents.networks import MLPActorCritic
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Trajectory:
     """T steps of N environments, time first.
 
     Attributes:
@@ -29,7 +29,7 @@ class Rollout:
         rewards: (T, N).
         terminated: (T, N) bool, the environment is over.
         truncated: (T, N) bool, a clock cut it off.
-        mask: (T, N) bool, False on rows that are no step, or that nobody asked for.
+        mask: (T, N) bool, False where a row only resets, or comes after the one episode asked for.
     """
 
     observations: Tensor
@@ -43,7 +43,7 @@ class Rollout:
 
 
 @dataclass
-class Stage:
+class Simulation:
     """A vector environment and where it stands.
 
     Attributes:
@@ -84,7 +84,7 @@ class Stage:
         self.running = torch.zeros(self.envs.num_envs, dtype=torch.float64)
 
     def step(self, actions: Tensor) -> dict[str, Tensor]:
-        """Act everywhere; what came of it, named as in `Rollout`."""
+        """Act everywhere; what came of it, named as in `Trajectory`."""
         observation, rewards, terminated, truncated, infos = self.envs.step(actions.numpy())
         real, before = ~self.resetting, self.observation
         terminated, truncated = torch.tensor(terminated), torch.tensor(truncated)
@@ -113,32 +113,36 @@ class Stage:
 
 
 def collect(
-    network: ActorCritic, stage: Stage, *, steps: int | None, generator: torch.Generator
-) -> Rollout:
+    network: MLPActorCritic,
+    simulation: Simulation,
+    *,
+    steps: int | None,
+    generator: torch.Generator,
+) -> Trajectory:
     """Let the policy act.
 
     Args:
         network: its actor chooses.
-        stage: the environment; goes on from where it stands.
+        simulation: the environment; goes on from where it stands.
         steps: T; None plays one whole new episode in each environment. Those that are done early
             go on in rows under a False mask: to fill up with more episodes would favour short ones.
         generator: of the actions.
     """
     if steps is None:
-        stage.restart()
+        simulation.restart()
     rows: list[dict[str, Tensor]] = []
-    playing = torch.ones_like(stage.resetting)
+    playing = torch.ones_like(simulation.resetting)
     while len(rows) < steps if steps is not None else playing.any():
         with torch.no_grad():
-            logits = network.logits(stage.observation)
+            logits = network.logits(simulation.observation)
         actions = sample(logits, generator)
-        row = {"actions": actions, "logits": logits, **stage.step(actions)}
+        row = {"actions": actions, "logits": logits, **simulation.step(actions)}
         if steps is None:
             row["mask"] = row["mask"] & playing
             playing = playing & ~(row["terminated"] | row["truncated"])
         rows.append(row)
-    names = [f.name for f in fields(Rollout)]
-    return Rollout(**{name: torch.stack([row[name] for row in rows]) for name in names})
+    names = [f.name for f in fields(Trajectory)]
+    return Trajectory(**{name: torch.stack([row[name] for row in rows]) for name in names})
 
 
 def sample(logits: Tensor, generator: torch.Generator) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import nn
 
-from nbcourse.agents.rollout import Stage, collect
+from nbcourse.agents.trajectories import Simulation, collect
 from tests.agents.environments import Corridor, vector
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -23,14 +23,16 @@ class AlwaysStays(nn.Module):
 
 
 def walk(network, *, steps, mode, length=3, limit=100, count=1):
-    stage = Stage(vector(Corridor, count, mode, length=length, limit=limit))
-    stage.restart(seed=0)
-    rollout = collect(network, stage, steps=steps, generator=torch.Generator().manual_seed(0))
-    return stage, rollout
+    simulation = Simulation(vector(Corridor, count, mode, length=length, limit=limit))
+    simulation.restart(seed=0)
+    trajectory = collect(
+        network, simulation, steps=steps, generator=torch.Generator().manual_seed(0)
+    )
+    return simulation, trajectory
 
 
-def kept(rollout, name: str) -> list:
-    return getattr(rollout, name)[rollout.mask].flatten().tolist()
+def kept(trajectory, name: str) -> list:
+    return getattr(trajectory, name)[trajectory.mask].flatten().tolist()
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
@@ -38,32 +40,32 @@ def kept(rollout, name: str) -> list:
 def test_the_state_after_the_last_step_is_the_final_one_and_not_the_next_beginning(mode, how):
     """Cells 0, 1, 2 and then 3, by the rule or by the clock; never 0."""
     length, limit = (3, 100) if how == "terminated" else (50, 3)
-    _, rollout = walk(AlwaysRight(), steps=8, mode=mode, length=length, limit=limit)
-    assert kept(rollout, "observations")[:6] == [0, 1, 2, 0, 1, 2]
-    assert kept(rollout, "next_observations")[:6] == [1, 2, 3, 1, 2, 3]
-    assert kept(rollout, "rewards")[:6] == [1, 2, 3, 1, 2, 3]
+    _, trajectory = walk(AlwaysRight(), steps=8, mode=mode, length=length, limit=limit)
+    assert kept(trajectory, "observations")[:6] == [0, 1, 2, 0, 1, 2]
+    assert kept(trajectory, "next_observations")[:6] == [1, 2, 3, 1, 2, 3]
+    assert kept(trajectory, "rewards")[:6] == [1, 2, 3, 1, 2, 3]
     other = "truncated" if how == "terminated" else "terminated"
-    assert kept(rollout, how)[:6] == [False, False, True] * 2
-    assert not any(kept(rollout, other))
+    assert kept(trajectory, how)[:6] == [False, False, True] * 2
+    assert not any(kept(trajectory, other))
 
 
 def test_a_row_that_only_resets_is_no_step():
     """NEXT_STEP: three steps and a reset, twice; SAME_STEP: eight steps."""
-    stage, rollout = walk(AlwaysRight(), steps=8, mode=AutoresetMode.NEXT_STEP)
-    assert rollout.mask.flatten().tolist() == [True, True, True, False] * 2
-    assert stage.steps == 6
-    assert stage.returns == [6.0, 6.0]
-    stage, rollout = walk(AlwaysRight(), steps=8, mode=AutoresetMode.SAME_STEP)
-    assert rollout.mask.all()
-    assert stage.steps == 8
-    assert stage.returns == [6.0, 6.0]
+    simulation, trajectory = walk(AlwaysRight(), steps=8, mode=AutoresetMode.NEXT_STEP)
+    assert trajectory.mask.flatten().tolist() == [True, True, True, False] * 2
+    assert simulation.steps == 6
+    assert simulation.returns == [6.0, 6.0]
+    simulation, trajectory = walk(AlwaysRight(), steps=8, mode=AutoresetMode.SAME_STEP)
+    assert trajectory.mask.all()
+    assert simulation.steps == 8
+    assert simulation.returns == [6.0, 6.0]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-def test_a_rollout_goes_on_where_the_last_one_stopped(mode):
-    stage, first = walk(AlwaysRight(), steps=4, mode=mode)
+def test_a_trajectory_goes_on_where_the_last_one_stopped(mode):
+    simulation, first = walk(AlwaysRight(), steps=4, mode=mode)
     generator = torch.Generator().manual_seed(0)
-    second = collect(AlwaysRight(), stage, steps=4, generator=generator)
+    second = collect(AlwaysRight(), simulation, steps=4, generator=generator)
     _, at_once = walk(AlwaysRight(), steps=8, mode=mode)
     for name in ("observations", "next_observations", "rewards", "mask", "terminated"):
         both = torch.cat([getattr(first, name), getattr(second, name)])
@@ -78,18 +80,18 @@ def test_whole_episodes_are_one_from_each_environment(mode):
         def logits(self, observations):
             return torch.tensor([[-100.0, 100.0], [100.0, -100.0]])
 
-    _, rollout = walk(Both(), steps=None, mode=mode, limit=7, count=2)
-    assert rollout.mask.sum(0).tolist() == [3, 7]
-    assert rollout.terminated[2, 0]
-    assert rollout.truncated[6, 1]
-    assert rollout.mask[:3, 0].all()
+    _, trajectory = walk(Both(), steps=None, mode=mode, limit=7, count=2)
+    assert trajectory.mask.sum(0).tolist() == [3, 7]
+    assert trajectory.terminated[2, 0]
+    assert trajectory.truncated[6, 1]
+    assert trajectory.mask[:3, 0].all()
 
 
 def test_environments_that_cannot_be_learned_on_are_refused():
     with pytest.raises(ValueError, match="envs has the action space Box"):
-        Stage(gymnasium.make_vec("Pendulum-v1", num_envs=1, vectorization_mode="sync"))
+        Simulation(gymnasium.make_vec("Pendulum-v1", num_envs=1, vectorization_mode="sync"))
     with pytest.raises(ValueError, match="expected one that resets"):
-        Stage(vector(Corridor, 1, AutoresetMode.DISABLED, length=3, limit=9))
+        Simulation(vector(Corridor, 1, AutoresetMode.DISABLED, length=3, limit=9))
     discrete = gymnasium.make_vec("Taxi-v4", num_envs=1, vectorization_mode="sync")
     with pytest.raises(ValueError, match="envs has the observation space"):
-        Stage(discrete)
+        Simulation(discrete)

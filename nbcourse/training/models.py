@@ -1,0 +1,94 @@
+"""The models of a recipe, before any training: which tokenizer, which weights, which precision."""
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import nn
+
+from nbcourse.lm import bpe, loading, prompts, tiny
+from nbcourse.seeds import generator
+from nbcourse.training.recipe import ModelSection, Pretraining, PromptSection, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+Model = TypeVar("Model", bound=nn.Module)
+TEXTS = 4_000  # from which a tokenizer is learned
+
+
+def load_model(
+    recipe: Recipe | Pretraining, device: torch.device | str
+) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
+    """The tokenizer and the model of a recipe, before any training.
+
+    Raises:
+        FileNotFoundError: if the model is to come from a folder that is not there.
+    """
+    settings = recipe.model
+    if settings.source == "tiny":
+        tokenizer = load_tokenizer(recipe)
+        model = tiny.model(
+            tokenizer,
+            layers=settings.layers,
+            width=settings.width,
+            heads=settings.heads,
+            max_positions=1024 if settings.vocabulary else 128,
+            seed=recipe.seed,
+        ).to(device)  # type: ignore[arg-type]
+    else:
+        tokenizer, model = loading.load(settings.source, device)
+    if settings.gradient_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    return tokenizer, model
+
+
+def load_tokenizer(
+    recipe: Recipe | Pretraining, *, local: bool = False
+) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a recipe, for which no weight is needed.
+
+    Args:
+        recipe: whose.
+        local: ask no hub: only what is on this machine will do.
+
+    Raises:
+        FileNotFoundError: if it is to come from a folder that is not there.
+        OSError: if it is not to be had.
+    """
+    source, vocabulary = recipe.model.source, recipe.model.vocabulary
+    if source != "tiny":
+        return loading.tokenizer(source, local=local)
+    characters = recipe.task.build().characters
+    if characters is not None:
+        return tiny.tokenizer(characters)
+    assert vocabulary is not None  # the recipe has been checked
+    drawn = recipe.examples(TEXTS, generator(recipe.seed, "tokenizer"))
+    texts = (problem.prompt + problem.solution for problem in drawn)
+    return bpe.train_tokenizer(texts, vocabulary=vocabulary)
+
+
+def rendered(
+    settings: PromptSection, tokenizer: "PreTrainedTokenizerBase", problems: Sequence[Any]
+) -> list[str]:
+    """What a model is given for each problem."""
+    return [
+        prompts.render(
+            tokenizer, problem.prompt, style=settings.style, instruction=settings.instruction
+        )
+        for problem in problems
+    ]
+
+
+def precision(settings: ModelSection, device: torch.device) -> AbstractContextManager:
+    """Within it, matrix products are taken in the precision of these settings."""
+    low = settings.precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=low)
+
+
+def frozen(model: Model) -> Model:
+    """A copy that is never trained."""
+    return copy.deepcopy(model).requires_grad_(False).eval()

@@ -1,0 +1,139 @@
+"""What a run does before its first step: the warm start, and a reward model from comparisons."""
+
+import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nbcourse.errors import UserError
+from nbcourse.lm import sampling
+from nbcourse.lm.reward_model import RewardModel, fit
+from nbcourse.lm.rollouts import Rollout, concatenate, select
+from nbcourse.lm.warm_start import warm_start
+from nbcourse.seeds import generator
+from nbcourse.training.learner import Learner, assemble
+from nbcourse.training.models import frozen, load_model, rendered
+from nbcourse.training.processes import Processes
+from nbcourse.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Learner:
+    """Everything a run needs before its first step: the model, warmed up, and what stands by it.
+
+    Raises:
+        FileNotFoundError: if the model is to come from a folder that is not there.
+    """
+    tokenizer, policy = load_model(recipe, processes.device)
+    progress = progress and processes.rank == 0
+    settings, source = recipe.warm_start, generator(recipe.seed, "warm start")
+    for steps, careless_share, rate in (
+        (settings.steps, 0.0, settings.learning_rate),
+        (settings.careless_steps, settings.careless_share, settings.learning_rate / 5),
+    ):
+        if steps:
+            warm_start(
+                policy,
+                tokenizer,
+                partial(_demonstrations, recipe, tokenizer, source, careless_share),
+                steps=steps,
+                batch_size=settings.batch_size,
+                learning_rate=rate,
+                progress=progress,
+            )
+    processes.agree(parameter.data for parameter in policy.parameters())
+    reward_model = None
+    if recipe.reward.source == "reward_model":
+        reward_model = train_reward_model(recipe, tokenizer, policy, progress=progress)
+        processes.agree(parameter.data for parameter in reward_model.parameters())
+    return assemble(recipe, tokenizer, policy, frozen(policy), reward_model)
+
+
+def _demonstrations(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    source: torch.Generator,
+    careless_share: float,
+    count: int,
+) -> list[tuple[str, str]]:
+    """(prompt, response) pairs of the task's teacher."""
+    teacher: Any = partial(recipe.task.build().demonstrate, count, generator=source)
+    drawn, responses = teacher(careless_share=careless_share) if careless_share else teacher()
+    return list(zip(rendered(recipe.prompt, tokenizer, drawn), responses, strict=True))
+
+
+def train_reward_model(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    *,
+    progress: bool = False,
+) -> RewardModel:
+    """A reward model that learns from comparisons of the policy's own responses.
+
+    Two responses are sampled to each prompt, and the task says which it prefers; where it prefers
+    neither, the pair is dropped.
+    """
+    settings = recipe.reward_model
+    preferred, others = sample_comparisons(recipe, tokenizer, policy, settings.comparisons)
+    reward_model = RewardModel(copy.deepcopy(policy)).to(policy.device)
+    fit(
+        reward_model,
+        preferred,
+        others,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        generator=generator(recipe.seed, "reward model"),
+        progress=progress,
+    )
+    return frozen(reward_model)
+
+
+def sample_comparisons(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    count: int,
+    *,
+    split: str = "train",
+) -> tuple[Rollout, Rollout]:
+    """`count` comparisons of the policy's own responses: the preferred ones, and the others.
+
+    Raises:
+        ValueError: if the policy's responses to whole batches of prompts are all liked alike.
+    """
+    task, found = recipe.task.build(), 0
+    source = generator(recipe.seed, "comparisons", count)
+    draws = generator(recipe.seed, "compared", count, device=policy.device)
+    preferred, others = [], []
+    while found < count:
+        problems = task.draw(max(count, 256), split=split, generator=source)
+        pairs = sampling.sample(
+            policy,
+            tokenizer,
+            rendered(recipe.prompt, tokenizer, problems),
+            max_new_tokens=recipe.rollouts.max_new_tokens,
+            temperature=recipe.rollouts.temperature,
+            group_size=2,
+            generator=draws,
+        )
+        texts = pairs.texts(tokenizer)
+        liking = [task.preference(side, problems) for side in (texts[::2], texts[1::2])]
+        first = torch.arange(0, len(texts), 2)
+        decided = liking[0] != liking[1]
+        better = (first + (liking[1] > liking[0]))[decided]
+        worse = (first + (liking[1] < liking[0]))[decided]
+        if len(better) == 0:
+            raise UserError(
+                f"none of {len(problems)} pairs of responses was decided: the policy has to give "
+                "different answers, some better than others, before it can be compared"
+            )
+        preferred.append(select(pairs, better.to(pairs.mask.device)))
+        others.append(select(pairs, worse.to(pairs.mask.device)))
+        found += len(better)
+    rows = torch.arange(count)
+    return select(concatenate(preferred), rows), select(concatenate(others), rows)

@@ -1,0 +1,535 @@
+"""The package by itself: a wheel that stands alone, the locks, the doctor, versions, provenance.
+
+Nothing here needs the network: the wheel is built with the setuptools that is installed, and
+an environment is a folder of links to packages that are installed here.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import nbcourse
+from nbcourse import installation, repository
+from nbcourse.display import listings
+from nbcourse.experiments import records
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+LOCKS = ("requirements.txt", "requirements-dev.txt")
+LOCKED_EXTRAS = {"requirements.txt": set(installation.READERS) - {installation.CORE}}
+LOCKED_EXTRAS["requirements-dev.txt"] = set(PROJECT["optional-dependencies"])
+HERE = default_environment()
+MACHINES = [
+    {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "sys_platform": platform,
+        "os_name": "nt" if platform == "win32" else "posix",
+        "platform_system": {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}[platform],
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }
+    for python in ("3.11", "3.12", "3.13", "3.14")
+    for platform, machine in (
+        ("linux", "x86_64"),
+        ("linux", "aarch64"),
+        ("darwin", "arm64"),
+        ("win32", "AMD64"),
+    )
+]
+
+
+# ---------------------------------------------------------------- the wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy, since building leaves files behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    ours = ("nbcourse", "tests", "solutions", "pyproject.toml", "README.md")
+    for name in (*ours, "LICENSE", "LICENSE-TEXT"):
+        source, copy = ROOT / name, folder / "source" / name
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    built = subprocess.run(
+        [*pip, "--no-index", "--wheel-dir", str(folder), str(folder / "source")],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """A folder for the path, with what `pip install --no-deps` would put into an environment."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    files = [path for path in (ROOT / "nbcourse").rglob("*") if path.is_file()]
+    ours = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
+    assert packed == ours
+    assert "nbcourse/recipes/arithmetic-grpo.toml" in packed
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        text = archive.read(name).decode("utf-8")
+        licences = {Path(name).name for name in archive.namelist() if "/licenses/" in name}
+    assert f"\nVersion: {nbcourse.__version__}\n" in text
+    assert "\nLicense-Expression: MIT AND CC-BY-4.0\n" in text
+    assert licences == {"LICENSE", "LICENSE-TEXT"}
+    assert set(re.findall(r"^Provides-Extra: (.+)$", text, re.M)) == {
+        "lm", "agents", "lunar-lander", "book", "classroom", "trl", "dev"
+    }  # fmt: skip
+    core = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", text, re.M)
+    assert set(core) == {"torch", "typer", "rich", "tqdm", "packaging"}
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """The packages of these names and all that they ask for, as far as they are installed here."""
+    found: set[str] = set()
+    waiting = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and is_installed(name):
+            found.add(name)
+            lines = map(Requirement, metadata.requires(name) or ())
+            waiting += [canonicalize_name(line.name) for line in lines if applies(line)]
+    return found
+
+
+def is_installed(name: str) -> bool:
+    return next(iter(metadata.distributions(name=name)), None) is not None
+
+
+@pytest.fixture(scope="module")
+def environment(installed, tmp_path_factory):
+    """environment("torch") → a runner of programs in an environment with the wheel and torch.
+
+    What torch asks for is there too, and nothing else: a folder of links on the path, in a Python
+    that does not look for other packages.
+    """
+
+    def make(*names: str):
+        folder = tmp_path_factory.mktemp("environment")
+        for name in closure(names):
+            for file in metadata.files(name):
+                top = file.parts[0]
+                if top not in ("..", "__pycache__") and not (folder / top).exists():
+                    (folder / top).symlink_to(metadata.distribution(name).locate_file(top))
+        paths = os.pathsep.join([str(installed), str(folder)])
+
+        def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess:
+            command = [sys.executable, "-S", "-B", *arguments]
+            variables = {**os.environ, "PYTHONPATH": paths}
+            return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+
+        return run
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def core(environment):
+    """The runner of an environment after `pip install nbcourse`."""
+    return environment(*(Requirement(line).name for line in requirements("")))
+
+
+@pytest.fixture(scope="module")
+def lm(environment):
+    """The runner of an environment after `pip install nbcourse[lm]`."""
+    return environment(*(Requirement(line).name for e in ("", "lm") for line in requirements(e)))
+
+
+def test_functional_and_toys_stand_on_torch_alone(environment, installed, tmp_path):
+    program = """
+import importlib, pkgutil, nbcourse
+from nbcourse.functional import advantages
+import torch
+print(nbcourse.__file__)
+print(advantages.leave_one_out(torch.tensor([1.0, 0.0]), group_size=2).tolist())
+for room in ("functional", "toys", "checks"):
+    for module in pkgutil.iter_modules(importlib.import_module(f"nbcourse.{room}").__path__):
+        importlib.import_module(f"nbcourse.{room}.{module.name}")
+for name in ("numpy", "transformers", "pydantic", "typer", "rich", "tqdm", "packaging"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        continue
+    print(name, "was there")
+"""
+    done = environment("torch")(tmp_path, "-c", program)
+    assert done.returncode == 0, done.stderr
+    file, values, *others = done.stdout.splitlines()
+    assert Path(file).is_relative_to(installed)
+    assert values == "[1.0, -1.0]"
+    assert others == []
+
+
+def test_a_missing_package_is_one_line_that_says_what_to_install(environment, core, tmp_path):
+    done = environment("torch")(tmp_path, "-m", "nbcourse", "--help")
+    line = 'nbcourse: this needs the package typer, which is missing; run: python -m pip install "'
+    assert (done.returncode, done.stderr) == (2, f'{line}nbcourse"\n')
+    done = core(tmp_path, "-m", "nbcourse", "train", "arithmetic-grpo", "--out", "run")
+    line = line.replace("typer", "transformers")
+    # torch, too, says something on standard error where NumPy is missing
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f'{line}nbcourse[lm]"')
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_of_ours_that_is_missing_keeps_its_trace():
+    assert installation.remedy(ModuleNotFoundError(name="nbcourse.lost")) is None
+    assert installation.remedy(ModuleNotFoundError("said by a library")) is None
+    assert "-r requirements-dev.txt" in installation.remedy(ModuleNotFoundError(name="trl.x"))
+    assert "ask for" not in installation.remedy(ModuleNotFoundError(name="neverheard"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "1"),
+        ("site",),
+        ("twins", "--check"),
+        ("exercises",),
+        ("release", "2"),
+        ("grade", "submissions", "--assignment", "2"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_for_the_repository_says_so(core, tmp_path, arguments):
+    done = core(tmp_path, "-m", "nbcourse", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("nbcourse: this command works on the book's repository, and this")
+    assert done.stderr.count("\n") == 1
+
+
+def test_arithmetic_is_trained_from_an_empty_folder(lm, tmp_path):
+    """By the recipe's name, and in a foreign repository, whose commit is not the run's."""
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "theirs")
+    small = "steps=2 model.layers=1 model.width=16 model.heads=2 warm_start.steps=2"
+    small += " warm_start.careless_steps=0 rollouts.prompts=4 rollouts.group_size=2"
+    small += " evaluation.problems=20"
+    changes = [word for change in small.split() for word in ("--set", change)]
+    done = lm(tmp_path, "-m", "nbcourse", "train", "arithmetic-grpo", *changes)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "runs" / "arithmetic-grpo-seed0"
+    found = json.loads((run / "environment.json").read_text("utf-8"))
+    assert found["commit"] is None
+    assert found["uncommitted_changes"] is False
+    assert found["versions"]["nbcourse"] == nbcourse.__version__
+    assert [row["step"] for row in records.read_metrics(run)] == [1, 2]
+
+
+# ---------------------------------------------------------------- provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    options = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    answer = subprocess.run(
+        ["git", *options, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return answer.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    """A repository with one commit that holds a package and a book."""
+    folder = tmp_path / "clone"
+    for name in ("nbcourse/__init__.py", "book/00.ipynb", "pyproject.toml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+def test_the_commit_is_that_of_the_books_own_repository(clone):
+    assert repository.commit(clone) == git(clone, "rev-parse", "HEAD")
+    assert not repository.has_changes("nbcourse", root=clone)
+    (clone / "book" / "00.ipynb").write_text("changed")
+    assert not repository.has_changes("nbcourse", root=clone)
+    (clone / "nbcourse" / "__init__.py").write_text("changed = True")
+    assert repository.has_changes("nbcourse", root=clone)
+
+
+def test_the_commit_of_a_repository_around_it_is_not_reported(clone):
+    """Installed into an environment inside a clone, unpacked in another repository, untracked."""
+    inside = clone / ".venv" / "site-packages"
+    shutil.copytree(clone / "nbcourse", inside / "nbcourse")
+    assert repository.commit(inside) is None
+    unpacked = clone / "vendor"
+    for name in ("nbcourse", "book", "pyproject.toml"):
+        copy = shutil.copytree if (clone / name).is_dir() else shutil.copy
+        unpacked.mkdir(exist_ok=True)
+        copy(clone / name, unpacked / name)
+    assert repository.commit(unpacked) is None
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "two")
+    assert repository.commit(unpacked) is None
+    git(clone, "rm", "-q", "--cached", "nbcourse/__init__.py")
+    assert repository.commit(clone) is None
+    assert not repository.has_changes("nbcourse", root=clone)
+
+
+# ---------------------------------------------------------------- the locks
+
+
+def requirements(extra: str) -> list[str]:
+    return PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+
+
+def lines_of(lock: str) -> list[str]:
+    lines = (ROOT / lock).read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def applies(requirement: Requirement, machine: dict[str, str] = HERE, extra: str = "") -> bool:
+    marker = requirement.marker
+    return marker is None or marker.evaluate({**machine, "extra": extra})
+
+
+def versions(lock: str, machine: dict[str, str]) -> dict[str, str]:
+    """What the lock installs on a machine."""
+    asked = [line for line in map(Requirement, lines_of(lock)) if applies(line, machine)]
+    found = {canonicalize_name(line.name): str(line.specifier)[2:] for line in asked}
+    assert len(found) == len(asked), "a package is locked twice for one machine"
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_is_pinned_exactly(lock):
+    lines = lines_of(lock)
+    assert len(lines) > 150  # those that others ask for are there as well
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9][a-z0-9.]*( ; [^#@]+)?", line), line
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_lock_holds_a_vendors_package_a_local_version_or_an_address(lock):
+    text = (ROOT / lock).read_text("utf-8")
+    assert re.search(r"^torch==\d+\.\d+\.\d+$", text, re.M)
+    for forbidden in ("nvidia", "cuda", "triton", "rocm", "+cpu", "://", "--", "@"):
+        assert forbidden not in "\n".join(lines_of(lock)), forbidden
+    assert "://" not in text
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_satisfies_the_ranges_on_every_machine(lock):
+    for machine in MACHINES:
+        locked = versions(lock, machine)
+        for extra in ("", *LOCKED_EXTRAS[lock]):
+            for wanted in map(Requirement, requirements(extra)):
+                if wanted.name != "nbcourse" and applies(wanted, machine, extra):
+                    version = locked[canonicalize_name(wanted.name)]
+                    assert wanted.specifier.contains(version), (machine, str(wanted))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_holds_what_its_packages_ask_for(lock):
+    """As far as they are installed here, in the locked versions; for this machine."""
+    locked = versions(lock, HERE)
+    unasked = {canonicalize_name(name) for name in excluded()}
+    for name, version in locked.items():
+        try:
+            installed_version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if installed_version.split("+")[0] != version:
+            continue
+        for wanted in map(Requirement, metadata.requires(name) or ()):
+            asked = canonicalize_name(wanted.name)
+            if applies(wanted) and asked not in unasked:
+                assert asked in locked, f"{name} asks for {wanted}"
+                assert wanted.specifier.contains(locked[asked], prereleases=True), (name, wanted)
+
+
+def excluded() -> list[str]:
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    return tomllib.loads(text)["tool"]["uv"]["exclude-dependencies"]
+
+
+def test_the_readers_lock_is_part_of_the_developers():
+    assert set(lines_of("requirements.txt")) < set(lines_of("requirements-dev.txt"))
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: "-".join([*m.values()][:4:2]))
+def test_box2d_is_asked_for_only_where_it_has_a_wheel(machine):
+    there = machine["python_version"] != "3.14" and machine["platform_machine"] != "aarch64"
+    for lock in LOCKS:
+        assert ("box2d" in versions(lock, machine)) == there
+        assert "gymnasium" in versions(lock, machine)
+
+
+def test_every_package_that_is_imported_is_declared():
+    """In the core, or in an extra: none only comes along with another package."""
+    declared = {
+        canonicalize_name(Requirement(line).name)
+        for extra in ("", *PROJECT["optional-dependencies"])
+        for line in requirements(extra)
+    }
+    for path in (ROOT / "nbcourse").rglob("*.py"):
+        text = path.read_text("utf-8")
+        modules = re.findall(r"^\s*(?:from|import) (\w+)(?:\.[\w.]+)?(?: import| as|$)", text, re.M)
+        foreign = set(modules) - sys.stdlib_module_names - {"nbcourse"}
+        missing = {module for module in foreign if canonicalize_name(module) not in declared}
+        assert not missing, path
+
+
+# ---------------------------------------------------------------- the doctor
+
+
+def rows() -> dict[str, installation.Row]:
+    return {row.name: row for row in installation.report()}
+
+
+def test_every_direct_requirement_of_a_reader_is_checked():
+    found = rows()
+    for extra in installation.READERS:
+        for wanted in map(Requirement, requirements(extra)):
+            if applies(wanted, HERE, extra) and wanted.name != "nbcourse":
+                assert wanted.name in found
+    assert {"Python", "nbcourse"} < set(found)
+    assert "pytest" not in found
+    if applies(Requirement(requirements("lunar-lander")[1])):
+        assert "box2d" in found  # comes with an extra of Gymnasium
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """pretend(torch="2.12.0", rich=None): another version, or none."""
+
+    def change(**versions: str | None) -> None:
+        ask = metadata.version
+
+        def version(name: str) -> str:
+            known = {name.replace("_", "-"): version for name, version in versions.items()}
+            if name not in known:
+                return ask(name)
+            if known[name] is None:
+                raise metadata.PackageNotFoundError(name)
+            return known[name]
+
+        monkeypatch.setattr(metadata, "version", version)
+
+    return change
+
+
+@pytest.fixture
+def without_repository(monkeypatch, installed):
+    """The metadata of the wheel, and no book beside the package."""
+    monkeypatch.setattr(repository, "is_here", lambda: False)
+    monkeypatch.syspath_prepend(str(installed))
+
+
+def test_in_the_repository_the_lock_decides(pretend):
+    locked = versions("requirements.txt", HERE)
+    pretend(torch=f"{locked['torch']}+cpu", rich="1.0", jupyterlab=None)
+    found = rows()
+    assert found["torch"].ok
+    assert not found["rich"].ok
+    assert found["rich"].remark == f"the book was tested with {locked['rich']}"
+    missing = found["jupyterlab"]
+    assert (missing.version, missing.ok) == ("missing", False)
+    assert missing.remark == "run: python -m pip install -r requirements.txt"
+
+
+def test_without_the_repository_the_ranges_decide(without_repository, pretend):
+    (wanted,) = [line for line in requirements("lm") if line.startswith("pydantic")]
+    pretend(torch="2.99.0+cu130", pydantic="1.0", matplotlib=None, tqdm=None, gymnasium=None)
+    found = rows()
+    assert found["torch"].ok
+    assert found["pydantic"].remark == f'run: python -m pip install "{wanted}"'
+    assert (found["tqdm"].ok, found["tqdm"].version) == (False, "missing")
+    book = found["nbcourse[book]"]
+    assert book.ok is None
+    assert book.remark == 'without matplotlib; run: python -m pip install "nbcourse[book]"'
+    assert found["nbcourse[agents]"].ok is None
+    assert "matplotlib" not in found
+
+
+def test_the_doctor_survives_a_package_without_metadata(without_repository, pretend, monkeypatch):
+    def requires(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    pretend(nbcourse=None)
+    found = rows()
+    assert set(found) == {"Python", "nbcourse"}
+    assert found["nbcourse"].ok is False
+    assert "not installed; run: python -m pip install nbcourse" in found["nbcourse"].remark
+
+
+def test_the_doctor_in_an_environment_for_language_models(lm, tmp_path):
+    """The book is not there: nothing to complain of, and one line says so."""
+    done = lm(tmp_path, "-m", "nbcourse", "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"✓ +│ +transformers", done.stdout)
+    assert re.search(r"· +│ +nbcourse\[book\] +│ +not installed", done.stdout)
+
+
+def test_chapter_0_shows_the_main_packages_and_what_is_amiss(pretend, monkeypatch):
+    shown: list = []
+    monkeypatch.setattr(listings, "display", shown.append)
+    pretend(jupytext="0.1")
+    listings.show_installation()
+    text = shown[0].data
+    assert "| torch |" in text
+    assert "| jupytext | 0.1 | ✗ | the book was tested with" in text
+    assert "nbclient" not in text
+
+
+# ---------------------------------------------------------------- versions
+
+
+def test_there_is_one_version():
+    assert PROJECT["dynamic"] == ["version"]
+    Version(nbcourse.__version__)
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    (cited,) = re.findall(r"^version: (.+)$", citation, re.M)
+    assert cited == nbcourse.__version__
+
+
+def test_the_changelog_begins_with_what_is_unreleased_or_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    sections = re.findall(r"^## (.+)$", text, re.M)
+    released = [section for section in sections if section != "Unreleased"]
+    assert sections.index(released[0]) <= 1
+    version, date = re.fullmatch(r"(\S+) - (\d{4}-\d\d-\d\d)", released[0]).groups()
+    assert version == nbcourse.__version__
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f'date-released: "{date}"' in citation
+
+
+def test_the_command_prints_the_version():
+    asked = [sys.executable, "-m", "nbcourse", "--version"]
+    answer = subprocess.run(asked, capture_output=True, text=True)
+    assert (answer.returncode, answer.stdout) == (0, f"{nbcourse.__version__}\n")
