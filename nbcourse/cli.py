@@ -283,52 +283,34 @@ def grade(
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
     repository.require()
-    import os
-    from contextlib import closing
-
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.classroom import batch, feedback, gradebook, masters, sandbox
-    from nbcourse.classroom import submissions as handed_in
-    from nbcourse.progress import track
+    from nbcourse.classroom import feedback
+    from nbcourse.classroom.class_grading import grade_class
+    from nbcourse.classroom.sandbox import Limits
 
-    master = masters.load_master(masters.find_master(assignment))
-    found = handed_in.find_submissions(submissions, master.assignment)
-    listed = None if class_list is None else gradebook.read_class_list(class_list)
-    if listed is not None:
-        found = handed_in.with_listed_names(found, listed)
-    if not trust_submissions:
-        sandbox.insist([master.path.parent, submissions, out])
-    terms = batch.Terms(
-        master,
-        sandbox.Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds),
-        personal=personal,
-        confined=not trust_submissions,
-    )
-    results = []
-    grading = batch.grade_submissions(
-        found, terms, out / "results", jobs=jobs or os.cpu_count() or 1
-    )
+    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
     try:
-        with closing(grading):
-            for result in track(grading, master.assignment, total=len(found)):
-                results.append(result)
+        graded = grade_class(
+            submissions,
+            assignment,
+            out,
+            class_list=class_list,
+            personal=personal,
+            limits=limits,
+            confined=not trust_submissions,
+            jobs=jobs,
+        )
     except KeyboardInterrupt:
         _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
     table = Table("student", "points", "not passed")
-    for result in sorted(results, key=lambda result: result.student):
-        points = f"{result.points:g} of {result.max_points:g}"
-        others = [v for v in result.exercises if v.state != "passed"]
-        remarks = ", ".join(
-            f"{feedback.exercise_name(exercise)} ({exercise.state})" for exercise in others
-        )
-        table.add_row(result.student, points, remarks)
+    for row in feedback.summary(graded.results):
+        table.add_row(*row)
     Console().print(table)
-    keys = {submission.student: submission.key for submission in found}
-    files = feedback.write_reports(results, [keys[r.student] for r in results], out, listed=listed)
-    typer.echo(f"pages for the students: {out / 'feedback'}; for you: {', '.join(map(str, files))}")
-    for result in results:
+    reports = ", ".join(map(str, graded.reports))
+    typer.echo(f"pages for the students: {graded.feedback}; for you: {reports}")
+    for result in graded.results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
+from nbcourse.errors import UserError
 from nbcourse.publishing import stored, twins
 from nbcourse.repository import ROOT
 
@@ -42,7 +43,7 @@ def student_version(master: NotebookNode) -> NotebookNode:
     """A copy of a master without solutions, hidden tests and outputs, made by nbgrader's own steps.
 
     Raises:
-        ValueError: if a region is not closed, or a cell's nbgrader metadata contradict each other.
+        UserError: if a region is not closed, or a cell's nbgrader metadata contradict each other.
     """
     from nbgrader.preprocessors import (
         CheckCellMetadata,
@@ -66,5 +67,5 @@ def student_version(master: NotebookNode) -> NotebookNode:
         try:
             notebook, _ = step.preprocess(notebook, {})
         except RuntimeError as error:
-            raise ValueError(f"{type(step).__name__} refuses the master: {error}") from error
+            raise UserError(f"{type(step).__name__} refuses the master: {error}") from error
     return notebook

@@ -10,9 +10,8 @@ from nbcourse.publishing.chapters import ROOT
 
 from . import masters
 
-EVERY = [(chapter, name) for chapter in masters.MASTERS for name in masters.exercises(chapter)]
 each_chapter = pytest.mark.parametrize("chapter", masters.MASTERS)
-each_exercise = pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+each_exercise = pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 
 
 def statement(chapter: str, exercise: str) -> str:
