@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
@@ -14,7 +16,7 @@ from nbcourse.tasks import table
 from nbcourse.tasks.task import Task, check_task
 from nbcourse.training.models import load_tokenizer
 from nbcourse.training.own_code import OwnCode
-from nbcourse.training.recipe import Recipe, validate
+from nbcourse.training.recipe import Pretraining, Recipe, validate
 from tests import hub, small
 
 
@@ -54,7 +56,7 @@ class Reversal(Task):
 
 
 KINDS = {**table.TASKS, "reversal": Reversal}
-UNREADABLE = ("", " ", "\n", "?", "none of these", "####", "#### or 7", "\u202e", "#" * 1000)
+GARBAGE = ("", " ", "\n", "?", "none of these", "####", "#### ####", "\u202e", "#" * 1000)
 COUNT = 40
 
 
@@ -93,15 +95,52 @@ def recipe(kind, **task):
     return validate(Recipe, tables, name="recipe", code=OwnCode(tasks={"reversal": Reversal}))
 
 
-def test_every_file_of_the_folder_has_been_looked_into():
+def test_the_table_holds_what_the_files_of_the_folder_define():
+    """And no name is defined twice."""
+    files = Path(table.__file__).parent.glob("*.py")
+    modules = [import_module(f"nbcourse.tasks.{file.stem}") for file in files]
+    defined = [
+        entry
+        for module in modules
+        if module is not table
+        for entry in getattr(module, "TASKS", {}).items()
+    ]
+    assert sorted(name for name, _ in defined) == sorted(table.TASKS)
+    assert dict(defined) == table.TASKS
     assert {"arithmetic", "gsm8k", "word-problems"} <= {*table.TASKS}
-    assert len({*table.TASKS.values()}) == len(table.TASKS)
 
 
 def test_a_task_is_complete(kind):
     check_task(kind)
     assert kind.__doc__
     assert kind.__dataclass_params__.frozen
+
+
+def made(*bases, **body):
+    """A class of a reader's own, with or without what makes it a task."""
+    return type("Mine", bases, {"__annotations__": {}, **body})
+
+
+WHOLE = {"draw": lambda self, *a, **k: [], "read": lambda self, *a, **k: None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (3, "is 3, expected a subclass of Task"),
+        (dict, "is <class 'dict'>, expected a subclass of Task"),
+        (Reversal(), "expected a subclass of Task"),
+        (made(Task, draw=WHOLE["draw"]), "^has no read$"),
+        (made(Task), "^has no draw and no read$"),
+        (made(Task, **WHOLE), "^is not a dataclass"),
+        (dataclass(made(Task, **WHOLE, __annotations__={"bits": int})), "^has 'bits' without"),
+        (dataclass(made(Task, **WHOLE, __annotations__={"bits": tuple}, bits=())), "has bits: "),
+        (dataclass(made(Task, **WHOLE, characters="0101")), "each character once"),
+    ],
+)
+def test_an_incomplete_task_is_refused_by_what_it_lacks(kind, message):
+    with pytest.raises(ValueError, match=message):
+        check_task(kind)
 
 
 # ---------------------------------------------------------------- problems
@@ -188,12 +227,13 @@ def test_right_is_what_the_problem_says_and_not_the_place(task):
         assert task.rewards(responses, [problem] * COUNT).tolist() == right
 
 
-@pytest.mark.parametrize("text", UNREADABLE)
+@pytest.mark.parametrize("text", GARBAGE)
 def test_what_gives_no_answer_earns_nothing(task, text):
     problems = task.draw(COUNT, split=task.held_out, generator=source())
-    assert task.read(text) is None
     assert task.rewards([text] * COUNT, problems).tolist() == [0.0] * COUNT
-    task.read(text, strict=False)
+    for strict in (True, False):
+        assert task.read("", strict=strict) is None
+        assert task.read(text, strict=strict) not in [problem.answer for problem in problems]
 
 
 def test_there_are_as_many_responses_as_problems(task):
@@ -209,7 +249,7 @@ def test_no_response_is_preferred_to_the_right_one(task):
     best = task.preference(responses, problems)
     assert best.shape == (COUNT,)
     assert best.isfinite().all()
-    others = [*responses, *UNREADABLE, "9" * 40, "#### " + "9" * 50, "-" * 30]
+    others = [*responses, *GARBAGE, "9" * 40, "#### " + "9" * 50, "-" * 30]
     for other in others:
         liking = task.preference([other] * COUNT, problems)
         assert not liking.isnan().any()
@@ -295,3 +335,43 @@ def test_every_number_has_bounds_that_the_recipe_enforces(kind):
 def test_a_setting_that_there_is_not_is_refused_by_name(kind):
     with pytest.raises(ValueError, match=r"task\.nothing is not used"):
         recipe(kind, nothing=1)
+
+
+# ---------------------------------------------------------------- models made for a task
+
+
+@dataclass(frozen=True)
+class Silent(Reversal):
+    """Without characters and without solutions."""
+
+    characters: ClassVar[str | None] = None
+
+
+@dataclass(frozen=True)
+class Explained(Reversal):
+    """With characters, and with worked solutions in them."""
+
+    worked_solutions: ClassVar[bool] = True
+
+
+OWN = OwnCode(tasks={"silent": Silent, "explained": Explained})
+
+
+@pytest.mark.parametrize("model", [{}, {"vocabulary": 300}], ids=str)
+def test_no_vocabulary_is_learned_from_nothing(model):
+    tables = {**small.tables(model=model), "task": {"name": "silent"}}
+    with pytest.raises(ValueError, match=r"model\.source is 'tiny', but silent has neither char"):
+        validate(Recipe, tables, name="recipe", code=OWN)
+    given = {**small.tables(), "model": {"source": "some/model"}, "task": {"name": "silent"}}
+    assert validate(Recipe, given, name="recipe", code=OWN).task.build() == Silent()
+
+
+def test_problems_of_gsm8k_are_not_mixed_into_a_task_that_is_read_by_characters():
+    task, model = (
+        {"name": "explained", "max_steps": None, "distractors": None},
+        {"vocabulary": None},
+    )
+    tables = small.base_tables(task=task, model=model)
+    assert validate(Pretraining, tables, name="recipe", code=OWN).task.build() == Explained()
+    with pytest.raises(ValueError, match=r"gsm8k_share is 0\.2, expected 0: explained is read by"):
+        validate(Pretraining, {**tables, "gsm8k_share": 0.2}, name="recipe", code=OWN)
