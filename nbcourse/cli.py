@@ -177,6 +177,9 @@ def twins(
     A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book/text/01-bandit.md`,
     the same cells without outputs, to edit as text and to review as a diff. Say which of the two
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
+
+    So do the masters of the exercises, which are named with their folder: `solutions/01-bandit`.
+    From their texts `nbcourse exercises` makes the students' notebooks as well.
     """
     if [to_text, to_notebook, check].count(True) != 1:
         raise UserError("say one of --to-text, --to-notebook and --check")
@@ -184,9 +187,12 @@ def twins(
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
-    sources = chapters.texts() if to_notebook else chapters.notebooks()
+    of_exercises = chapter is not None and "solutions" in Path(chapter).parts
+    folder = chapters.SOLUTIONS if of_exercises else chapters.BOOK
+    sources = chapters.texts(folder) if to_notebook else chapters.notebooks(folder)
     if check:  # a text without a notebook is a difference too
-        sources = sorted({*sources, *map(chapters.notebook_of, chapters.texts())})
+        folders = (chapters.BOOK, chapters.SOLUTIONS) if chapter is None else (folder,)
+        sources = [notebook for folder in folders for notebook in pairs.notebooks(folder)]
     if chapter is not None:
         sources = [chapters.find(chapter, sources)]
     if check:
