@@ -106,7 +106,7 @@ def canvas(
         listed: the class, if known: who handed in nothing is in the file too.
     """
     rows = [["    Points Possible", "", "", "", "", _number(most)]]
-    for student, row in _students(points, listed):
+    for student, row in _class_rows(points, listed):
         fields = [row.get(column, "") for column in CANVAS_COLUMNS]
         if not row:
             fields = [student, "", "", student, ""]
@@ -131,12 +131,12 @@ def moodle(
     key = listed.key if listed else "Username"
     rows = [
         [student, _number(points[student]) if student in points else "-", feedback.get(student, "")]
-        for student, _ in _students(points, listed)
+        for student, _ in _class_rows(points, listed)
     ]
     return _as_csv([[key, assignment, f"{assignment} feedback"], *rows])
 
 
-def _students(
+def _class_rows(
     points: Mapping[str, float], listed: ClassList | None
 ) -> list[tuple[str, Mapping[str, str]]]:
     """The class in its order, then students who handed in and are not on the list."""

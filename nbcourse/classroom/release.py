@@ -94,7 +94,7 @@ def _bundle(notebook: Path, variant: int, root: Path) -> bytes:
     """The zip that students get."""
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in _files(notebook, variant, root):
+        for name, text in _bundle_files(notebook, variant, root):
             entry = zipfile.ZipInfo(f"{notebook.stem}/{name}", EARLIEST)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -102,7 +102,7 @@ def _bundle(notebook: Path, variant: int, root: Path) -> bytes:
     return content.getvalue()
 
 
-def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
+def _bundle_files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
     """Name and text of everything in a bundle."""
     yield notebook.name, with_variant(notebook.read_text(encoding="utf-8"), variant)
     title = nbformat.read(notebook, as_version=4).cells[0].source.splitlines()[0].lstrip("# ")

@@ -126,7 +126,7 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
         raise UserError(f"{folder} is a zip file: unpack it, and name the folder")
     if not folder.exists():
         raise NotFound(f"there is no folder {folder} of submissions")
-    students = _students(folder)
+    students = _files_by_student(folder)
     if not students:
         raise UserError(
             f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
@@ -135,7 +135,7 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
     return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
 
 
-def _students(folder: Path) -> dict[str, _StudentFiles]:
+def _files_by_student(folder: Path) -> dict[str, _StudentFiles]:
     """Each student's files, by a key that differs between students."""
     students: dict[str, _StudentFiles] = {}
     for entry in sorted(folder.iterdir()):
@@ -178,11 +178,11 @@ def _read_folder(folder: Path, students: dict[str, _StudentFiles]) -> None:
         key = f"{moodle['name']}_{moodle['user']}"
         student = _StudentFiles(moodle["name"], moodle["user"], [])
     student = students.setdefault(key, student)
-    for path in _files(folder, DEEPEST_FOLDER):
+    for path in _files_below(folder, DEEPEST_FOLDER):
         _add(student, path, "/".join(path.relative_to(folder).parts), late=False)
 
 
-def _files(folder: Path, depth: int) -> Iterator[Path]:
+def _files_below(folder: Path, depth: int) -> Iterator[Path]:
     """The files in a folder, down to a depth, in order; nothing hidden, and no links."""
     with suppress(OSError):  # a folder that may not be looked into
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -191,7 +191,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
             if entry.is_file(follow_symlinks=False):
                 yield Path(entry.path)
             elif depth > 1 and entry.is_dir(follow_symlinks=False):
-                yield from _files(Path(entry.path), depth - 1)
+                yield from _files_below(Path(entry.path), depth - 1)
 
 
 def _add(student: _StudentFiles, path: Path, own_name: str, *, late: bool) -> None:
