@@ -21,7 +21,7 @@ MARKS = {True: "✓", False: "✗", None: "·"}
 
 
 @dataclass(frozen=True)
-class Row:
+class Finding:
     """One line of the report.
 
     Attributes:
@@ -37,7 +37,7 @@ class Row:
     remark: str = ""
 
 
-def report() -> list[Row]:
+def report() -> list[Finding]:
     """Compare what is installed with what is asked for.
 
     In the book's repository every package must be there, in the version that requirements.txt
@@ -59,10 +59,10 @@ def report() -> list[Row]:
             if name not in missing:
                 rows.append(_checked(wanted, locked.get(_normal(name))))
             elif locked or extra == CORE:
-                rows.append(Row(name, "missing", False, _install(extra)))
+                rows.append(Finding(name, "missing", False, _install(extra)))
         if missing and extra != CORE and not locked:
             remark = f"without {', '.join(missing)}; {_install(extra)}"
-            rows.append(Row(f"nbcourse[{extra}]", "not installed", None, remark))
+            rows.append(Finding(f"nbcourse[{extra}]", "not installed", None, remark))
     return rows
 
 
@@ -99,21 +99,21 @@ def remedy(error: ModuleNotFoundError) -> str | None:
     return f"this needs the module {module}, which is missing; what else is: `nbcourse doctor`"
 
 
-def _python() -> Row:
+def _python() -> Finding:
     ok = sys.version_info >= (3, 11)
-    return Row(
+    return Finding(
         "Python", platform.python_version(), ok, "" if ok else "the book needs 3.11 or newer"
     )
 
 
-def _nbcourse() -> Row:
+def _nbcourse() -> Finding:
     there = _version("nbcourse") is not None
     what = "--no-deps --editable ." if repository.is_here() else "nbcourse"
     remark = f"on the path, but not installed; run: python -m pip install {what}"
-    return Row("nbcourse", nbcourse.__version__, there, "" if there else remark)
+    return Finding("nbcourse", nbcourse.__version__, there, "" if there else remark)
 
 
-def _checked(wanted: "Requirement", locked: str | None) -> Row:
+def _checked(wanted: "Requirement", locked: str | None) -> Finding:
     """A package that is there, against its locked version, or its range if none is locked."""
     version = metadata.version(wanted.name)
     if locked is not None:
@@ -121,7 +121,7 @@ def _checked(wanted: "Requirement", locked: str | None) -> Row:
     else:
         ok = wanted.specifier.contains(version, prereleases=True)
         remark = f'run: python -m pip install "{wanted.name}{wanted.specifier}"'
-    return Row(wanted.name, version, ok, "" if ok else remark)
+    return Finding(wanted.name, version, ok, "" if ok else remark)
 
 
 def _direct(extra: str) -> "dict[str, Requirement]":

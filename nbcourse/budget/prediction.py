@@ -519,7 +519,7 @@ SETTINGS = {
 """The key of a recipe that decides how much a phase has in memory at once."""
 
 
-class Row(NamedTuple):
+class Entry(NamedTuple):
     """A line of a table: what the number is, in which part of a step, and its unit."""
 
     part: str
@@ -613,10 +613,10 @@ class Prediction:
         return f"lower {key} to {low}" if low else f"{key} = 1 is still too much"
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Entry]:
         """Everything as lines of a table: memory by phase and owner, then time by part."""
         memory = [
-            Row(phase, owner, number, "bytes")
+            Entry(phase, owner, number, "bytes")
             for phase, owners in self.memory.items()
             for owner, number in (*owners.items(), ("all", self.peaks[phase]))
         ]
@@ -624,16 +624,16 @@ class Prediction:
             row
             for part, work in self.work.items()
             for row in (
-                Row(part, "computed", work.flops, "FLOP"),
-                Row(part, "moved", work.moved, "bytes"),
-                Row(part, "at least", self.seconds[part], "s"),
+                Entry(part, "computed", work.flops, "FLOP"),
+                Entry(part, "moved", work.moved, "bytes"),
+                Entry(part, "at least", self.seconds[part], "s"),
             )
         ]
         return [
             *memory,
             *time,
-            Row("step", "at least", sum(self.seconds.values()), "s"),
-            Row("run", "at least", self.hours, "hours"),
+            Entry("step", "at least", sum(self.seconds.values()), "s"),
+            Entry("run", "at least", self.hours, "hours"),
         ]
 
 

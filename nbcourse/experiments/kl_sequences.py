@@ -27,7 +27,7 @@ RESULTS = "results.jsonl"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Ablation:
     """Everything the runs depend on. The settings were found on problems 1 and 2 of each space.
 
     Attributes:
@@ -65,7 +65,7 @@ class Training:
     seed: int | None
 
 
-def trainings(plan: Plan) -> Iterator[Training]:
+def trainings(plan: Ablation) -> Iterator[Training]:
     """All of them."""
     for space in plan.spaces:
         for form in regularised.FORMS:
@@ -85,7 +85,7 @@ def problem(training: Training) -> tuple[SequenceSpace, torch.Tensor, torch.Tens
     return space, ref_logits, rewards
 
 
-def result(plan: Plan, training: Training) -> dict[str, Any]:
+def result(plan: Ablation, training: Training) -> dict[str, Any]:
     """Train, and see how far from the optimum it ends.
 
     Returns:
@@ -123,7 +123,7 @@ def result(plan: Plan, training: Training) -> dict[str, Any]:
     }
 
 
-def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str, Any]]:
+def record(plan: Ablation, folder: Path, *, progress: bool = True) -> list[dict[str, Any]]:
     """Train everything, and write what came of it; files of an earlier time are overwritten.
 
     Args:
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the tables are tiny: a second thread mostly waits
-    record(Plan(), chosen.folder)
+    record(Ablation(), chosen.folder)
 
 
 if __name__ == "__main__":

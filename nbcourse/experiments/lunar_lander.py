@@ -40,7 +40,7 @@ NO_BOX2D = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class Recording:
     """Everything a run depends on.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
     episodes: int = 100
 
 
-def record(plan: Plan, folder: Path, *, progress: bool = True) -> dict[str, Any]:
+def record(plan: Recording, folder: Path, *, progress: bool = True) -> dict[str, Any]:
     """Train, evaluate, and write what came of it; files of an earlier run are overwritten.
 
     Args:
@@ -109,7 +109,7 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> dict[str, Any]
     return summary
 
 
-def environments(plan: Plan, count: int) -> VectorEnv:
+def environments(plan: Recording, count: int) -> VectorEnv:
     """That many copies, stepped one after another in this process."""
     return gymnasium.make_vec(
         plan.environment,
@@ -119,7 +119,7 @@ def environments(plan: Plan, count: int) -> VectorEnv:
     )
 
 
-def examination(plan: Plan, trained: Trained, *, greedy: bool) -> dict[str, Any]:
+def examination(plan: Recording, trained: Trained, *, greedy: bool) -> dict[str, Any]:
     """Whole episodes that were not trained on: their returns, the mean, its standard error."""
     count = min(20, plan.episodes)
     returns = evaluate(
@@ -136,7 +136,7 @@ def examination(plan: Plan, trained: Trained, *, greedy: bool) -> dict[str, Any]
     }
 
 
-def recipe(plan: Plan) -> dict[str, Any]:
+def recipe(plan: Recording) -> dict[str, Any]:
     """The plan as JSON has it: the row's functions by their names, and each of their settings."""
     functions = {name: getattr(plan.agent, name).__name__ for name in plan.agent.offers}
     fields = asdict(plan.agent)
@@ -144,7 +144,7 @@ def recipe(plan: Plan) -> dict[str, Any]:
     return {**asdict(plan), "agent": {**fields, **functions, **plan.agent.all_settings}}
 
 
-def environment(plan: Plan, folder: Path) -> dict[str, Any]:
+def environment(plan: Recording, folder: Path) -> dict[str, Any]:
     """Where and when, as for any run, with the command and the library that matter here."""
     found = records.environment(processes=1)
     found["command"] = f"python -m {__spec__.name} {folder.as_posix()} --seed {plan.seed}"
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the networks are tiny: a second thread mostly waits
     try:
-        summary = record(Plan(chosen.seed), chosen.folder)
+        summary = record(Recording(chosen.seed), chosen.folder)
     except gymnasium.error.DependencyNotInstalled:
         parser.exit(1, f"{parser.prog}: {NO_BOX2D}\n")
     for way in ("sampled", "greedy"):

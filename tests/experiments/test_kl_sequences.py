@@ -10,7 +10,7 @@ from nbcourse.experiments import kl_sequences, records
 from nbcourse.toys import regularised
 from nbcourse.toys.sequences import SequenceSpace
 
-SMALL = kl_sequences.Plan(
+SMALL = kl_sequences.Ablation(
     spaces=((2, 2, 0),),
     problems=(4, 7),
     beta=0.8,
@@ -87,7 +87,7 @@ def test_the_records_say_what_was_done_and_how(folder):
 
 
 def test_updates_that_are_no_whole_batches_are_refused(tmp_path):
-    plan = kl_sequences.Plan(updates=100)
+    plan = kl_sequences.Ablation(updates=100)
     with pytest.raises(ValueError, match=r"updates is 100, expected a multiple of .* = 32"):
         kl_sequences.record(plan, tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -110,7 +110,7 @@ def finals(form, **wanted):
 
 
 def test_the_recorded_trainings_are_whole_and_of_the_plan_that_the_module_holds():
-    plan = kl_sequences.Plan()
+    plan = kl_sequences.Ablation()
     assert read_json(RUN, records.RECIPE) == json.loads(json.dumps(asdict(plan)))
     assert not read_json(RUN, records.ENVIRONMENT)["uncommitted_changes"]
     described = [json.loads(json.dumps(asdict(each))) for each in kl_sequences.trainings(plan)]
@@ -121,7 +121,7 @@ def test_the_recorded_trainings_are_whole_and_of_the_plan_that_the_module_holds(
 
 @pytest.mark.parametrize("form", regularised.FORMS)
 def test_a_recorded_training_can_be_made_again(form):
-    plan = kl_sequences.Plan()
+    plan = kl_sequences.Ablation()
     training = kl_sequences.Training((3, 3, None), 5, form, 4, None)
     (recorded,) = (
         each["distance"]

@@ -10,7 +10,7 @@ import pytest
 from nbcourse.agents import train
 from nbcourse.experiments import lunar_lander, records
 
-SMALL = lunar_lander.Plan(
+SMALL = lunar_lander.Recording(
     seed=3,
     agent=replace(lunar_lander.PPO, steps=16, minibatches=2, epochs=1),
     environments=2,
@@ -123,7 +123,7 @@ def in_the_names_of_today(recipe):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_recorded_runs_are_whole_and_of_the_plan_that_the_module_holds(seed):
     run = records.RUNS / "lunar-lander" / f"seed{seed}"
-    plan = lunar_lander.Plan(seed)
+    plan = lunar_lander.Recording(seed)
     today = lunar_lander.recipe(plan)
     assert in_the_names_of_today(read(run, records.RECIPE)) == today
     assert records.read_metrics(run)[-1]["step"] == plan.steps <= 500_000

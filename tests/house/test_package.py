@@ -412,7 +412,7 @@ def test_every_package_that_is_imported_is_declared():
 # ---------------------------------------------------------------- the doctor
 
 
-def rows() -> dict[str, installation.Row]:
+def rows() -> dict[str, installation.Finding]:
     return {row.name: row for row in installation.report()}
 
 
