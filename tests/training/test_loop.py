@@ -13,7 +13,7 @@ from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
-from nbcourse.training.algorithms import ALGORITHMS, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
 from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
 from tests.small import ALONE, learner, recipe, weights
 
@@ -598,3 +598,64 @@ def test_every_algorithm_learns(name):
 @pytest.mark.slow
 def test_the_problems_do_not_get_easier_by_themselves():
     assert abs(gain("grpo", optimiser={"learning_rate": 1e-9})) < 2 * STANDARD_ERROR
+
+
+# ---------------------------------------------------------------- rows of a reader's own
+
+
+def lively(log_probs, advantages):
+    """A surrogate that moves every token, whatever its advantage."""
+    return -(advantages + 0.5) * log_probs
+
+
+def anchored(log_probs, old_log_probs, ref_log_probs, advantages, values, mask):
+    """One that looks at everything there is to look at."""
+    pull = (log_probs - ref_log_probs).square() * values.square()
+    return -advantages * (log_probs - old_log_probs).exp() + pull * mask
+
+
+def test_published_surrogates_do_nothing_without_an_advantage_and_others_may():
+    for name, row in ALGORITHMS.items():
+        assert not moves_without_advantage(row, row.all_settings), name
+    mine = replace(ALGORITHMS["rloo"], surrogate=lively)
+    assert moves_without_advantage(mine, mine.all_settings)
+    mine = replace(ALGORITHMS["ppo"], surrogate=anchored)
+    assert moves_without_advantage(mine, mine.all_settings)
+
+
+def test_groups_without_advantage_are_computed_where_the_surrogate_moves_them(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "lively", replace(ALGORITHMS["rloo"], surrogate=lively))
+    made, experience, estimate, penalty = prepared("lively")
+    flat = replace(estimate, advantages=torch.zeros_like(estimate.advantages))
+    groups = torch.arange(6)
+    expected, _ = plain_gradient(made, experience, flat, penalty, groups)
+    loop.backward(made, experience, flat, penalty, groups, ALONE, first=True)
+    for name, parameter in made.trained():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-6)
+    assert max(gradient.abs().max() for gradient in expected.values()) > 0
+
+
+def test_a_surrogate_gets_the_reference_and_the_critic_if_it_asks(monkeypatch):
+    """Without any KL penalty, the reference is looked up for the surrogate alone."""
+    seen = []
+
+    def watched(log_probs, old_log_probs, ref_log_probs, advantages, values, mask):
+        seen.append((ref_log_probs.detach(), values.detach(), old_log_probs, mask))
+        return anchored(log_probs, old_log_probs, ref_log_probs, advantages, values, mask)
+
+    monkeypatch.setitem(ALGORITHMS, "watched", replace(ALGORITHMS["ppo"], surrogate=watched))
+    made = learner(recipe("watched", warm_start=WARM))
+    jolt(made.reference, 0.05)
+    jolt(made.critic.head, 0.3)
+    loop.one_step(made, loop.begin(made.recipe), ALONE)
+    ref_log_probs, values, old_log_probs, mask = seen[-1]
+    assert (ref_log_probs - old_log_probs)[mask].abs().max() > 1e-3
+    assert values[mask].abs().max() > 1e-3
+
+
+def test_a_critic_without_targets_is_named(monkeypatch):
+    row = replace(ALGORITHMS["rloo"], surrogate=anchored)
+    monkeypatch.setitem(ALGORITHMS, "no targets", row)
+    made = learner(recipe("no targets"))
+    with pytest.raises(ValueError, match=r"no targets has a critic, but .* 'leave_one_out' gives"):
+        loop.one_step(made, loop.begin(made.recipe), ALONE)
