@@ -177,6 +177,9 @@ def twins(
     A chapter exists twice: `book/01-bandit.ipynb` to read and run, and `book/text/01-bandit.md`,
     the same cells without outputs, to edit as text and to review as a diff. Say which of the two
     you edited: the other one is overwritten. A notebook keeps its outputs while no code changes.
+
+    So do the masters of the exercises, which are named with their folder: `solutions/01-bandit`.
+    From their texts `nbcourse exercises` makes the students' notebooks as well.
     """
     if [to_text, to_notebook, check].count(True) != 1:
         raise UserError("say one of --to-text, --to-notebook and --check")
@@ -184,9 +187,12 @@ def twins(
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
-    sources = chapters.texts() if to_notebook else chapters.notebooks()
+    of_exercises = chapter is not None and "solutions" in Path(chapter).parts
+    folder = chapters.SOLUTIONS if of_exercises else chapters.BOOK
+    sources = chapters.texts(folder) if to_notebook else chapters.notebooks(folder)
     if check:  # a text without a notebook is a difference too
-        sources = sorted({*sources, *map(chapters.notebook_of, chapters.texts())})
+        folders = (chapters.BOOK, chapters.SOLUTIONS) if chapter is None else (folder,)
+        sources = [notebook for folder in folders for notebook in pairs.notebooks(folder)]
     if chapter is not None:
         sources = [chapters.find(chapter, sources)]
     if check:
@@ -283,52 +289,34 @@ def grade(
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
     repository.require()
-    import os
-    from contextlib import closing
-
     from rich.console import Console
     from rich.table import Table
 
-    from nbcourse.classroom import batch, feedback, gradebook, masters, sandbox
-    from nbcourse.classroom import submissions as handed_in
-    from nbcourse.progress import track
+    from nbcourse.classroom import feedback
+    from nbcourse.classroom.class_grading import grade_class
+    from nbcourse.classroom.sandbox import Limits
 
-    master = masters.load_master(masters.find_master(assignment))
-    found = handed_in.find_submissions(submissions, master.assignment)
-    listed = None if class_list is None else gradebook.read_class_list(class_list)
-    if listed is not None:
-        found = handed_in.with_listed_names(found, listed)
-    if not trust_submissions:
-        sandbox.insist([master.path.parent, submissions, out])
-    terms = batch.Terms(
-        master,
-        sandbox.Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds),
-        personal=personal,
-        confined=not trust_submissions,
-    )
-    results = []
-    grading = batch.grade_submissions(
-        found, terms, out / "results", jobs=jobs or os.cpu_count() or 1
-    )
+    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
     try:
-        with closing(grading):
-            for result in track(grading, master.assignment, total=len(found)):
-                results.append(result)
+        graded = grade_class(
+            submissions,
+            assignment,
+            out,
+            class_list=class_list,
+            personal=personal,
+            limits=limits,
+            confined=not trust_submissions,
+            jobs=jobs,
+        )
     except KeyboardInterrupt:
         _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
     table = Table("student", "points", "not passed")
-    for result in sorted(results, key=lambda result: result.student):
-        points = f"{result.points:g} of {result.max_points:g}"
-        others = [v for v in result.exercises if v.state != "passed"]
-        remarks = ", ".join(
-            f"{feedback.exercise_name(exercise)} ({exercise.state})" for exercise in others
-        )
-        table.add_row(result.student, points, remarks)
+    for row in feedback.summary(graded.results):
+        table.add_row(*row)
     Console().print(table)
-    keys = {submission.student: submission.key for submission in found}
-    files = feedback.write_reports(results, [keys[r.student] for r in results], out, listed=listed)
-    typer.echo(f"pages for the students: {out / 'feedback'}; for you: {', '.join(map(str, files))}")
-    for result in results:
+    reports = ", ".join(map(str, graded.reports))
+    typer.echo(f"pages for the students: {graded.feedback}; for you: {reports}")
+    for result in graded.results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
 

@@ -23,6 +23,7 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Candidate, Submission
 from nbcourse.classroom.variants import variant_of
+from nbcourse.errors import UserError
 
 CONTEXT = multiprocessing.get_context("spawn")
 
@@ -68,7 +69,8 @@ def grade_submissions(
         Each result, in the order in which they are ready.
 
     Raises:
-        ValueError: if the master's own solutions do not pass its tests.
+        UserError: if the master's own solutions do not pass its tests, or a result cannot be
+            written.
         SandboxFailed: if the kernel refuses to confine a process.
     """
     to_do: list[Job] = []
@@ -92,7 +94,7 @@ def grade_submissions(
 def _insist_on_all_points(result: SubmissionResult) -> None:
     for exercise in result.exercises:
         if exercise.state not in (State.PASSED, State.BY_HAND):
-            raise ValueError(
+            raise UserError(
                 f"the master of {result.assignment} fails its own test {exercise.exercise!r} "
                 f"({exercise.state}): {exercise.feedback} {result.failure}"
             )
@@ -208,6 +210,13 @@ def _work(connection: Connection, terms: Terms) -> None:
                 )
             except SandboxFailed as error:
                 answer = error
-            except Exception:
-                answer = results.not_graded(submission, terms.master, traceback.format_exc())
+            except Exception as error:
+                answer = results.not_graded(submission, terms.master, _explanation(error))
             connection.send(answer)
+
+
+def _explanation(error: Exception) -> str:
+    """One line where a file is the reason, such as on a full disk; else the stack trace."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return str(error)
+    return "".join(traceback.format_exception(error))

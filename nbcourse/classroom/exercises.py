@@ -10,7 +10,8 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from nbcourse.publishing import stored, twins
+from nbcourse.errors import NotFound, UserError
+from nbcourse.publishing import chapters, stored, twins
 from nbcourse.repository import ROOT
 
 STUB = "raise NotImplementedError"
@@ -20,29 +21,31 @@ def generate(root: Path = ROOT) -> Iterator[Path]:
     """Write every master and student notebook from its text; yields each path once written.
 
     The same text makes the same bytes. A notebook whose text is gone is removed.
+
+    Raises:
+        NotFound: if there are no texts at all; nothing is removed then.
     """
-    texts = sorted((root / "solutions" / "text").glob("*.md"))
-    (root / "book" / "exercises").mkdir(exist_ok=True)
-    for folder in (root / "solutions", root / "book" / "exercises"):
-        for notebook in folder.glob("*.ipynb"):
-            if notebook.stem not in {text.stem for text in texts}:
-                notebook.unlink()
+    texts = chapters.texts(root / "solutions")
+    if not texts:
+        raise NotFound("solutions/text/ holds no exercises: is another repository their home?")
+    students = root / "book" / "exercises"
+    students.mkdir(exist_ok=True)
+    for notebook in [*chapters.notebooks(root / "solutions"), *chapters.notebooks(students)]:
+        if notebook.stem not in {text.stem for text in texts}:
+            notebook.unlink()
     for text in texts:
-        master = stored.tidy(twins.read_text(text))
-        versions = {
-            root / "solutions" / f"{text.stem}.ipynb": master,
-            root / "book" / "exercises" / f"{text.stem}.ipynb": student_version(master),
-        }
-        for target, version in versions.items():
-            stored.write(version, target)
-            yield target
+        master, path = twins.read_text(text), chapters.notebook_of(text)
+        stored.write(master, path)
+        yield path
+        stored.write(student_version(master), students / path.name)
+        yield students / path.name
 
 
 def student_version(master: NotebookNode) -> NotebookNode:
     """A copy of a master without solutions, hidden tests and outputs, made by nbgrader's own steps.
 
     Raises:
-        ValueError: if a region is not closed, or a cell's nbgrader metadata contradict each other.
+        UserError: if a region is not closed, or a cell's nbgrader metadata contradict each other.
     """
     from nbgrader.preprocessors import (
         CheckCellMetadata,
@@ -66,5 +69,5 @@ def student_version(master: NotebookNode) -> NotebookNode:
         try:
             notebook, _ = step.preprocess(notebook, {})
         except RuntimeError as error:
-            raise ValueError(f"{type(step).__name__} refuses the master: {error}") from error
+            raise UserError(f"{type(step).__name__} refuses the master: {error}") from error
     return notebook

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from nbcourse.classroom import gradebook
+from nbcourse.classroom import files, gradebook
 from nbcourse.classroom.gradebook import ClassList
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
@@ -87,6 +87,22 @@ def class_page(results: Sequence[SubmissionResult]) -> str:
     return _page(f"{results[0].assignment}: the class", parts)
 
 
+def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
+    """A row for each result: student, points, and the exercises that were not passed."""
+    return [
+        (
+            result.student,
+            f"{result.points:g} of {result.max_points:g}",
+            ", ".join(
+                f"{exercise_name(exercise)} ({exercise.state})"
+                for exercise in result.exercises
+                if exercise.state != State.PASSED
+            ),
+        )
+        for result in results
+    ]
+
+
 def write_reports(
     results: Sequence[SubmissionResult],
     keys: Sequence[str],
@@ -104,11 +120,13 @@ def write_reports(
 
     Returns:
         The three files for the teacher.
+
+    Raises:
+        ValueError: if a file cannot be written.
     """
-    (out / "feedback").mkdir(parents=True, exist_ok=True)
+    files.make_folder(out / "feedback")
     for result, key in zip(results, keys, strict=True):
-        page = out / "feedback" / f"{key}.html"
-        page.write_text(student_page(result), encoding="utf-8")
+        files.write_file(out / "feedback" / f"{key}.html", student_page(result))
     graded = [result for result in results if not result.failure]  # no grade that is not deserved
     points = {result.student: result.points for result in graded}
     passed = {
@@ -117,14 +135,14 @@ def write_reports(
         for result in graded
     }
     assignment, most = results[0].assignment, results[0].max_points
-    files = {
+    reports = {
         "canvas.csv": gradebook.canvas(assignment, points, most, listed),
         "moodle.csv": gradebook.moodle(assignment, points, passed, listed),
         "class.html": class_page(results),
     }
-    for file, text in files.items():
-        (out / file).write_text(text, encoding="utf-8")
-    return [out / file for file in files]
+    for name, text in reports.items():
+        files.write_file(out / name, text)
+    return [out / name for name in reports]
 
 
 def exercise_name(exercise: ExerciseResult) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+from nbcourse.errors import NotFound, UserError
+
 # The column that tells students apart, the best one first: Canvas, then Moodle, then one's own.
 KEYS = ("SIS Login ID", "Username", "Email address", "ID number", "SIS User ID", "ID", "student")
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
@@ -44,35 +46,47 @@ def read_class_list(path: Path) -> ClassList:
     """A class list: a gradebook exported from Canvas or Moodle, or a CSV with a column "student".
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no text in UTF-8, no column tells the students apart, or two rows have
-            the same name in it.
+        UserError: if there is none, it is no CSV in UTF-8, no column tells the students apart, or
+            two rows have the same name in it.
+        OSError: if it cannot be read.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no class list {path}")
+    if not path.exists():
+        raise NotFound(f"there is no class list {path}")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
-    rows = [
-        {column.strip(): (entry or "").strip() for column, entry in row.items() if column}
-        for row in csv.DictReader(StringIO(text), delimiter=delimiter)
-    ]
-    columns = [column.strip() for column in next(csv.reader([first], delimiter=delimiter), [])]
+        raise UserError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
+    if not text.strip():
+        raise UserError(f"the class list {path} is empty")
+    try:
+        columns, rows = _table(text)
+    except csv.Error as error:
+        raise UserError(f"the class list {path} is no CSV: {error}") from None
     key = next((key for key in KEYS if key in columns and any(row[key] for row in rows)), None)
     if key is None:
-        raise ValueError(
-            f"{path.name} has the columns {', '.join(columns) or 'none'}; expected one of "
+        raise UserError(
+            f"{path.name} has the columns {', '.join(columns)}; expected one of "
             f"{', '.join(KEYS)} with an entry in it"
         )
     students = [row for row in rows if row[key] and not _is_points_row(row)]
+    if not students:
+        raise UserError(f"the class list {path} names no students")
     names = [row[key] for row in students]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise ValueError(f"{path.name}: {key} {twice!r} stands in more than one row")
+        raise UserError(f"{path.name}: {key} {twice!r} stands in more than one row")
     return ClassList(key, tuple(students))
+
+
+def _table(text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and rows of a CSV, whichever of `,` `;` and tab separates its columns."""
+    first = text.lstrip().partition("\n")[0]
+    reader = csv.DictReader(StringIO(text), delimiter=max(",;\t", key=first.count))
+    rows = [
+        {column.strip(): (entry or "").strip() for column, entry in row.items() if column}
+        for row in reader
+    ]
+    return [column.strip() for column in reader.fieldnames or ()], rows
 
 
 def _is_points_row(row: Mapping[str, str]) -> bool:
@@ -92,7 +106,7 @@ def canvas(
         listed: the class, if known: who handed in nothing is in the file too.
     """
     rows = [["    Points Possible", "", "", "", "", _number(most)]]
-    for student, row in _students(points, listed):
+    for student, row in _class_rows(points, listed):
         fields = [row.get(column, "") for column in CANVAS_COLUMNS]
         if not row:
             fields = [student, "", "", student, ""]
@@ -117,12 +131,12 @@ def moodle(
     key = listed.key if listed else "Username"
     rows = [
         [student, _number(points[student]) if student in points else "-", feedback.get(student, "")]
-        for student, _ in _students(points, listed)
+        for student, _ in _class_rows(points, listed)
     ]
     return _as_csv([[key, assignment, f"{assignment} feedback"], *rows])
 
 
-def _students(
+def _class_rows(
     points: Mapping[str, float], listed: ClassList | None
 ) -> list[tuple[str, Mapping[str, str]]]:
     """The class in its order, then students who handed in and are not on the list."""

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nbcourse.errors import NotFound
 from nbcourse.publishing import site
 from nbcourse.repository import ROOT
 
@@ -16,11 +17,11 @@ def build(root: Path = ROOT) -> Path:
 
     Raises:
         SiteFailed: as `publishing.site.build` does.
-        FileNotFoundError: if the masters are not there.
+        NotFound: if the masters are not there.
     """
     masters = sorted((root / "solutions").glob("*.ipynb"))
     if not masters:
-        raise FileNotFoundError("solutions/ holds no masters: is another repository their home?")
+        raise NotFound("solutions/ holds no masters: is another repository their home?")
     with TemporaryDirectory() as folder:
         copy = Path(folder)
         shutil.copytree(root / "book", copy / "book", ignore=shutil.ignore_patterns(".*"))

@@ -82,18 +82,19 @@ def scan(paths: Iterable[Path], hidden: Secrets) -> list[str]:
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
-                found += _in_file(str(file), file.read_bytes(), hidden)
+                found += scan_bytes(str(file), file.read_bytes(), hidden)
     return found
 
 
-def _in_file(name: str, content: bytes, hidden: Secrets) -> list[str]:
+def scan_bytes(name: str, content: bytes, hidden: Secrets) -> list[str]:
+    """Every secret in the content of a file of this name; the name's ending says how to read it."""
     if name.endswith(".zip"):
         with zipfile.ZipFile(BytesIO(content)) as archive:
             return [
                 leak
                 for member in archive.namelist()
                 if not member.endswith("/")
-                for leak in _in_file(f"{name}/{member}", archive.read(member), hidden)
+                for leak in scan_bytes(f"{name}/{member}", archive.read(member), hidden)
             ]
     if PurePosixPath(name).name == "searchindex.js":
         terms = set(_words(content.decode("utf-8", "replace")))

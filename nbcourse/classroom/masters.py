@@ -22,6 +22,7 @@ from pathlib import Path
 
 from nbcourse.classroom import notebooks
 from nbcourse.classroom.notebooks import Cell, plain_python
+from nbcourse.errors import UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
@@ -118,7 +119,7 @@ def find_master(assignment: str, root: Path = ROOT) -> Path:
     """The master that has this number or name.
 
     Raises:
-        ValueError: if there is none.
+        UserError: if there is none.
     """
     return chapters.find(assignment, sorted((root / "solutions").glob("*.ipynb")))
 
@@ -128,7 +129,7 @@ def load_master(path: Path) -> Master:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no notebook, two cells have one name, a region is not closed, hidden
+        UserError: if it is no notebook, two cells have one name, a region is not closed, hidden
             tests do not stand on their own, or a solution cell defines a class.
     """
     content = path.read_bytes()
@@ -137,7 +138,7 @@ def load_master(path: Path) -> Master:
         name for name, count in Counter(c.grade_id for c in cells).items() if name and count > 1
     ]
     if twice:
-        raise ValueError(f"{path.name} has several cells with the grade_id {twice[0]!r}")
+        raise UserError(f"{path.name} has several cells with the grade_id {twice[0]!r}")
     steps: list[Given | Solution | Test | Written] = []
     pending: list[str] = []  # solution cells that wait for their test
     for cell in cells:
@@ -163,7 +164,7 @@ def _solution(cell: Cell, path: Path) -> Solution:
             case ast.FunctionDef(name=name):
                 functions.append(name)
             case ast.ClassDef(name=name):
-                raise ValueError(
+                raise UserError(
                     f"{path.name}, cell {cell.grade_id!r}: the class {name!r} cannot be graded; "
                     "ask for functions and plain values"
                 )
@@ -187,20 +188,18 @@ def _test(cell: Cell, solutions: tuple[str, ...], path: Path) -> Test:
     for line in plain_python(cell.source).splitlines():
         marker = line.strip() in (BEGIN, END)
         if marker and (line.strip() == BEGIN) is inside:
-            raise ValueError(f"{path.name}, cell {cell.grade_id!r}: {line.strip()} out of order")
+            raise UserError(f"{path.name}, cell {cell.grade_id!r}: {line.strip()} out of order")
         inside = inside is not marker
         visible.append("" if inside or marker else line)
         hidden.append(line if inside and not marker else "")
     if inside:
-        raise ValueError(
-            f"{path.name}, cell {cell.grade_id!r}: a region of hidden tests stays open"
-        )
+        raise UserError(f"{path.name}, cell {cell.grade_id!r}: a region of hidden tests stays open")
     parts = "\n".join(visible), "\n".join(hidden)
     for part in parts:
         try:
             ast.parse(part)
         except SyntaxError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path.name}, cell {cell.grade_id!r}: the hidden tests and the rest must each be "
                 f"complete statements at the top level ({error})"
             ) from None

@@ -11,10 +11,12 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
+from nbcourse.errors import UserError
+
 LARGEST_NOTEBOOK = 20 * 2**20  # bytes; a bigger notebook holds pictures, and is not read
 
 
-class Unreadable(ValueError):
+class Unreadable(UserError):
     """Not a notebook that can be graded. The message is written for the student."""
 
 

@@ -6,23 +6,18 @@ which need nothing but torch. It is the same bytes whenever and wherever it is m
 
 import zipfile
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import nbformat
 
-from nbcourse.classroom import leaks
+from nbcourse.classroom import files, leaks
 from nbcourse.classroom.variants import variant_of
+from nbcourse.errors import NotFound, UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
-MOMENT = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # the earliest time that a zip can name: bundles do not depend on now
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: a bundle does not depend on the time
 UNCHOSEN = "variant=0"  # stands in the locked cell of every student notebook
 
 README = """# {title}
@@ -39,7 +34,7 @@ screen says, and nothing else: what you hand in is graded elsewhere.
 """
 
 
-class Leak(ValueError):
+class Leak(UserError):
     """A bundle would have held a secret. Nothing was written."""
 
 
@@ -67,47 +62,47 @@ def write_bundles(
         Each bundle's path once it is written.
 
     Raises:
-        ValueError: if there is no such assignment, or a student's name cannot be a file's name.
-        FileNotFoundError: if the master is not here.
+        UserError: if there is no such assignment, a student's name cannot be a file's name, or
+            a bundle cannot be written.
+        NotFound: if the master is not here.
         Leak: if a bundle held a line of a solution or of a hidden test.
     """
     notebook = chapters.find(assignment, assignments(root))
     if not (root / "solutions" / notebook.name).exists():
-        raise FileNotFoundError(
+        raise NotFound(
             f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
-    if students is None:
-        yield _write(out / f"{notebook.stem}.zip", notebook, 0, hidden, root)
-        return
-    names = list(students)
-    for name in names:
+    variants = {notebook.stem: 0}  # name of a bundle → variant
+    if students is not None:
+        out /= notebook.stem
+        variants = {name: variant_of(name, notebook.stem) for name in students}
+    for name in variants:
         if not name or name.startswith(".") or set(name) & set('/\\:*?"<>|\n\0'):
-            raise ValueError(f"student {name!r} cannot be the name of a file")
-    for name in names:
-        variant = variant_of(name, notebook.stem)
-        yield _write(out / notebook.stem / f"{name}.zip", notebook, variant, hidden, root)
+            raise UserError(f"student {name!r} cannot be the name of a file")
+    files.make_folder(out)
+    for name, variant in variants.items():
+        target = out / f"{name}.zip"
+        content = _bundle(notebook, variant, root)
+        if found := leaks.scan_bytes(str(target), content, hidden):
+            raise Leak("no bundle was written, since it held secrets:\n" + "\n".join(found))
+        files.write_file(target, content)
+        yield target
 
 
-def _write(target: Path, notebook: Path, variant: int, hidden: leaks.Secrets, root: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(
-        f".unfinished-{target.name}"
-    )  # ends in .zip, and is scanned as one
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in _files(notebook, variant, root):
-            entry = zipfile.ZipInfo(f"{notebook.stem}/{name}", MOMENT)
+def _bundle(notebook: Path, variant: int, root: Path) -> bytes:
+    """The zip that students get."""
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in _bundle_files(notebook, variant, root):
+            entry = zipfile.ZipInfo(f"{notebook.stem}/{name}", EARLIEST)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, content)
-    found = leaks.scan([unfinished], hidden)
-    if found:
-        unfinished.unlink()
-        raise Leak("no bundle was written, since it held secrets:\n" + "\n".join(found))
-    return unfinished.replace(target)
+            archive.writestr(entry, text)
+    return content.getvalue()
 
 
-def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
+def _bundle_files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
     """Name and text of everything in a bundle."""
     yield notebook.name, with_variant(notebook.read_text(encoding="utf-8"), variant)
     title = nbformat.read(notebook, as_version=4).cells[0].source.splitlines()[0].lstrip("# ")
@@ -128,7 +123,7 @@ def _files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]
 def with_variant(notebook: str, variant: int) -> str:
     """The text of a student notebook with another variant in its locked cell."""
     if notebook.count(UNCHOSEN) != 1:
-        raise ValueError(
+        raise UserError(
             f"the notebook says {UNCHOSEN!r} {notebook.count(UNCHOSEN)} times, not once"
         )
     return notebook.replace(UNCHOSEN, f"variant={variant}")

@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from nbcourse.classroom import files
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.notebooks import writable
 from nbcourse.classroom.sandbox import Limits
@@ -106,13 +107,14 @@ def not_graded(submission: Submission, master: Master, failure: str) -> Submissi
 
 
 def write_result(result: SubmissionResult, path: Path) -> None:
-    """Write a result as JSON; a file in its place stays whole until the new one is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
+    """Write a result as JSON.
+
+    Raises:
+        ValueError: if it cannot be written.
+    """
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
     text = json.dumps(fields, indent=1, ensure_ascii=False)
-    unfinished.write_text(text + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    files.write_file(path, text + "\n")
 
 
 def read_result(path: Path) -> SubmissionResult:

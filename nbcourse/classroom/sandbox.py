@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbcourse.errors import UserError
+
 # ---------------------------------------------------------------- the kernel's numbers
 # linux/landlock.h. The calls have the same number on every architecture.
 
@@ -156,17 +158,17 @@ def insist(secrets: Iterable[Path]) -> None:
     """Make sure that this machine can keep a process away from the secrets.
 
     Raises:
-        ValueError: if it cannot confine processes, or a secret is among what Python is made of.
+        UserError: if it cannot confine processes, or a secret is among what Python is made of.
     """
     if lacking := missing():
-        raise ValueError(
+        raise UserError(
             f"submissions cannot be confined here, since this machine lacks {'; '.join(lacking)}. "
             "Grade them on Linux, in a container for example; --trust-submissions runs them all "
             "the same, and then they can do whatever you can do"
         )
     for secret in secrets:
         if exposed(secret):
-            raise ValueError(
+            raise UserError(
                 f"{secret} could be read by submissions, since it is among the folders of Python "
                 "and its packages; move it to another place"
             )

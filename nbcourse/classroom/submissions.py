@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from nbcourse.classroom.gradebook import ClassList
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
+from nbcourse.errors import NotFound, UserError
 
 CANVAS_FILE = re.compile(
     r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)"
@@ -118,13 +119,24 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
         assignment: name of the master, such as "02-sequences".
 
     Raises:
-        FileNotFoundError: if there is no such folder.
-        ValueError: if it is a zip file, or nothing in it looks like a submission.
+        UserError: if there is none, it is a zip file, or nothing in it looks like a submission.
+        OSError: if it cannot be read.
     """
     if zipfile.is_zipfile(folder):
-        raise ValueError(f"{folder} is a zip file: unpack it, and name the folder")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder} of submissions")
+        raise UserError(f"{folder} is a zip file: unpack it, and name the folder")
+    if not folder.exists():
+        raise NotFound(f"there is no folder {folder} of submissions")
+    students = _files_by_student(folder)
+    if not students:
+        raise UserError(
+            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
+            "what Canvas, Moodle or nbgrader makes"
+        )
+    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
+
+
+def _files_by_student(folder: Path) -> dict[str, _StudentFiles]:
+    """Each student's files, by a key that differs between students."""
     students: dict[str, _StudentFiles] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith((".", "__MACOSX")) or entry.is_symlink():
@@ -135,25 +147,20 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
             key = f"{canvas['name']}_{canvas['user']}"
             student = students.setdefault(key, _StudentFiles(canvas["name"], canvas["user"], []))
             _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
-    if not students:
-        raise ValueError(
-            f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
-            "what Canvas, Moodle or nbgrader makes"
-        )
-    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
+    return students
 
 
 def with_listed_names(submissions: list[Submission], listed: ClassList) -> list[Submission]:
     """The submissions under the names that the class list has for their students.
 
     Raises:
-        ValueError: if two submissions belong to one student.
+        UserError: if two submissions belong to one student.
     """
     renamed = [replace(s, student=listed.student(s.user_id or s.student)) for s in submissions]
     for name, count in Counter(submission.student for submission in renamed).items():
         if count > 1:
             keys = ", ".join(s.key for s in renamed if s.student == name)
-            raise ValueError(f"{name} has several submissions: {keys}. Which is to count?")
+            raise UserError(f"{name} has several submissions: {keys}. Which is to count?")
     return renamed
 
 
@@ -171,11 +178,11 @@ def _read_folder(folder: Path, students: dict[str, _StudentFiles]) -> None:
         key = f"{moodle['name']}_{moodle['user']}"
         student = _StudentFiles(moodle["name"], moodle["user"], [])
     student = students.setdefault(key, student)
-    for path in _files(folder, DEEPEST_FOLDER):
+    for path in _files_below(folder, DEEPEST_FOLDER):
         _add(student, path, "/".join(path.relative_to(folder).parts), late=False)
 
 
-def _files(folder: Path, depth: int) -> Iterator[Path]:
+def _files_below(folder: Path, depth: int) -> Iterator[Path]:
     """The files in a folder, down to a depth, in order; nothing hidden, and no links."""
     with suppress(OSError):  # a folder that may not be looked into
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -184,7 +191,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
             if entry.is_file(follow_symlinks=False):
                 yield Path(entry.path)
             elif depth > 1 and entry.is_dir(follow_symlinks=False):
-                yield from _files(Path(entry.path), depth - 1)
+                yield from _files_below(Path(entry.path), depth - 1)
 
 
 def _add(student: _StudentFiles, path: Path, own_name: str, *, late: bool) -> None:

@@ -1,7 +1,8 @@
 """Where the chapters are. What lies in `book/` is the book: no list of chapters is typed anywhere.
 
 A chapter is a notebook `book/01-bandit.ipynb`; its text twin is `book/text/01-bandit.md`. An
-appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`.
+appendix is a chapter with a letter, `book/appendix-b-errata.ipynb`. The masters of the exercises
+lie in `solutions/` in the same way, and are found by the same names.
 """
 
 from pathlib import Path
@@ -9,24 +10,26 @@ from pathlib import Path
 from nbcourse.errors import UserError
 from nbcourse.repository import ROOT
 
-
-def notebooks(root: Path = ROOT) -> list[Path]:
-    """The chapters' notebooks, in reading order."""
-    return sorted((root / "book").glob("*.ipynb"))
+BOOK, SOLUTIONS = ROOT / "book", ROOT / "solutions"
 
 
-def texts(root: Path = ROOT) -> list[Path]:
-    """The chapters' text twins, in reading order."""
-    return sorted((root / "book" / "text").glob("*.md"))
+def notebooks(folder: Path = BOOK) -> list[Path]:
+    """The notebooks of a folder, in reading order."""
+    return sorted(folder.glob("*.ipynb"))
+
+
+def texts(folder: Path = BOOK) -> list[Path]:
+    """The text twins of a folder, in reading order."""
+    return sorted((folder / "text").glob("*.md"))
 
 
 def text_of(notebook: Path) -> Path:
-    """book/NAME.ipynb → book/text/NAME.md"""
+    """FOLDER/NAME.ipynb → FOLDER/text/NAME.md"""
     return notebook.parent / "text" / f"{notebook.stem}.md"
 
 
 def notebook_of(text: Path) -> Path:
-    """book/text/NAME.md → book/NAME.ipynb"""
+    """FOLDER/text/NAME.md → FOLDER/NAME.ipynb"""
     return text.parent.parent / f"{text.stem}.ipynb"
 
 

@@ -1,23 +1,33 @@
-"""A chapter and its text twin: `book/NAME.ipynb` has outputs, `book/text/NAME.md` is for writing.
+"""A notebook and its text twin: `book/NAME.ipynb` has outputs, `book/text/NAME.md` is for writing.
+
+A chapter has both, and so has the master of an exercise sheet, in `solutions/`.
 
 The twin is MyST Markdown. Conversion is explicit and goes in one direction at a time: which of the
 two is newer is for the author to say, since modification times do not survive a git checkout.
 """
 
 import difflib
+import re
 from pathlib import Path
 
 import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from nbcourse.publishing import stored
+from nbcourse.publishing import chapters, stored
 from nbcourse.publishing.chapters import notebook_of, text_of
 
 FORMAT = "md:myst"
 HEADER = (
     "kernelspec,jupytext.text_representation.extension,jupytext.text_representation.format_name"
 )
+# The metadata of a cell of an exercise, as jupytext writes it.
+NBGRADER = re.compile(r"^---\nnbgrader:\n((?:  .+\n)+)((?:\w.*\n)*)---\n", re.MULTILINE)
+
+
+def notebooks(folder: Path) -> list[Path]:
+    """Every notebook that a folder has, or has the text of, in reading order."""
+    return sorted({*chapters.notebooks(folder), *map(notebook_of, chapters.texts(folder))})
 
 
 def to_text(notebook: Path) -> Path:
@@ -71,7 +81,14 @@ def as_text(notebook: NotebookNode) -> str:
     """The notebook as MyST Markdown; its header names no version, so that no update changes it."""
     plain = stored.tidy(notebook)
     plain.metadata["jupytext"] = {"notebook_metadata_filter": HEADER}
-    return jupytext.writes(plain, fmt=FORMAT)
+    return NBGRADER.sub(_in_one_line, jupytext.writes(plain, fmt=FORMAT))
+
+
+def _in_one_line(metadata: re.Match[str]) -> str:
+    """:nbgrader: {grade: true, points: 1}, where jupytext has a line for each entry."""
+    entries, others = (lines.splitlines() for lines in metadata.groups())
+    lines = [f"nbgrader: {{{', '.join(sorted(map(str.strip, entries)))}}}", *others]
+    return "".join(f":{line}\n" for line in lines) + "\n"
 
 
 def _with_outputs(fresh: NotebookNode, old: NotebookNode) -> NotebookNode:

@@ -45,11 +45,16 @@ def load(split: str, *, path: str | Path | None = None) -> list[Problem]:
     """
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
-    folder = path or os.environ.get("NBCOURSE_GSM8K")
+    folder = _folder(path)
     problems = _from_file(Path(folder), split) if folder else _from_hub(split)
     if not problems:
         raise UserError(f"no problems in GSM8K's {split} split: {folder or _HUB_NAME} is empty")
     return problems
+
+
+def _folder(path: str | Path | None) -> str | None:
+    folder = path or os.environ.get("NBCOURSE_GSM8K")
+    return str(folder) if folder else None
 
 
 def _from_file(folder: Path, split: str) -> list[Problem]:
@@ -105,7 +110,6 @@ def _problem(row: object, where: str) -> Problem:
     return Problem(row["question"], row["answer"], answer)
 
 
-@cache
 def three_way_split(split: str, path: str | None = None) -> list[Problem]:
     """GSM8K in three parts: its training problems without a tenth, that tenth, and its test.
 
@@ -130,6 +134,11 @@ def three_way_split(split: str, path: str | None = None) -> list[Problem]:
     ]
 
 
+@cache
+def _read_once(split: str, folder: str | None) -> list[Problem]:
+    return three_way_split(split, folder)
+
+
 @dataclass(frozen=True)
 class GSM8K(Verified):
     """The data set as a training run sees it: finite, so that no problem is drawn twice at once.
@@ -148,7 +157,7 @@ class GSM8K(Verified):
         """
         if count < 0:
             raise ValueError(f"count is {count}, expected 0 or more")
-        there = three_way_split(split, self.path)
+        there = _read_once(split, _folder(self.path))
         order = torch.randperm(len(there), generator=generator)[:count]
         return [there[i] for i in order.tolist()]
 

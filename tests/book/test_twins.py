@@ -3,13 +3,15 @@
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from typer.testing import CliRunner
 
+from nbcourse.cli import app
 from nbcourse.publishing import chapters, stored, twins
 
-PAIRS = sorted({*chapters.notebooks(), *map(chapters.notebook_of, chapters.texts())})
+PAIRS = [*twins.notebooks(chapters.BOOK), *twins.notebooks(chapters.SOLUTIONS)]
 
 
-@pytest.mark.parametrize("notebook", PAIRS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", PAIRS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_twins_agree(notebook):
     assert twins.difference(notebook) == ""
 
@@ -22,6 +24,8 @@ def pair(tmp_path):
         new_markdown_cell("```python\nnot_a_cell = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"),
         new_code_cell("---\n1", metadata={"tags": ["hide-input", "nbval-ignore-output"]}),
         new_code_cell(":x = 2\n\n\nprint('```')\n# ünïcode ∇θ"),
+        new_code_cell("x", metadata={"nbgrader": {"grade": True, "points": 1}}),
+        new_code_cell("x", metadata={"nbgrader": {"grade_id": "y"}, "tags": ["hide-input"]}),
         new_code_cell("1 + 1", execution_count=7, outputs=[new_output("stream", text="2\n")]),
     ]
     (tmp_path / "book").mkdir()
@@ -49,6 +53,13 @@ def test_changed_code_drops_the_outputs(pair):
     assert (last.source, last.outputs, last.execution_count) == ("1 + 2", [], None)
 
 
+def test_the_metadata_of_an_exercise_take_one_line(pair):
+    lines = chapters.text_of(pair).read_text().splitlines()
+    assert ":nbgrader: {grade: true, points: 1}" in lines
+    first = lines.index(":nbgrader: {grade_id: y}")
+    assert lines[first + 1 : first + 4] == [":tags: [hide-input]", "", "x"]
+
+
 def test_the_text_does_not_name_versions(pair):
     assert "version" not in chapters.text_of(pair).read_text()
 
@@ -71,6 +82,20 @@ def test_every_change_shows_as_a_difference(pair, change):
     change(notebook.cells)
     stored.write(notebook, pair)
     assert "text/01-one.md" in twins.difference(pair)
+
+
+def test_the_command_takes_a_master_by_its_folder(pair, monkeypatch):
+    monkeypatch.setattr(chapters, "SOLUTIONS", pair.parent)
+    notebook = stored.read(pair)
+    notebook.cells[0].source += " Edited."
+    stored.write(notebook, pair)
+    for name in (["solutions/01-one"], []):
+        checked = CliRunner().invoke(app, ["twins", "--check", *name])
+        assert checked.exit_code == 1
+        assert "Edited." in checked.output
+    done = CliRunner().invoke(app, ["twins", "--to-text", "solutions/01-one"])
+    assert done.output == "text/01-one.md written\n"
+    assert twins.difference(pair) == ""
 
 
 def test_a_missing_twin_is_a_difference(pair):

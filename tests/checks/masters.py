@@ -9,6 +9,7 @@ import pytest
 from nbformat import NotebookNode
 
 from nbcourse.checks import Sheet
+from nbcourse.classroom.leaks import REGION
 from nbcourse.publishing.chapters import ROOT
 
 MASTERS = sorted(path.stem for path in (ROOT / "solutions").glob("*.ipynb"))
@@ -37,6 +38,9 @@ def exercises(chapter: str) -> list[str]:
     return list(Sheet(chapter).exercises)
 
 
+EVERY_EXERCISE = [(chapter, name) for chapter in MASTERS for name in exercises(chapter)]
+
+
 def work(notebook: NotebookNode, *, variant: int) -> dict[str, Any]:
     """What is defined once every cell but the checks has run, as in a student's kernel."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -63,9 +67,5 @@ def answer_name(chapter: str, exercise: str) -> str:
 
 def regions(source: str) -> list[str]:
     """The lines of a cell that students must not see, without blank ones."""
-    found = re.findall(
-        r"### BEGIN (?:SOLUTION|HIDDEN TESTS)\n(.*?)### END (?:SOLUTION|HIDDEN TESTS)",
-        source,
-        re.DOTALL,
-    )
-    return [line.strip() for region in found for line in region.splitlines() if line.strip()]
+    found = (region.group(2) for region in REGION.finditer(source))
+    return [line.strip() for text in found for line in text.splitlines() if line.strip()]

@@ -17,7 +17,6 @@ from nbcourse.publishing.chapters import ROOT
 from . import masters
 
 VARIANTS = (0, 1, 2, 123456789)
-EVERY = [(chapter, name) for chapter in masters.MASTERS for name in masters.exercises(chapter)]
 
 
 def wrong_answers(chapter: str, variant: int) -> dict:
@@ -35,7 +34,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_the_solution_passes_whatever_the_variant(chapter, exercise, capsys):
     for variant in VARIANTS:
         namespace = masters.work(masters.master(chapter), variant=variant)
@@ -55,7 +54,7 @@ def in_precision(result: Any, dtype: torch.dtype) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_a_right_answer_passes_in_either_precision(chapter, exercise, dtype):
     namespace = masters.work(masters.master(chapter), variant=0)
     name = masters.answer_name(chapter, exercise)
@@ -64,7 +63,7 @@ def test_a_right_answer_passes_in_either_precision(chapter, exercise, dtype):
     exec(masters.check_cell(masters.master(chapter), exercise), namespace)  # hidden tests too
 
 
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_the_stub_gets_a_friendly_word(chapter, exercise):
     namespace = masters.work(masters.student(chapter), variant=0)
     with pytest.raises(NotYet, match="Not implemented yet"):
@@ -120,7 +119,7 @@ def test_the_watchdogs_logs_differ_as_its_text_promises(kind):
                 assert abs(last["approx_kl"] - last["kl"]) > 1e-5
 
 
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_at_least_five_wrong_answers_are_known(chapter, exercise):
     assert len(wrong_answers(chapter, 0)[exercise]) >= 5
 
@@ -136,14 +135,14 @@ def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exerci
         assert not isinstance(refusal.value, NotYet)
 
 
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_the_message_sends_the_student_to_a_section_that_exists(chapter, exercise):
     text = (ROOT / "book" / "text" / f"{chapter}.md").read_text(encoding="utf-8")
     headings = [line.lstrip("# ") for line in text.splitlines() if line.startswith("##")]
     assert Sheet(chapter).exercises[exercise].section in headings
 
 
-@pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+@pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 def test_no_two_messages_of_an_exercise_are_meant_for_the_same_mistake(chapter, exercise):
     says = [says for _, says in wrong_answers(chapter, 0)[exercise].values()]
     assert len(set(says)) == len(says)

@@ -5,14 +5,14 @@ import re
 import pytest
 
 from nbcourse.classroom import exercises
-from nbcourse.publishing import stored, twins
+from nbcourse.errors import NotFound
+from nbcourse.publishing import chapters, stored, twins
 from nbcourse.publishing.chapters import ROOT
 
 from . import masters
 
-EVERY = [(chapter, name) for chapter in masters.MASTERS for name in masters.exercises(chapter)]
 each_chapter = pytest.mark.parametrize("chapter", masters.MASTERS)
-each_exercise = pytest.mark.parametrize(("chapter", "exercise"), EVERY)
+each_exercise = pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 
 
 def statement(chapter: str, exercise: str) -> str:
@@ -74,18 +74,53 @@ def test_no_solution_imports_what_it_is_asked_for(chapter, exercise):
 
 
 @each_chapter
-def test_the_generated_notebooks_are_up_to_date(chapter):
-    text = ROOT / "solutions" / "text" / f"{chapter}.md"
-    master = stored.tidy(twins.read_text(text))
-    assert masters.master(chapter) == master, "run `make exercises`"
-    assert masters.student(chapter) == exercises.student_version(master), "run `make exercises`"
+def test_a_student_s_notebook_is_what_its_master_makes(chapter):
+    """That a master is what its text says is tested of all twins."""
+    expected = exercises.student_version(masters.master(chapter))
+    assert masters.student(chapter) == expected, "run `make exercises`"
+
+
+@each_chapter
+def test_a_master_is_stored_as_it_is_made(chapter):
+    text = chapters.text_of(chapters.SOLUTIONS / f"{chapter}.ipynb")
+    made = stored.tidy(twins.read_text(text))  # without outputs, for one
+    assert masters.master(chapter) == made, "run `make exercises`"
 
 
 @masters.needed
-def test_every_text_has_its_notebooks_and_every_notebook_its_text():
-    texts = {path.stem for path in (ROOT / "solutions" / "text").glob("*.md")}
-    students = {path.stem for path in (ROOT / "book" / "exercises").glob("*.ipynb")}
-    assert set(masters.MASTERS) == texts == students
+def test_every_student_s_notebook_has_a_master():
+    students = [path.stem for path in chapters.notebooks(chapters.BOOK / "exercises")]
+    assert students == masters.MASTERS
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A book with one exercise sheet, of which there is nothing but the text, and an old one."""
+    for folder in ("book/exercises", "solutions/text"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("book/exercises", "solutions"):
+        (tmp_path / folder / "99-old.ipynb").write_text("{}")
+    source = chapters.text_of(chapters.SOLUTIONS / f"{masters.MASTERS[0]}.ipynb")
+    (tmp_path / "solutions" / "text" / source.name).write_bytes(source.read_bytes())
+    return tmp_path
+
+
+@masters.needed
+def test_both_notebooks_are_made_and_old_ones_removed(book):
+    name = f"{masters.MASTERS[0]}.ipynb"
+    made = [path.relative_to(book).as_posix() for path in exercises.generate(book)]
+    assert made == [f"solutions/{name}", f"book/exercises/{name}"]
+    assert sorted(path.relative_to(book).as_posix() for path in book.rglob("*.ipynb")) == made[::-1]
+    for path in made:
+        assert (book / path).read_bytes() == (ROOT / path).read_bytes()
+
+
+@masters.needed
+def test_without_any_text_nothing_is_made_or_removed(book):
+    next((book / "solutions" / "text").iterdir()).unlink()
+    with pytest.raises(NotFound, match=r"solutions/text/ holds no exercises"):
+        list(exercises.generate(book))
+    assert len([*book.rglob("99-old.ipynb")]) == 2
 
 
 @each_chapter

@@ -21,6 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
+def out(tmp_path):
+    (tmp_path / "graded").mkdir()
+    return tmp_path / "graded"
+
+
+@pytest.fixture
 def terms(tmp_path):
     return batch.Terms(a_class.master(tmp_path), LIMITS)
 
@@ -29,13 +35,12 @@ def hand_in(folder, student, **answers):
     return a_class.submission(folder, a_class.notebook(a_class.solved(**answers)), student)
 
 
-def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, terms):
+def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, terms, out):
     handed_in = [
         hand_in(tmp_path, "ada"),
         hand_in(tmp_path, "bob", double="import os\nos.kill(os.getppid(), 9)\nos._exit(1)"),
         hand_in(tmp_path, "cid", answer="answer = 1"),
     ]
-    out = tmp_path / "graded"
     graded = {r.student: r for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert {name: result.points for name, result in graded.items()} == {
         "ada": 6,
@@ -80,11 +85,11 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
     assert {exercise.state for exercise in result.exercises} == {State.NOT_GRADED}
 
 
-def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, monkeypatch):
+def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, out, monkeypatch):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
     terms = batch.Terms(a_class.master(tmp_path), LIMITS)
     with pytest.raises(ValueError, match="fails its own test 'answer-check'"):
-        [*batch.grade_submissions([hand_in(tmp_path, "ada")], terms, tmp_path / "out", jobs=1)]
+        [*batch.grade_submissions([hand_in(tmp_path, "ada")], terms, out, jobs=1)]
 
 
 @pytest.fixture
@@ -120,9 +125,9 @@ def command(tmp_path, background):
         os.killpg(running.pid, signal.SIGKILL)
 
 
-def wait_until(condition, seconds=300.0):
-    """Wait for what comes soon, or never; the seconds are for a machine that is very busy."""
-    deadline = time.monotonic() + seconds
+def wait_until(condition):
+    """Wait for what comes soon, or never; the time is for a machine that is very busy."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.1)
@@ -142,8 +147,8 @@ def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
 
 def test_nothing_goes_on_when_the_command_is_killed(command):
     command.kill()
-    command.communicate(timeout=60)  # returns when each process that could write has ended
-    wait_until(lambda: not running_submissions(), seconds=60)
+    command.communicate(timeout=300)  # returns when each process that could write has ended
+    wait_until(lambda: not running_submissions())
 
 
 def test_a_grading_process_never_sees_ctrl_c(terms):

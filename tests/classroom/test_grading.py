@@ -241,6 +241,7 @@ def test_variants_are_stable_and_differ():
 
 def test_a_result_is_the_same_after_it_was_written(grade, tmp_path):
     result = grade(double="def double(x):\n    return x")["result"]
+    (tmp_path / "results").mkdir()
     results.write_result(result, tmp_path / "results" / "ada.json")
     assert results.read_result(tmp_path / "results" / "ada.json") == result
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["ada.json"]

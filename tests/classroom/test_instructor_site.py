@@ -25,7 +25,7 @@ def book(tmp_path):
 
 
 def test_the_pages_are_built_from_the_book_and_the_masters(book, monkeypatch):
-    """And beside `_build`, so that whoever publishes that folder publishes no solution."""
+    """And beside `_build`, so that publishing that folder publishes no solution."""
     seen = {}
 
     def build(folder, *, root):

@@ -348,18 +348,15 @@ def test_the_test_split_is_asked_by_final_alone(copy, monkeypatch):
 
 def test_another_task_can_be_asked(copy, tmp_path, monkeypatch):
     """With its usual settings; all there are of GSM8K, from where the environment says."""
-    from nbcourse.tasks.gsm8k import three_way_split
 
     data = hub.data(tmp_path / "gsm8k")
     monkeypatch.setenv("NBCOURSE_GSM8K", str(data))
-    three_way_split.cache_clear()
     folder = copy("story")
     result = evaluation.evaluate(folder, task="gsm8k", final=True, progress=False)
     assert (result["problems"], result["task"]) == (8, {"name": "gsm8k", "path": None})
     assert result["recipe"]["task"]["name"] == "word-problems"
     assert sum(found["of"] for found in result["after"]["by_steps"].values()) == 8
     assert (folder / "evaluation-gsm8k-test.json").is_file()
-    three_way_split.cache_clear()
     same = evaluation.evaluate(folder, task="word-problems", problems=2, progress=False)
     assert same["task"]["max_steps"] == 3  # the run's own settings
 
@@ -450,9 +447,6 @@ def test_without_the_base_model_the_next_recipe_says_what_is_missing(tmp_path, m
 def test_without_data_and_without_a_network_it_is_told_in_a_line(copy, monkeypatch):
     import sys
 
-    from nbcourse.tasks.gsm8k import three_way_split
-
-    three_way_split.cache_clear()
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)
     done = CliRunner().invoke(app, ["evaluate", str(copy("story")), "--task", "gsm8k"])

@@ -166,6 +166,7 @@ BROKEN = {
     "x = 1": "defines neither ALGORITHMS nor TASKS",
     "ALGORITHMS = [1]": "ALGORITHMS is a list, expected a dictionary",
     "ALGORITHMS = {'mine': 3}": "ALGORITHMS['mine'] is 3, expected an Algorithm",
+    CODE.replace("def read(", "def answer("): "TASKS['parity'] has no read",
     "TASKS = {'mine': dict}": "TASKS['mine'] is <class 'dict'>, expected a subclass of Task",
     CODE.replace(
         '"smooth":', '"grpo":'

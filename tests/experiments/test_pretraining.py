@@ -185,7 +185,6 @@ def test_some_examples_are_gsm8ks(tmp_path, monkeypatch):
 
     folder = hub.data(tmp_path / "gsm8k", train=900)
     monkeypatch.setenv("NBCOURSE_GSM8K", str(folder))
-    three_way_split.cache_clear()
     chosen = base_recipe(gsm8k_share=0.3)
     counts = []
     for step in range(10):
@@ -199,7 +198,6 @@ def test_some_examples_are_gsm8ks(tmp_path, monkeypatch):
     whole = validate(Pretraining, base_tables(gsm8k_share=1.0), name="recipe")
     drawn = whole.examples(30, generator(0, "x"))
     assert not any(isinstance(p, word_problems.WordProblem) for p in drawn)
-    three_way_split.cache_clear()
 
 
 # ---------------------------------------------------------------- a run

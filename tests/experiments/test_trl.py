@@ -22,12 +22,12 @@ from nbcourse.training.recipe import check, load
 from tests import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-NO_DYNAMIC = {"dynamic_sampling": False}
 
 
 def recipe(name: str, **changes):
     """A recipe that TRL can follow."""
-    rollouts = {**(NO_DYNAMIC if name == "dapo" else {}), **changes.pop("rollouts", {})}
+    as_drawn = {"dynamic_sampling": False} if ALGORITHMS[name].dynamic_sampling else {}
+    rollouts = {**as_drawn, **changes.pop("rollouts", {})}
     return small.recipe(name, rollouts=rollouts, **changes)
 
 
@@ -205,7 +205,7 @@ def stale_experience(learner) -> Experience:
     return Experience(rollout, scores, scores, ref_log_probs=ref_log_probs)
 
 
-def their_inputs(experience: Experience, estimate: Estimate, name: str) -> dict:
+def their_inputs(experience: Experience, estimate: Estimate, trainer: str) -> dict:
     rollout, log_probs = experience.rollout, experience.rollout.log_probs
     mask = rollout.mask.long()
     return {
@@ -216,16 +216,16 @@ def their_inputs(experience: Experience, estimate: Estimate, name: str) -> dict:
         "advantages": estimate.advantages[:, 0],
         "num_items_in_batch": mask.sum(),
         "ref_per_token_logps": experience.ref_log_probs,
-        **({"old_logps": None} if name == "rloo" else {"old_per_token_logps": log_probs}),
+        **({"old_logps": None} if trainer == "RLOO" else {"old_per_token_logps": log_probs}),
     }
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("name", engine.followed())
 def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
-    placement = "reward" if name == "rloo" else "loss"
-    settings = {"beta": beta, "placement": placement} if beta else {}
-    dual_clip = {"dual_clip": 1.5} if name in ("grpo", "dapo") else {}
+    kind = engine.parts(ALGORITHMS[name])[0].trainer
+    settings = {"beta": beta, "placement": "reward" if kind == "RLOO" else "loss"} if beta else {}
+    dual_clip = {"dual_clip": 1.5} if "dual_clip" in ALGORITHMS[name].known_settings else {}
     # A width in which rounding stays small, so that the tolerance says something.
     chosen = recipe(name, kl=settings, algorithm=dual_clip, warm_start={"steps": 20})
     learner = small.learner(chosen)
@@ -245,8 +245,8 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     trainer.model.zero_grad()
-    inputs = their_inputs(experience, estimate, name)
-    if name == "rloo":  # on-policy: ours has no ratio, and theirs is 1
+    inputs = their_inputs(experience, estimate, kind)
+    if kind == "RLOO":  # on-policy: ours has no ratio, and theirs is 1
         with torch.no_grad():
             log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
         inputs["old_logps"] = log_probs.masked_fill(~experience.rollout.mask, 0.0).sum(dim=1)

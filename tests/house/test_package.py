@@ -282,10 +282,15 @@ def test_the_commit_is_that_of_the_books_own_repository(clone):
 
 
 def test_the_commit_of_a_repository_around_it_is_not_reported(clone):
-    """Installed into an environment inside a clone, unpacked in another repository, untracked."""
+    """Installed into a clone or a repository of installed packages, unpacked in one, untracked."""
     inside = clone / ".venv" / "site-packages"
     shutil.copytree(clone / "nbcourse", inside / "nbcourse")
     assert repository.commit(inside) is None
+    git(inside, "init", "-q")
+    git(inside, "add", ".")
+    git(inside, "commit", "-q", "-m", "all that is installed")
+    assert repository.commit(inside) is None
+    shutil.rmtree(inside / ".git")
     unpacked = clone / "vendor"
     for name in ("nbcourse", "book", "pyproject.toml"):
         copy = shutil.copytree if (clone / name).is_dir() else shutil.copy

@@ -280,13 +280,13 @@ def test_every_problem_is_drawn_alike(small):
     assert all(abs(count - 100) < 5 * math.sqrt(100 * 29 / 30) for count in counts.values())
 
 
-def test_the_task_looks_where_the_environment_says(small, monkeypatch):
-    monkeypatch.setenv("NBCOURSE_GSM8K", small)
-    three_way_split.cache_clear()
-    assert GSM8K().draw(5, split="test", generator=source()) == GSM8K(small).draw(
-        5, split="test", generator=source()
-    )
-    three_way_split.cache_clear()
+def test_the_task_looks_where_the_environment_says(tmp_path, small, monkeypatch):
+    """Even if it has read problems elsewhere before."""
+    for folder in (small, write_many(tmp_path / "others", test=20)):
+        monkeypatch.setenv("NBCOURSE_GSM8K", folder)
+        drawn = GSM8K().draw(100, split="test", generator=source())
+        assert drawn == GSM8K(folder).draw(100, split="test", generator=source())
+    assert len(drawn) == 20
 
 
 def test_the_files_are_read_once(small, monkeypatch):

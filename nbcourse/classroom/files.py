@@ -1,0 +1,40 @@
+"""Files and folders that the classroom writes: tried before work begins, and written whole."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from nbcourse.errors import UserError
+
+
+def make_folder(path: Path) -> None:
+    """Make sure that a folder is there and can be written to.
+
+    Raises:
+        UserError: if it is a file, or read-only.
+        OSError: if it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(p for p in (path, *path.parents) if p.exists() and not p.is_dir())
+        raise UserError(f"{file} is a file, expected a folder to write to") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(f"the folder {path} is read-only, expected one to write to")
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file; one in its place stays whole until the new one is complete.
+
+    Raises:
+        UserError: if it cannot be written, such as on a full disk. No part of it is left then.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise UserError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,45 @@
+"""Files are written whole or not at all, and an error names the path."""
+
+import os
+import resource
+
+import pytest
+
+from nbcourse.classroom import files
+from nbcourse.errors import UserError
+
+
+@pytest.fixture
+def full_disk():
+    """No file can get longer than ten bytes, as on a disk that is nearly full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    for content in ("first", b"second"):
+        files.write_file(tmp_path / "a.json", content)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "second")]
+
+
+def test_on_a_full_disk_the_old_file_stays_and_nothing_is_left_over(tmp_path, full_disk):
+    path = tmp_path / "a.json"
+    files.write_file(path, "old")
+    with pytest.raises(UserError, match=rf"^cannot write {path}: File too large$"):
+        files.write_file(path, "new " * 10)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "out").write_text("")
+    for folder in ("out", "out/results", "out/a/b"):
+        with pytest.raises(UserError, match=rf"^{tmp_path}/out is a file, expected a folder"):
+            files.make_folder(tmp_path / folder)
+
+
+def test_a_read_only_folder_is_named_before_work_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may do all
+    with pytest.raises(UserError, match=rf"^the folder {tmp_path} is read-only"):
+        files.make_folder(tmp_path)

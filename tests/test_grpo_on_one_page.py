@@ -1,0 +1,61 @@
+"""The plain program and the real loop: the same numbers, to the last bit."""
+
+import copy
+
+import pytest
+import torch
+
+from nbcourse import grpo_on_one_page as page
+from nbcourse.training import loop
+from nbcourse.training.recipe import load
+from tests.small import ALONE, learner
+
+STEPS = 20
+SEEDS = pytest.mark.parametrize("seed", [0, 1])
+
+
+def is_timing(name: str) -> bool:
+    return name.startswith("seconds_") or name == "tokens_per_second"
+
+
+@pytest.mark.slow
+@SEEDS
+def test_the_page_gives_the_numbers_of_the_real_loop(seed):
+    """From one warm start, which takes most of the time; the next test compares two."""
+    recipe = load("arithmetic-grpo", [f"seed={seed}", f"steps={STEPS}"])
+    made = learner(recipe)
+    plain = page.grpo(made.tokenizer, copy.deepcopy(made.policy), seed, STEPS)
+    real = [
+        {name: value for name, value in row.items() if not is_timing(name)}
+        for row in loop.steps(made, loop.begin(recipe), ALONE)
+    ]
+    assert len(real) == STEPS
+    assert {"reward", "kl_ref", "grad_norm", "policy_loss", "updates"} < real[0].keys()
+    assert [row["step"] for row in real if "held_out" in row] == [10, 20]
+    for expected, found in zip(real, plain, strict=True):
+        assert found == expected
+
+
+@SEEDS
+def test_the_page_warms_up_the_same_model(seed, monkeypatch):
+    """The same weights and a tokenizer alike, if both teachers teach for fewer steps."""
+    changes = [f"seed={seed}", "warm_start.steps=6", "warm_start.careless_steps=3"]
+    (_, *careful), (_, *careless) = page.TEACHERS
+    monkeypatch.setattr(page, "TEACHERS", [(6, *careful), (3, *careless)])
+    tokenizer, policy = page.warmed_up(seed)
+    made = learner(load("arithmetic-grpo", changes))
+    assert tokenizer.get_vocab() == made.tokenizer.get_vocab()
+    for (name, found), (_, expected) in zip(
+        policy.named_parameters(), made.policy.named_parameters(), strict=True
+    ):
+        assert torch.equal(found, expected), name
+
+
+def test_what_these_runs_cannot_show_is_as_in_the_recipe():
+    """How long the teachers teach and training lasts; and a clip, which is idle at first."""
+    recipe = load("arithmetic-grpo")
+    warm_start, settings = recipe.warm_start, recipe.settings
+    assert [steps for steps, _, _ in page.TEACHERS] == [warm_start.steps, warm_start.careless_steps]
+    assert recipe.steps == page.STEPS
+    assert settings["clip_low"] == page.CLIP
+    assert settings["clip_high"] is settings["dual_clip"] is None
