@@ -39,8 +39,11 @@ class Setting:
         Raises:
             ValueError: naming the setting, the value and what is expected.
         """
-        if self.bounds is not None and value is not None:
-            self.bounds.check(value, name=name)
+        if self.bounds is None or (value is None and type(None) in get_args(self.type)):
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{name} is {value!r}, expected {self.bounds}")
+        self.bounds.check(value, name=name)
 
     def __str__(self) -> str:
         """Such as `clip_low = 0.2 (a number from 0 to 1)`."""

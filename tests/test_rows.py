@@ -71,6 +71,13 @@ def test_a_setting_checks_its_bounds_where_it_has_some_and_a_value():
         found["cap"].check(-1, name="cap")
 
 
+@pytest.mark.parametrize("value", ["x", None, True])
+def test_a_setting_with_bounds_is_a_number(value):
+    with pytest.raises(ValueError, match=f"^decay is {value!r}, expected a number from 0 to 1$"):
+        Pair(settings={"decay": value})
+    assert Pair(settings={"cap": None}).all_settings["cap"] is None
+
+
 def test_a_setting_reads_like_help():
     assert str(settings_of(weigh)["decay"]) == "decay = 0.9 (a number from 0 to 1)"
     assert str(settings_of(shrink)["mode"]) == "mode = mean"
