@@ -56,7 +56,7 @@ class Parity(Task):
 
 
 ALGORITHMS = {"smooth": Algorithm(leave_one_out, smooth_clip, "token-mean", "a reader")}
-TASKS = {"parity": Parity}
+TASKS = {"my-parity": Parity}
 '''
 RECIPE = """
 steps = 2
@@ -72,7 +72,7 @@ name = "smooth"
 sharpness = 2.0
 
 [task]
-name = "parity"
+name = "my-parity"
 bits = 3
 """
 
@@ -111,7 +111,7 @@ def test_every_command_knows_the_readers_rows_and_tasks(folder):
     assert len(records.read_metrics(run)) == 3
     assert "mine" in nbcourse("compare", run)
     assert "8 problems" in nbcourse("evaluate", run, "--problems", 8)
-    assert (run / "evaluation-parity-validation.json").is_file()
+    assert (run / "evaluation-my-parity-validation.json").is_file()
 
 
 def test_what_the_file_needs_is_provided(folder):
@@ -166,12 +166,14 @@ BROKEN = {
     "x = 1": "defines neither ALGORITHMS nor TASKS",
     "ALGORITHMS = [1]": "ALGORITHMS is a list, expected a dictionary",
     "ALGORITHMS = {'mine': 3}": "ALGORITHMS['mine'] is 3, expected an Algorithm",
-    CODE.replace("def read(", "def answer("): "TASKS['parity'] has no read",
+    CODE.replace("def read(", "def answer("): "TASKS['my-parity'] has no read",
     "TASKS = {'mine': dict}": "TASKS['mine'] is <class 'dict'>, expected a subclass of Task",
     CODE.replace(
         '"smooth":', '"grpo":'
     ): "ALGORITHMS defines 'grpo', which the package has already",
-    CODE.replace('"parity":', '"gsm8k":'): "TASKS defines 'gsm8k', which the package has already",
+    CODE.replace(
+        '"my-parity":', '"gsm8k":'
+    ): "TASKS defines 'gsm8k', which the package has already",
     CODE.replace("ref_log_probs, adv", "ref_logprobs, adv"): "did you mean 'ref_log_probs'?",
     CODE.replace("*, sharpness", "**more, sharpness"): "SyntaxError",
 }

@@ -6,6 +6,8 @@ The lists of exceptions hold a reason each, and nothing that has become needless
 import ast
 from pathlib import Path
 
+from nbcourse.tasks.table import TASKS
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -71,8 +73,13 @@ def in_sheets() -> set[str]:
     return {name for name in MODULES if name.startswith("nbcourse.checks.")}
 
 
+def of_tasks() -> set[str]:
+    """The modules of tasks, all of which tests/tasks/test_contract.py takes from their table."""
+    return {task.__module__ for task in TASKS.values()}
+
+
 def test_every_module_has_a_test_that_imports_it():
-    tested = in_sheets().union(*map(imported, (ROOT / "tests").rglob("*.py")))
+    tested = (in_sheets() | of_tasks()).union(*map(imported, (ROOT / "tests").rglob("*.py")))
     code = {name for name, path in MODULES.items() if tree(path).body[1:]}  # more than a docstring
     missing = code - tested - set(TESTED_OTHERWISE)
     assert not missing, f"no test imports {sorted(missing)}"

