@@ -364,7 +364,7 @@ def test_another_task_can_be_asked(copy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "algebra"}, "task is 'algebra', expected one of 'arithmetic', 'word-problems'"),
+        ({"task": "gsm9k"}, "task.name is 'gsm9k', expected one of .*; did you mean 'gsm8k'"),
         ({"samples": -1}, "samples=-1"),
         ({"problems": 0}, "problems=0"),
         ({"temperature": 0.0}, r"temperature=0\.0"),
