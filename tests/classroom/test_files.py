@@ -2,6 +2,7 @@
 
 import os
 import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,13 +10,15 @@ from nbcourse.classroom import files
 from nbcourse.errors import UserError
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
     """No file can get longer than ten bytes, as on a disk that is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:  # before pytest writes again, perhaps into a file
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -24,10 +27,10 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "second")]
 
 
-def test_on_a_full_disk_the_old_file_stays_and_nothing_is_left_over(tmp_path, full_disk):
+def test_on_a_full_disk_the_old_file_stays_and_nothing_is_left_over(tmp_path):
     path = tmp_path / "a.json"
     files.write_file(path, "old")
-    with pytest.raises(UserError, match=rf"^cannot write {path}: File too large$"):
+    with pytest.raises(UserError, match=rf"^cannot write {path}: File too large$"), full_disk():
         files.write_file(path, "new " * 10)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
 
