@@ -16,6 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from tests.effort import PATIENCE
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 # Our own pages on loopback need no sandbox (containers offer none), and no calls home either.
@@ -59,6 +61,7 @@ class Watched:
         self.foreign: list[str] = []
         self.errors: list[str] = []
         self.context = browser.new_context(**context_options)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.context.route("**/*", self._guard)
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

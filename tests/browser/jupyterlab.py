@@ -14,6 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.effort import PATIENCE
+
 TOKEN = "only-for-this-test"
 # Cells out of sight must be in the page too, and nobody is asked anything.
 SETTINGS = {
@@ -62,7 +64,7 @@ def serve(folder: Path, private: Path) -> Iterator[str]:
         yield address
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=PATIENCE)
 
 
 def _free_port() -> int:
@@ -71,8 +73,8 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _wait_for(address: str, server: subprocess.Popen, log: Path, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and server.poll() is None:
         try:
             urlopen(address).close()
@@ -84,9 +86,9 @@ def _wait_for(address: str, server: subprocess.Popen, log: Path, seconds: float 
 
 def open_notebook(page, address: str, notebook: str) -> None:
     """Open a notebook, by its path below the served folder, and wait for its kernel."""
-    page.goto(f"{address}/lab/tree/{notebook}?token={TOKEN}&reset", timeout=60_000)
+    page.goto(f"{address}/lab/tree/{notebook}?token={TOKEN}&reset")
     # The status bar: the tool bar calls a kernel idle before there is one.
-    page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for(timeout=60_000)
+    page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for()
 
 
 def run_all(page) -> None:

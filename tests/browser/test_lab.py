@@ -47,13 +47,13 @@ def test_run_all_and_the_explorer(lab, open_tab, chapter):
     jupyterlab.run_all(page)
     prompts = page.locator(PROMPTS)
     assert prompts.count() == code_cells(chapter)
-    page.wait_for_function(f"() => ({ERRORS})().length || ({FINISHED})()", timeout=300_000)
+    page.wait_for_function(f"() => ({ERRORS})().length || ({FINISHED})()")
     assert page.evaluate(ERRORS) == []
     assert prompts.last.inner_text().strip() == f"[{code_cells(chapter)}]:"
 
     before = page.evaluate(DRAWING)
     drag(page, page.locator(".noUi-handle").first, by=120)
-    page.wait_for_function(f"before => ({DRAWING})() !== before", arg=before, timeout=20_000)
+    page.wait_for_function(f"before => ({DRAWING})() !== before", arg=before)
     assert tab.foreign == []
 
 

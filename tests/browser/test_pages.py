@@ -3,14 +3,18 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from nbcourse.publishing import chapters, site, stored
+from tests.conftest import Watched
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
+NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
+  .map(formula => formula.textContent)"""
 RAW_TEX = re.compile(r"\$\$|\\\(|\\\[|\\[A-Za-z]{2,}")
 # What can be seen of an explorer: the visible shapes of its drawing, and its read-out.
 SEEN = """explorer => [...explorer.querySelectorAll("svg *, .nb-readout")]
@@ -30,19 +34,25 @@ def address(built, serve) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def visit(open_tab, address):
-    """visit(name) → the tab with that page, its mathematics drawn."""
+def load(tab: Watched, address: str) -> None:
+    """Go to a page, and wait until its mathematics is drawn."""
+    tab.page.goto(address, wait_until="load")
+    if tab.page.locator(FORMULA).count():
+        tab.page.wait_for_function("window.MathJax?.startup?.promise !== undefined")
+        tab.page.evaluate("MathJax.startup.promise.then(() => true)")
 
-    def visit(name: str, where: str = address):
-        tab = open_tab()
-        tab.page.goto(f"{where}/{name}.html", wait_until="load")
-        if tab.page.locator(FORMULA).count():
-            tab.page.wait_for_function("window.MathJax?.startup?.promise !== undefined")
-            tab.page.evaluate("MathJax.startup.promise.then(() => true)")
-        return tab
 
-    return visit
+@pytest.fixture(scope="module")
+def tab(request, browser, address) -> Iterator[Watched]:
+    """The tab with a page, by its name; it is loaded once, and has all its tests in a row."""
+    watched = Watched(browser)
+    load(watched, f"{address}/{request.param}.html")
+    yield watched
+    watched.context.close()
+
+
+def on_pages(*names: str):
+    return pytest.mark.parametrize("tab", names, indirect=True)
 
 
 def test_every_chapter_has_its_page(built):
@@ -60,19 +70,17 @@ def test_a_foreign_request_and_an_error_are_noticed(open_tab, serve, tmp_path):
     assert any("oops" in error for error in tab.errors)
 
 
-@pytest.mark.parametrize("name", ["index", "intro", "search", "genindex", *CHAPTERS])
-def test_a_page_needs_nothing_from_elsewhere(visit, name):
-    tab = visit(name)
+@on_pages("index", "intro", "search", "genindex", *CHAPTERS)
+def test_a_page_needs_nothing_from_elsewhere(tab):
     tab.page.wait_for_load_state("networkidle")
     assert tab.foreign == []
     assert tab.errors == []
 
 
-@pytest.mark.parametrize("name", ["intro", *CHAPTERS])
-def test_every_equation_is_drawn(visit, name):
-    page = visit(name).page
-    for formula in page.locator(FORMULA).all():
-        assert formula.locator("mjx-container").count() > 0, formula.text_content()
+@on_pages("intro", *CHAPTERS)
+def test_every_equation_is_drawn(tab):
+    page = tab.page
+    assert page.locator(FORMULA).evaluate_all(NOT_DRAWN) == []
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
     prose = page.locator("article").evaluate(
         "article => { const copy = article.cloneNode(true);"
@@ -82,20 +90,20 @@ def test_every_equation_is_drawn(visit, name):
     assert RAW_TEX.findall(prose) == []
 
 
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_every_figure_is_there_and_says_what_it_shows(visit, name):
-    images = visit(name).page.locator(".cell_output img").all()
-    stored_texts = [data["alt"] for data in output_data(name, "metadata", "image/png")]
+@on_pages(*CHAPTERS)
+def test_every_figure_is_there_and_says_what_it_shows(tab):
+    images = tab.page.locator(".cell_output img").all()
+    stored_texts = [data["alt"] for data in output_data(tab.page, "metadata", "image/png")]
     assert [image.get_attribute("alt") for image in images] == stored_texts
     for image in images:
         image.scroll_into_view_if_needed()  # lazy images load when they come into sight
         assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
 
 
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_every_explorer_moves_without_a_kernel(visit, name):
-    explorers = visit(name).page.locator(".nb-explorer")
-    pages = output_data(name, "data", "text/html")
+@on_pages(*CHAPTERS)
+def test_every_explorer_moves_without_a_kernel(tab):
+    explorers = tab.page.locator(".nb-explorer")
+    pages = output_data(tab.page, "data", "text/html")
     assert explorers.count() == sum('class="nb-explorer"' in page for page in pages)
     for explorer in explorers.all():
         before = explorer.evaluate(SEEN)
@@ -103,14 +111,16 @@ def test_every_explorer_moves_without_a_kernel(visit, name):
         assert explorer.evaluate(SEEN) != before
 
 
-def output_data(name: str, part: str, kind: str) -> list:
-    """What the outputs stored in a chapter have of one kind, in order."""
+def output_data(page, part: str, kind: str) -> list:
+    """What the outputs stored in a page's chapter have of one kind, in order."""
+    name = Path(urlsplit(page.url).path).stem
     cells = stored.read(chapters.find(name)).cells
     parts = [output.get(part, {}) for cell in cells for output in cell.get("outputs", [])]
     return [part[kind] for part in parts if kind in part]
 
 
-def test_the_pages_work_straight_from_the_disk(visit, built):
-    tab = visit(CHAPTERS[-1], where=built.as_uri())
+def test_the_pages_work_straight_from_the_disk(open_tab, built):
+    tab = open_tab()
+    load(tab, f"{built.as_uri()}/{CHAPTERS[-1]}.html")
     assert tab.page.locator("mjx-container").count() > 0
     assert tab.foreign == []

@@ -38,7 +38,7 @@ def test_a_stub_a_mistake_and_the_right_answer(lab, open_tab):
     jupyterlab.open_notebook(page, lab, "02-sequences.ipynb")
 
     jupyterlab.run_all(page)  # the checks stop nothing: every cell has run
-    page.wait_for_function(FINISHED, timeout=120_000)
+    page.wait_for_function(FINISHED)
     untouched = page.evaluate(ERRORS)
     assert len(untouched) == 5
     assert all("Not implemented yet" in message for message in untouched)

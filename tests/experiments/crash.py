@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 
 PRELOAD = ["nbcourse.experiments.run", "transformers.models.qwen2.modeling_qwen2"]
 
@@ -31,6 +32,25 @@ def train(tables, folder, moment=None, count=1):
     recipe = validate(kind_of(tables), tables, name="recipe")
     go = train_by_recipe if isinstance(recipe, Recipe) else pretrain
     go(recipe, folder=folder, resume=True, progress=False)
+
+
+def train_some_calls_more(tables, folder, lines, calls):
+    """Train or go on; die so many function calls after so many lines of metrics: anywhere."""
+    from nbcourse.experiments import records
+
+    whole, line, call = records.Metrics.write, Countdown(lines), Countdown(calls)
+
+    def count(frame, event, argument):
+        if event == "call" and call():
+            die()
+
+    def write(self, row):
+        whole(self, row)
+        if line():
+            sys.setprofile(count)
+
+    records.Metrics.write = write
+    train(tables, folder)
 
 
 class Countdown:

@@ -24,6 +24,7 @@ from nbcourse.tasks.questions import Verified
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
+from tests.effort import PATIENCE
 from tests.experiments import crash
 from tests.small import base_recipe, base_tables, recipe
 
@@ -340,7 +341,7 @@ def test_killed_for_good_in_a_process_of_its_own(tmp_path):
     lives = [*((killed, death) for death in deaths), (killed, ()), (whole, ())]
     for folder, death in lives:
         process = crash.process(crash.train, base_tables(), folder, *death)
-        process.join(120)
+        process.join(PATIENCE)
         assert process.exitcode == (-signal.SIGKILL if death else 0)
     same_run(killed, whole)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nbcourse.training.processes import Processes, connect, moved
+from tests.effort import PATIENCE
 from tests.small import tables
 
 SCRIPT = Path(__file__).with_name("parallel.py")
@@ -63,7 +64,7 @@ def start(folder, processes):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE,
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.functional.advantages import (
@@ -22,8 +22,9 @@ from nbcourse.functional.advantages import (
     process_supervision,
     variance_optimal_baseline,
 )
+from tests.effort import examples
 
-QUICK = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+QUICK = examples(40)
 PROBS = (0.7, 0.2, 0.1)
 REWARDS = (1.0, 2.0, 5.0)  # of the three arms
 

@@ -5,16 +5,17 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.functional.aggregation import MODES, aggregate
 from nbcourse.functional.surrogates import policy_gradient
+from tests.effort import examples
 
 from .enumeration import Responses, gradient, relative_error
 
 NAN = math.nan
-QUICK = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+QUICK = examples(40)
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 

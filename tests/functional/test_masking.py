@@ -5,15 +5,16 @@ import statistics
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.functional.masking import masked_mean, masked_whiten, set_aside
+from tests.effort import examples
 
 # TRL 1.16 exports neither a masked mean nor a masked whitening: no parity to check here.
 
 NAN = math.nan
-QUICK = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+QUICK = examples(40)
 
 
 def bools(rows: list[list[int]]) -> torch.Tensor:

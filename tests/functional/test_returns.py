@@ -8,10 +8,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.functional.returns import discounted_returns, env_gae, n_step_returns, token_gae
+from tests.effort import examples
 
 from .enumeration import Responses, gradient
 
@@ -19,7 +20,7 @@ from .enumeration import Responses, gradient
 
 LENGTHS = [1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300, 1000]
 COEFFICIENTS = [(1.0, 1.0), (1.0, 0.95), (0.99, 0.95), (0.9, 0.0), (0.0, 0.9), (0.0, 0.0), (1, 1)]
-QUICK = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+QUICK = examples(40)
 
 
 def doubles(rows) -> torch.Tensor:

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.lm import bpe, tiny
 from nbcourse.lm.rollouts import from_texts
 from nbcourse.tasks import word_problems
+from tests.effort import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)  # surrogates are no text
 # Spaces, marker lines and what a text may say about tokens are rare in random text.
@@ -35,13 +36,13 @@ def ids(tokenizer, text):
 
 
 @given(text=MIXED)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_every_text_comes_back_as_it_was(learned, text):
     assert learned.decode(ids(learned, text)) == text
 
 
 @given(text=MIXED)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_every_digit_is_a_token_of_its_own(learned, text):
     pieces = [learned.decode([token]) for token in ids(learned, "12" + text + "345")]
     assert pieces[:2] == ["1", "2"]

@@ -5,13 +5,12 @@ from fractions import Fraction
 from itertools import groupby
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nbcourse.tasks.answers import MAX_DIGITS, extract, is_correct
+from tests.effort import examples
 from tests.tasks.growth import SIZES, assert_linear
-
-RELAXED = settings(deadline=None, max_examples=300)
 
 # (response, strict answer, lenient answer, what the case is about)
 CASES = [
@@ -374,13 +373,13 @@ marker_lines = st.builds(
 
 
 @given(st.lists(marker_lines, min_size=1, max_size=2).map("\n".join))
-@settings(deadline=None, max_examples=3000)
+@examples(400)
 def test_oracle_agrees_on_random_marker_lines(text):
     assert as_fraction(extract(text, strict=True)) == oracle(text)
 
 
 @given(st.lists(st.text("ab .,\n", max_size=4), min_size=1), st.lists(st.integers(-(10**6), 10**6)))
-@RELAXED
+@examples(100)
 def test_last_number_of_plain_prose(words, numbers):
     pieces = [f"{word} {number}" for word, number in zip(words, numbers, strict=False)]
     expected = numbers[len(pieces) - 1] if pieces else None
@@ -399,7 +398,7 @@ texts = st.lists(st.sampled_from(FRAGMENTS)).map("".join) | st.text(st.character
 
 
 @given(texts)
-@RELAXED
+@examples(100)
 def test_never_raises_and_returns_a_finite_decimal(text):
     for strict in (True, False):
         answer = extract(text, strict=strict)
@@ -408,7 +407,7 @@ def test_never_raises_and_returns_a_finite_decimal(text):
 
 @given(texts)
 @example("#### - $ 5")
-@RELAXED
+@examples(100)
 def test_a_strict_answer_is_also_the_lenient_one(text):
     answer = extract(text, strict=True)
     if answer is not None:
@@ -416,7 +415,7 @@ def test_a_strict_answer_is_also_the_lenient_one(text):
 
 
 @given(texts, st.integers(0, 99), st.integers(0, 99))
-@RELAXED
+@examples(100)
 def test_two_different_markers_never_pay(text, first, second):
     hedged = f"#### {first}\n{text}\n#### {second}"
     for strict in (True, False):
@@ -427,7 +426,7 @@ def test_two_different_markers_never_pay(text, first, second):
 @given(
     st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([" or ", ", ", "/", " ", "; "])
 )
-@RELAXED
+@examples(100)
 def test_two_different_numbers_on_a_marker_line_never_pay(first, second, between):
     for strict in (True, False):
         assert extract(f"#### {first}{between} {second}", strict=strict) is None
@@ -445,7 +444,7 @@ def to_full_width(text):
 
 
 @given(st.data(), decimals())
-@RELAXED
+@examples(100)
 def test_every_allowed_way_of_writing_a_number(data, value):
     def choose(*options):
         return data.draw(st.sampled_from(options))
@@ -463,7 +462,7 @@ def test_every_allowed_way_of_writing_a_number(data, value):
 
 
 @given(st.integers(51, 10_000), st.booleans())
-@RELAXED
+@examples(100)
 def test_too_many_digits_are_no_number(length, pointed):
     digits = "7" * length
     text = digits[:9] + "." + digits[9:] if pointed else digits
