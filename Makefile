@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -103,7 +103,7 @@ PIPELINE = word-problems-$(SIZE)
 pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluation: make pipeline SIZE=tiny
 	$(PY) -m nbcourse train $(PIPELINE)-base $(BASE) --resume \
 	  --out $(RUNS)/$(PIPELINE)-base-seed0
-	@for seed in $(SEEDS); do for name in reinforce rloo ppo grpo; do \
+	@for seed in $(SEEDS); do for name in $(ALGORITHMS); do \
 	  run=$(RUNS)/$(PIPELINE)-$$name-seed$$seed; \
 	  $(PY) -m nbcourse train $(PIPELINE)-$$name $(RL) --set seed=$$seed \
 	    --set model.source=$(RUNS)/$(PIPELINE)-base-seed0/model --out $$run --resume || exit 1; \
@@ -132,9 +132,14 @@ chapters: $(READY)  ## book/text → notebooks, run and stored; one of them: mak
 	@for chapter in $(or $(CH),$(patsubst book/text/%.md,%,$(wildcard book/text/*.md))); do \
 	  $(PY) -m nbcourse run --write $$chapter || exit 1; done
 
-# One thread per process: two workers with two threads each only get in each other's way.
+# One thread per process: two workers with two threads each only get in each other's way. Each takes
+# a file at a time, in the order of tests/conftest.py: what takes long comes first.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
-	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
+
+test-slow: $(READY_DEV)  ## the sweeps of which `make test` takes a sample: faults, mutations, examples
+	$(PYTEST) -m "sweep or hypothesis" --hypothesis-profile thorough
 
 # Twenty invented students, some of them hostile: what each hands in is in tests/classroom.
 REHEARSAL := _build/rehearsal

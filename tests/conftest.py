@@ -32,6 +32,12 @@ BROWSER_OPTIONS = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chapters first, then files with slow tests: so no long file is left over at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path not in slow))
+
+
 def browser_path() -> str | None:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     return found or (str(MAC_CHROME) if MAC_CHROME.exists() else None)

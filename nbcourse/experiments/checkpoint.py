@@ -73,7 +73,7 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
         state.controller.beta = numbers["beta"]
         state.average = numbers["average"]
     except KeyError as error:
-        raise UserError(f"{folder} is no checkpoint of this program: no {error}") from error
+        raise _lacks(folder, str(error)) from error
     return learner, state
 
 
@@ -123,8 +123,10 @@ def load_step(
     if not found:
         return {}
     tensors, numbers = _read(found[-1])
-    if found[-1] != _folder_of(folder, numbers.get("step", -1)):
-        raise UserError(f"{found[-1]} says that it is of step {numbers.get('step')}")
+    if "step" not in numbers:
+        raise _lacks(folder, "'step'")
+    if found[-1] != _folder_of(folder, numbers["step"]):
+        raise UserError(f"{found[-1]} says that it is of step {numbers['step']}")
     for name, parameter in trained:
         _copy(parameter, f"weights.{name}", tensors, found[-1])
         moments = fresh_moments(parameter)
@@ -146,6 +148,10 @@ def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
 
 def _folder_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:06d}"
+
+
+def _lacks(folder: Path, key: str) -> UserError:
+    return UserError(f"{folder} is no checkpoint of this program: no {key}")
 
 
 def _steps(folder: Path) -> list[Path]:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,7 +120,7 @@ def command(tmp_path, background):
     stored = tmp_path / "graded" / "results" / "ada.json"
     wait_until(lambda: stored.exists() and running_submissions())
     yield running
-    with suppress(ProcessLookupError):
+    if running.poll() is None or running_submissions():
         os.killpg(running.pid, signal.SIGKILL)
 
 

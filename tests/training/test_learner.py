@@ -8,7 +8,7 @@ from nbcourse.lm import bpe, loading, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
 from nbcourse.tasks.arithmetic import Problem
-from nbcourse.training import learner as module
+from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
 from tests.small import learner, recipe
@@ -38,7 +38,7 @@ def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch):
         right = sum(str(eval(prompt.removesuffix("="))) == answer for prompt, answer in pairs)
         seen.append((steps, batch_size, learning_rate, right / 300))
 
-    monkeypatch.setattr(module, "warm_start", watch)
+    monkeypatch.setattr(preparation, "warm_start", watch)
     settings = {"steps": 7, "batch_size": 5, "learning_rate": 1e-2}
     careless = {"careless_steps": 3, "careless_share": 1.0}
     learner(recipe("rloo", task={"digits": 2}, warm_start={**settings, **careless}))
