@@ -3,6 +3,7 @@
 Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
 """
 
+from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.explorers import explore_baseline, explore_clip
 from nbcourse.display.figures import figure, show
@@ -10,6 +11,9 @@ from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
 
 __all__ = [
+    "controlled",
+    "draw_paired",
+    "draw_seeds",
     "explore_baseline",
     "explore_clip",
     "explore_kl",

@@ -1,19 +1,17 @@
 """Runs side by side: the same recipe with several seeds is one line and one curve."""
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
+from nbcourse.experiments.controlled import interval
 
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
-# Student's t, 97.5 %, for 1, 2, … degrees of freedom; beyond, the normal distribution's.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 
 
 @dataclass(frozen=True)
@@ -63,20 +61,6 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         )
         for members in found.values()
     ]
-
-
-def interval(numbers: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of a few seeds, by Student's t: wide for three, as it has to be.
-
-    Raises:
-        ValueError: for fewer than two numbers, which say nothing about their spread.
-    """
-    count = len(numbers)
-    if count < 2:
-        raise UserError(f"numbers has {count} entries, expected at least 2")
-    quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.96
-    radius = quantile * stdev(numbers) / math.sqrt(count)
-    return mean(numbers) - radius, mean(numbers) + radius
 
 
 def rows(compared: Sequence[Group]) -> list[list[str]]:

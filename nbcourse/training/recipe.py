@@ -529,6 +529,18 @@ class Recipe(RunSection):
         own = self.rollouts.dynamic_sampling
         return self.row.dynamic_sampling if own is None else own
 
+    def in_use(self) -> dict[str, Any]:
+        """The tables of the recipe without the keys that nothing reads beside the others."""
+        tables = self.model_dump()
+        for section, unused, _ in self._unused():
+            place = tables if section is self else tables[self._place(section)]
+            for key in unused:
+                place.pop(key, None)
+        return tables
+
+    def _place(self, section: Section) -> str:
+        return next(name for name in type(self).model_fields if getattr(self, name) is section)
+
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Recipe":
         if type(self.algorithm) is AlgorithmSection or type(self.task) is TaskSection:

@@ -117,15 +117,6 @@ def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     assert [x for x, _ in compared[0].held_out()] == [8, 16, 24]  # responses so far
 
 
-def test_the_interval_of_three_seeds_is_students():
-    # mean 2, standard deviation 1, and t(0.975, 2 degrees of freedom) = 4.303
-    low, high = comparison.interval([1.0, 2.0, 3.0])
-    assert high - 2 == pytest.approx(4.303 / 3**0.5)
-    assert 2 - low == pytest.approx(4.303 / 3**0.5)
-    with pytest.raises(ValueError, match="at least 2"):
-        comparison.interval([1.0])
-
-
 def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_nothing(tmp_path):
     """V·W + L (4 W² + 3 W·4 W + 5 W) + W by hand; the longest two-digit sum is `99+99=`."""
     answer = train(tmp_path / "run", "--dry-run")

@@ -1,0 +1,237 @@
+"""A controlled experiment: configurations that differ in one field, seeds that pair their runs.
+
+differ       → the one field in which they differ, or an error that names all of them
+experiment   → each configuration with each seed, read at the same steps of one schedule
+Experiment   → the curves, and the difference between two configurations, seed by seed
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError
+from nbcourse.progress import track
+from nbcourse.rows import Row
+from nbcourse.training.recipe import Recipe
+
+# Student's t, 97.5 %, for 1, 2, … degrees of freedom.
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The one field in which configurations differ.
+
+    Attributes:
+        field: its name, with the section in front: `settings.lam`.
+        values: what each configuration has there.
+    """
+
+    field: str
+    values: Mapping[str, Any]
+
+    def rows(self) -> list[list[str]]:
+        """For a table: name of the configuration, value of the field."""
+        return [[name, _shown(value)] for name, value in self.values.items()]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What came of it.
+
+    Attributes:
+        difference: the field that was changed.
+        seeds: S of them, the same for every configuration.
+        schedule: M steps at which the curves were read.
+        curves: configuration → name of a number → (S, M) float64.
+    """
+
+    difference: Difference
+    seeds: Sequence[int]
+    schedule: Sequence[float]
+    curves: Mapping[str, Mapping[str, Tensor]]
+
+    def paired(self, number: str, name: str, *, against: str) -> Tensor:
+        """(S, M): how far `name` lies above `against` with the same seed.
+
+        Raises:
+            ValueError: if there is no such configuration or number.
+        """
+        for wanted in (name, against):
+            if wanted not in self.curves:
+                raise UserError(f"configuration is {wanted!r}, expected one of {list(self.curves)}")
+            if number not in self.curves[wanted]:
+                raise UserError(
+                    f"number is {number!r}, expected one of {list(self.curves[wanted])}"
+                )
+        return self.curves[name][number] - self.curves[against][number]
+
+    def gain(
+        self, number: str, name: str, *, against: str, at: int = -1
+    ) -> tuple[float, float, float]:
+        """Mean paired difference at a point of the schedule, and its 95 % interval."""
+        column = self.paired(number, name, against=against)[:, at].tolist()
+        return mean(column), *interval(column)
+
+
+def differ(configurations: Mapping[str, Any]) -> Difference:
+    """The one field in which configurations differ.
+
+    What follows from that field does not count: a field that one of them does not have (another
+    advantage function has other settings), and settings of an algorithm that was chosen by name,
+    where they are that algorithm's own. All others must agree, but for the seed.
+
+    Args:
+        configurations: name → rows of a table, recipes, other dataclasses, or mappings.
+
+    Raises:
+        ValueError: if there are fewer than two, or they differ in no field or in several.
+    """
+    if len(configurations) < 2:
+        raise UserError(f"configurations are {list(configurations)}, expected at least two")
+    flat = {name: _fields_of(configuration) for name, configuration in configurations.items()}
+    found = []
+    for key in next(iter(flat.values())):
+        column = {name: known[key] for name, known in flat.items() if key in known}
+        values = [one.value for one in column.values()]
+        same = all(value == values[0] for value in values)
+        if len(column) == len(flat) and not same and not all(one.usual for one in column.values()):
+            found.append(Difference(key, {name: one.value for name, one in column.items()}))
+    if len(found) != 1:
+        listed = "; ".join(
+            f"{one.field}: {', '.join(f'{n} {_shown(v)}' for n, v in one.values.items())}"
+            for one in found
+        )
+        raise UserError(
+            f"configurations differ in {len(found)} fields, expected one"
+            + (f" ({listed})" if found else "")
+        )
+    return found[0]
+
+
+def experiment(
+    configurations: Mapping[str, Any],
+    run: Callable[[Any, int], Sequence[Mapping[str, float]]],
+    *,
+    seeds: Sequence[int],
+    schedule: Sequence[float],
+    step: str = "step",
+    progress: bool = True,
+) -> Experiment:
+    """Run every configuration with every seed.
+
+    Args:
+        configurations: name → configuration; they differ in one field.
+        run: (configuration, seed) → the numbers after each update, those of `step` growing. What
+            it fixes itself, such as the length of a run, is the same for all of them.
+        seeds: at least two, or there is no interval.
+        schedule: steps at which each curve is read: what was known last by then.
+        step: the name of the number that counts steps.
+        progress: whether to draw a bar.
+
+    Raises:
+        ValueError: if the configurations do not differ in one field; if seeds are fewer than two
+            or repeat; or if a run begins after the schedule's first step or ends before its last.
+    """
+    difference = differ(configurations)
+    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds are {list(seeds)}, expected at least two different ones")
+    pairs = [(name, seed) for seed in seeds for name in configurations]
+    found: dict[str, list[dict[str, list[float]]]] = {name: [] for name in configurations}
+    for name, seed in track(pairs, "runs", visible=progress):
+        rows = run(configurations[name], seed)
+        found[name].append(_read(rows, schedule, step, f"{name}, seed {seed}"))
+    curves = {
+        name: {
+            key: torch.tensor([run[key] for run in runs], dtype=torch.float64) for key in runs[0]
+        }
+        for name, runs in found.items()
+    }
+    return Experiment(difference, tuple(seeds), tuple(schedule), curves)
+
+
+def interval(numbers: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of a few seeds, by Student's t: wide for three, as it has to be.
+
+    Raises:
+        ValueError: for fewer than two numbers, which say nothing about their spread.
+    """
+    count = len(numbers)
+    if count < 2:
+        raise UserError(f"numbers has {count} entries, expected at least 2")
+    radius = _student(count - 1) * stdev(numbers) / math.sqrt(count)
+    return mean(numbers) - radius, mean(numbers) + radius
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % quantile: tabulated, then by its expansion around the normal distribution's.
+
+    Source: Abramowitz & Stegun 1964, equation 26.7.5, its first two terms: off by less than .001.
+    """
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A value, and whether it is the usual one of a row that was chosen by name."""
+
+    value: Any
+    usual: bool = False
+
+
+def _fields_of(configuration: Any) -> dict[str, _Field]:
+    """Every field by its dotted name; the settings of a row are all of them, defaults too."""
+    if isinstance(configuration, Recipe):
+        usual = configuration.row.all_settings
+        tables = configuration.in_use()
+        return {
+            key: _Field(value, usual.get(key.removeprefix("algorithm."), tables) == value)
+            for key, value in _flat(tables).items()
+            if key != "seed"
+        }
+    if is_dataclass(configuration):
+        named = {f.name: getattr(configuration, f.name) for f in fields(configuration)}
+    else:
+        named = dict(configuration)
+    if isinstance(configuration, Row):
+        named |= {"settings": configuration.all_settings}
+        del named["source"]
+    return {key: _Field(value) for key, value in _flat(named).items()}
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        nested = isinstance(value, Mapping)
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return flat
+
+
+def _read(
+    rows: Sequence[Mapping[str, float]], schedule: Sequence[float], step: str, label: str
+) -> dict[str, list[float]]:
+    """Each number where the schedule asks for it: the last one known by then."""
+    first, last = rows[0][step], rows[-1][step]
+    if first > schedule[0] or last < schedule[-1]:
+        raise UserError(
+            f"{label}: its steps go from {first:g} to {last:g}, expected them to hold the "
+            f"schedule's {schedule[0]:g} to {schedule[-1]:g}"
+        )
+    found, position = [], 0
+    for wanted in schedule:
+        while position + 1 < len(rows) and rows[position + 1][step] <= wanted:
+            position += 1
+        found.append(rows[position])
+    return {key: [row[key] for row in found] for key in rows[0] if key != step}
+
+
+def _shown(value: Any) -> str:
+    return getattr(value, "__name__", None) or str(value)

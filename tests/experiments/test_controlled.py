@@ -1,0 +1,158 @@
+"""Experiments that change one field: what counts as one, how runs are read, and how they pair."""
+
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+import torch
+
+from nbcourse.agents.table import AGENTS
+from nbcourse.experiments.controlled import Experiment, differ, experiment, interval
+from nbcourse.training.recipe import load
+
+GAE = AGENTS["gae"]
+
+
+def arithmetic(name, *overrides):
+    return load(f"arithmetic-{name}", overrides)
+
+
+@pytest.mark.parametrize(
+    ("configurations", "field", "values"),
+    [
+        ([{"rate": 1, "size": 2}, {"rate": 3, "size": 2}], "rate", [1, 3]),
+        ([{"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": 1}}], "a.b", [1, 2, 1]),
+        ([GAE, GAE.with_settings(lam=0.0)], "settings.lam", [0.95, 0.0]),
+        ([GAE, GAE.with_settings(gamma=0.99), replace(GAE, steps=8)], "steps", [16, 16, 8]),
+        ([arithmetic("grpo"), arithmetic("rloo")], "algorithm.name", ["grpo", "rloo"]),
+        ([arithmetic("grpo"), arithmetic("grpo", "seed=7", "steps=9")], "steps", [80, 9]),
+        (
+            [arithmetic("grpo"), arithmetic("grpo", "algorithm.clip_high=0.3")],
+            "algorithm.clip_high",
+            [None, 0.3],
+        ),
+    ],
+)
+def test_the_one_field_is_found(configurations, field, values):
+    names = "abc"[: len(configurations)]
+    found = differ(dict(zip(names, configurations, strict=True)))
+    assert found.field == field
+    assert found.values == dict(zip(names, values, strict=True))
+
+
+def test_settings_that_come_with_an_algorithm_belong_to_its_name():
+    """dapo's clip_high is its own; one that a recipe sets is a second change."""
+    first, second = arithmetic("grpo"), arithmetic("dapo", "reward.overlong_buffer=0")
+    assert differ({"grpo": first, "dapo": second}).field == "algorithm.name"
+    changed = arithmetic("grpo", "algorithm.clip_high=0.3")
+    with pytest.raises(ValueError, match=r"differ in 2 fields.*algorithm.clip_high: grpo 0.3"):
+        differ({"grpo": changed, "dapo": second})
+
+
+def test_a_key_that_is_not_in_use_makes_no_difference():
+    """A critic belongs to ppo; grpo's recipe has the section's defaults, and does not read it."""
+    ppo = arithmetic("ppo", "optimiser.epochs=1", "optimiser.minibatches=1")
+    assert differ({"grpo": arithmetic("grpo"), "ppo": ppo}).field == "algorithm.name"
+
+
+@pytest.mark.parametrize(
+    ("configurations", "message"),
+    [
+        ({"a": GAE}, r"configurations are \['a'\], expected at least two"),
+        ({"a": GAE, "b": GAE}, "differ in 0 fields, expected one$"),
+        (
+            {"ppo": AGENTS["ppo"], "gae": GAE},
+            r"differ in 7 fields, expected one \(surrogate: ppo ppo_clip, gae policy_gradient; ",
+        ),
+        (
+            {"grpo": arithmetic("grpo"), "dapo": arithmetic("dapo")},
+            r"differ in 2 fields.*reward.overlong_buffer: grpo 0, dapo 3",
+        ),
+    ],
+)
+def test_any_other_number_of_differences_is_refused(configurations, message):
+    with pytest.raises(ValueError, match=message):
+        differ(configurations)
+
+
+def line(configuration, seed):
+    """A run whose number is known at every second step: slope × step + 100 × seed."""
+    return [{"step": s, "height": configuration["slope"] * s + 100 * seed} for s in range(2, 21, 2)]
+
+
+def test_runs_are_read_at_the_same_steps_and_paired_by_seed():
+    two = {"flat": {"slope": 1}, "steep": {"slope": 3}}
+    made = experiment(two, line, seeds=(4, 1), schedule=(2, 5, 20), progress=False)
+    assert made.difference.rows() == [["flat", "1"], ["steep", "3"]]
+    heights = made.curves["steep"]["height"]
+    # between two updates, what was known last: at step 5, that of step 4
+    expected = torch.tensor([[406.0, 412.0, 460.0], [106.0, 112.0, 160.0]], dtype=torch.float64)
+    torch.testing.assert_close(heights, expected)
+    difference = made.paired("height", "steep", against="flat")
+    twice = torch.tensor([[4.0, 8.0, 40.0]] * 2, dtype=torch.float64)
+    torch.testing.assert_close(difference, twice)
+    assert made.gain("height", "steep", against="flat", at=1) == (8.0, 8.0, 8.0)
+
+
+def test_the_same_seeds_reach_every_configuration():
+    seen = []
+
+    def run(configuration, seed):
+        seen.append((configuration["slope"], seed))
+        return line(configuration, seed)
+
+    two = {"flat": {"slope": 1}, "steep": {"slope": 3}}
+    experiment(two, run, seeds=(0, 1), schedule=(4,), progress=False)
+    assert sorted(seen) == [(1, 0), (1, 1), (3, 0), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seeds": (3,)}, r"seeds are \[3\], expected at least two different ones"),
+        ({"seeds": (3, 3)}, r"seeds are \[3, 3\]"),
+        ({"schedule": (1, 4)}, r"flat, seed 0: its steps go from 2 to 20, .* schedule's 1 to 4"),
+        ({"schedule": (2, 30)}, "schedule's 2 to 30"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(changed, message):
+    arguments = {"seeds": (0, 1), "schedule": (2, 4), **changed}
+    with pytest.raises(ValueError, match=message):
+        experiment({"flat": {"slope": 1}, "steep": {"slope": 3}}, line, progress=False, **arguments)
+
+
+def test_a_wrong_name_is_answered_with_those_there_are():
+    two = {"flat": {"slope": 1}, "steep": {"slope": 3}}
+    made = experiment(two, line, seeds=(0, 1), schedule=(2,), progress=False)
+    with pytest.raises(ValueError, match=r"configuration is 'step', expected one of \['flat'"):
+        made.paired("height", "step", against="flat")
+    with pytest.raises(ValueError, match=r"number is 'width', expected one of \['height'\]"):
+        made.paired("width", "steep", against="flat")
+
+
+def test_pairing_removes_what_the_seeds_share():
+    """Heights 0, 100, 200 differ by seed far more than by configuration; the differences do not."""
+    heights = torch.tensor([[0.0], [100.0], [200.0]], dtype=torch.float64)
+    lift = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
+    curves = {"a": {"height": heights}, "b": {"height": heights + lift}}
+    made = Experiment(differ({"a": {"x": 1}, "b": {"x": 2}}), (0, 1, 2), (0,), curves)
+    centre, low, high = made.gain("height", "b", against="a")
+    # mean 2, standard deviation 1, t = 4.303 with two degrees of freedom: 4.303 / √3 = 2.484
+    assert (centre, low, high) == pytest.approx((2.0, -0.4843, 4.4843), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("count", "quantile"),  # Student's t at 97.5 %, from printed tables
+    [(2, 12.706), (13, 2.179), (14, 2.160), (21, 2.086), (31, 2.042), (121, 1.980)],
+)
+def test_the_interval_is_students(count, quantile):
+    numbers = [float(i) for i in range(count)]
+    spread = (sum((n - mean(numbers)) ** 2 for n in numbers) / (count - 1)) ** 0.5
+    low, high = interval(numbers)
+    assert (high - low) / 2 == pytest.approx(quantile * spread / count**0.5, rel=5e-4)
+    assert (high + low) / 2 == pytest.approx(mean(numbers))
+
+
+def test_one_number_has_no_interval():
+    with pytest.raises(ValueError, match="numbers has 1 entries, expected at least 2"):
+        interval([1.0])
