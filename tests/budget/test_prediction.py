@@ -24,6 +24,7 @@ from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
 from nbcourse.training.models import frozen
 from nbcourse.training.recipe import Recipe, check
+from tests.effort import swept
 from tests.small import ALONE, recipe
 
 SHAPES = {
@@ -334,13 +335,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case", swept(CASES, keep=["plain", "chunked, bfloat16", "own critic", "checkpointing"])
+)
 def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
     """Within an eighth, and a fourteenth while learning if all activations are kept.
 
     What is not counted are vectors and the kernels' own small buffers.
     """
-    shape, name, sections = case
+    shape, name, sections = CASES[case]
     learner, batch, plan = setting(shape, name, **sections)
     memory = predicted(plan.recipe, shape).memory
     standing = sum(prediction.standing_bytes(plan).values())
@@ -358,10 +361,10 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
     assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=tolerance)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_the_standing_bytes_are_those_of_the_models_and_the_optimiser(case):
     """AdamW also keeps a step counter of 4 bytes for each tensor, which is left out."""
-    shape, name, sections = case
+    shape, name, sections = CASES[case]
     learner, batch, plan = setting(shape, name, **sections)
     learning(learner, batch)()
     trained = [parameter for _, parameter in learner.trained()]
@@ -389,10 +392,13 @@ EAGER = {
 }
 
 
-@pytest.mark.parametrize("case", EAGER.values(), ids=EAGER)
+@pytest.mark.parametrize(
+    "case",
+    swept(EAGER, keep=["bfloat16", "shared critic", "epochs and minibatches", "no groups"]),
+)
 def test_the_work_of_a_step_is_what_pytorch_counts(case):
     """Products of value heads, width · 1, are left out: less than a thousandth."""
-    shape, name, sections = case
+    shape, name, sections = EAGER[case]
     learner, batch, plan = setting(shape, name, **sections)
     for real in (learner.policy, learner.reference, getattr(learner.critic, "backbone", None)):
         if real is not None:
