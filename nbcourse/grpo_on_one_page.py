@@ -63,7 +63,8 @@ def collect(
         generator=generator(seed, "sampling", step, 0),
     )
     asked = [problem for problem in problems for _ in range(GROUP_SIZE)]
-    return rollout, TASK.rewards(rollout.texts(tokenizer), asked)
+    right = TASK.rewards(rollout.texts(tokenizer), asked)
+    return rollout, right.masked_fill(rollout.truncated, 0.0)  # an unfinished answer is wrong
 
 
 def grpo(tokenizer: "Tokenizer", policy: "Model", seed: int, steps: int) -> Iterator[Numbers]:
@@ -134,7 +135,8 @@ def held_out_accuracy(tokenizer: "Tokenizer", policy: "Model", seed: int) -> flo
     problems = TASK.draw(HELD_OUT, split="test", generator=generator(seed, "evaluation"))
     asked = [problem.prompt for problem in problems]
     said = sample(policy, tokenizer, asked, max_new_tokens=MAX_NEW_TOKENS, greedy=True)
-    return TASK.rewards(said.texts(tokenizer), problems).mean().item()
+    right = TASK.rewards(said.texts(tokenizer), problems)
+    return right.masked_fill(said.truncated, 0.0).mean().item()
 
 
 if __name__ == "__main__":

@@ -185,7 +185,8 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
     """
     reward = learner.recipe.reward
     task = learner.recipe.task.build()
-    correct = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    right = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    correct = reward.verdicts(right, rollout.truncated)
     scores = correct
     if learner.reward_model is not None:
         with torch.no_grad():

@@ -24,6 +24,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from torch import Tensor
 
 from nbcourse import rows
 from nbcourse.errors import UserError, did_you_mean
@@ -238,12 +239,19 @@ class RewardSection(Section):
     """What a response earns."""
 
     source: Literal["verifier", "reward_model"] = "verifier"
+    accept_truncated: bool = Field(
+        False, description="a response that did not end itself may be right; otherwise it is wrong"
+    )
     truncation_penalty: NonNegative = Field(
         0.0, description="taken off the score of a response that did not end itself"
     )
     overlong_buffer: Whole = Field(
         0, description="DAPO: the last tokens before the limit, over which a penalty grows to 1"
     )
+
+    def verdicts(self, right: Tensor, truncated: Tensor) -> Tensor:
+        """What responses are worth whose texts say the right answer or not: (B,) of 0 and 1."""
+        return right if self.accept_truncated else right.masked_fill(truncated, 0.0)
 
 
 class RewardModelSection(Section):
@@ -427,6 +435,9 @@ class Pretraining(RunSection):
             ),
         ]
 
+
+RECORDED_BEFORE: Mapping[str, Mapping[str, Any]] = {"reward": {"accept_truncated": True}}
+"""What a run did that was recorded before there was the key; new runs have other defaults."""
 
 Rule = tuple[Section, set[str], str]
 """A section, its keys that a run would not look at, and why it would not."""
@@ -710,6 +721,12 @@ def validate(
     `code` is what the file that the key `code` names has brought already; None loads it now.
     """
     own = code or own_code.NONE
+    if complete:
+        tables = tables | {
+            name: {**earlier, **tables[name]}
+            for name, earlier in RECORDED_BEFORE.items()
+            if isinstance(tables.get(name), dict)
+        }
     if file := tables.get("code"):
         own = code or own_code.load(Path(file))
         tables = {**tables, "code": Path(file).name}

@@ -320,6 +320,23 @@ def test_penalties_are_taken_off_the_score_and_not_off_the_verdict():
         assert again.scores[row].item() == pytest.approx(expected.item())
 
 
+def test_an_unfinished_response_is_wrong_unless_the_recipe_says_otherwise():
+    """With room for two tokens, sums of two digits are there and have not ended."""
+    common = {"warm_start": {"steps": 60, "batch_size": 32}, "rollouts": {"max_new_tokens": 2}}
+    strict, lenient = (
+        learner(recipe("grpo", **common, reward={"accept_truncated": accept}))
+        for accept in (False, True)
+    )
+    paid, told = (collect(made, Draws(made.recipe), ALONE) for made in (strict, lenient))
+    assert torch.equal(paid.rollout.tokens, told.rollout.tokens)
+    cut = paid.rollout.truncated
+    assert told.correct[cut].sum() > 0
+    assert paid.correct[cut].sum() == 0
+    assert torch.equal(paid.correct[~cut], told.correct[~cut])
+    assert paid.correct[~cut].sum() > 0
+    assert torch.equal(paid.scores, paid.correct)
+
+
 @pytest.mark.parametrize(("prompts", "group"), [(4, 4), (3, 2)])
 def test_dynamic_sampling_gives_groups_with_spread_only(prompts, group):
     """A policy that is right now and then: some groups agree, and those are replaced."""

@@ -389,6 +389,14 @@ def test_a_record_holds_tables_that_the_run_did_not_look_at():
     assert "critic is not used" in refusal(content)
 
 
+def test_a_record_without_a_key_means_what_runs_did_before_there_was_the_key():
+    content = recipe("grpo").model_dump(mode="json")
+    assert check(content, complete=True).reward.accept_truncated is False
+    del content["reward"]["accept_truncated"]
+    assert check(content, complete=True).reward.accept_truncated is True
+    assert recipe("grpo", reward={}).reward.accept_truncated is False  # which is no record
+
+
 def test_a_record_of_what_is_impossible_is_refused():
     content = recipe("grpo").model_dump(mode="json")
     content["rollouts"]["group_size"] = 1
