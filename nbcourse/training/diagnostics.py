@@ -24,7 +24,7 @@ from torch import Tensor
 
 from nbcourse.functional.kl import estimate
 from nbcourse.functional.masking import masked_mean
-from nbcourse.lm.rollouts import select
+from nbcourse.lm.rollouts import Rollout, select
 from nbcourse.training.algorithms import Algorithm
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
@@ -47,17 +47,25 @@ def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
 def kl_to_reference(learner: Learner, experience: Experience) -> float:
     """Mean log-ratio to the reference, in nats a response.
 
-    Where the algorithm does not ask the reference, one response of each group is looked up.
+    Where the algorithm does not ask the reference, one response of each group is looked up, as many
+    prompts at a time as there are in a backward pass: that needs less memory than learning.
     """
     rollout, ref_log_probs = experience.rollout, experience.ref_log_probs
-    if ref_log_probs is None:
-        step = learner.recipe.rollouts.group_size
-        rows = torch.arange(0, len(rollout.mask), step, device=rollout.mask.device)
-        rollout = select(rollout, rows)
+    if ref_log_probs is not None:
+        return _log_ratios(rollout, ref_log_probs).mean().item()
+    settings, optimiser = learner.recipe.rollouts, learner.recipe.optimiser
+    size = optimiser.prompts_at_once or -(-settings.prompts // optimiser.minibatches)
+    rows = torch.arange(0, len(rollout.mask), settings.group_size, device=rollout.mask.device)
+    ratios = []
+    for part in (select(rollout, some) for some in rows.split(size)):
         with learner.precision():
-            ref_log_probs = learner.ref_log_probs(rollout, group_size=1)
-    ratio = (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0)
-    return ratio.sum(dim=1).mean().item()
+            ratios.append(_log_ratios(part, learner.ref_log_probs(part, group_size=1)))
+    return torch.cat(ratios).mean().item()
+
+
+def _log_ratios(rollout: Rollout, ref_log_probs: Tensor) -> Tensor:
+    """log π − log π_ref of each response: (B,)."""
+    return (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0).sum(dim=1)
 
 
 class Means:
