@@ -97,6 +97,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
             group_size=recipe.rollouts.group_size,
             greedy_scores=experience.greedy_scores,
             average=state.average,
+            **experience.rewards_of_steps(),
         )
         if experience.values is not None and estimate.returns is None:
             raise UserError(

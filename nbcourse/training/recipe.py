@@ -721,6 +721,11 @@ class Recipe(RunSection):
     def _impossible_penalty(self) -> list[str]:
         penalty, placement = self.penalty, self.penalty.placement
         found = []
+        if placement == "reward" and not self.row.needs("rewards"):
+            found.append(
+                f"kl.placement is 'reward', but the advantages of {self.algorithm.name} are made "
+                "of the rewards of steps: say kl.placement = 'advantage', 'loss' or 'surrogate'"
+            )
         if placement == "reward" and self.kl.recomputed:
             found.append(
                 "kl.recomputed is True, but a KL in the reward is in the advantages before the "

@@ -48,6 +48,7 @@ def prepared(name, **changes):
         group_size=made.recipe.rollouts.group_size,
         greedy_scores=experience.greedy_scores,
         average=0.2,
+        **experience.rewards_of_steps(),
     )
     jolt(made.critic or made.policy, 0.01, seed=3)
     if isinstance(made.critic, Critic):
@@ -114,6 +115,7 @@ GRADIENTS = {
     "rloo": ("rloo", {}),
     "rloo, KL in the reward": ("rloo", {"kl": {"beta": 0.2}}),
     "grpo": ("grpo", {}),
+    "grpo-process": ("grpo-process", {}),
     "grpo, KL in the loss": ("grpo", {"kl": {"beta": 0.2}}),
     "dr-grpo, KL in a surrogate": ("dr-grpo", {"kl": {"beta": 0.2, "placement": "surrogate"}}),
     "grpo, KL in the advantage": ("grpo", {"kl": {"beta": 0.2, "placement": "advantage"}}),
