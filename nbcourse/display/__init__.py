@@ -5,6 +5,7 @@ Nothing below imports this room; matplotlib, IPython and ipywidgets are imported
 
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
+from nbcourse.display.downhill_explorer import explore_downhill
 from nbcourse.display.explorers import explore_baseline, explore_clip
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
@@ -16,6 +17,7 @@ __all__ = [
     "draw_seeds",
     "explore_baseline",
     "explore_clip",
+    "explore_downhill",
     "explore_kl",
     "figure",
     "show",
