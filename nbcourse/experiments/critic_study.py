@@ -26,6 +26,7 @@ from nbcourse.functional.returns import discounted_returns
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.progress import track
+from nbcourse.training.algorithms import Penalty
 from nbcourse.training.experience import Draws, collect
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import begin, steps
@@ -51,7 +52,6 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "shared": SHARED,
     "shared, c = 1": {"critic": {"shared": True, "coefficient": 1.0}},
     "own": OWN,
-    "own, c = 1": {"critic": {"shared": False, "coefficient": 1.0}},
     "own, λ = 1": {**OWN, "algorithm": {"lam": 1.0}},
     "own, warmed up": {**OWN, "critic_rounds": ROUNDS},
 }
@@ -83,7 +83,7 @@ def learn_values(
     """Let a critic of its own learn about a policy that stands still.
 
     Each round samples fresh responses, measures the Monte-Carlo explained variance on them, and
-    takes two steps towards the returns that were paid, undiscounted.
+    takes two steps towards the score that was paid, without discount or KL penalty.
 
     Returns:
         The explained variance of each round, before it was learned from.
@@ -96,7 +96,7 @@ def learn_values(
     for _ in track(range(rounds), "critic", visible=progress):
         batch = collect(learner, draws, processes)
         mask = batch.rollout.mask
-        paid = discounted_returns(batch.rewards(learner.recipe.penalty), mask)
+        paid = discounted_returns(batch.rewards(Penalty()), mask)
         with torch.no_grad():
             old = critic(batch.rollout, group_size=group)
         found.append(explained_variance(old, paid, mask))

@@ -62,7 +62,6 @@ def test_what_was_recorded_can_be_read_as_an_experiment(folder):
     [
         (("shared", "own"), "critic.shared"),
         (("shared", "shared, c = 1"), "critic.coefficient"),
-        (("own", "own, c = 1"), "critic.coefficient"),
         (("own", "own, λ = 1"), "algorithm.lam"),
         (("own", "own, warmed up"), "critic_rounds"),
     ],
