@@ -11,7 +11,9 @@ kl_old              KL to the policy before the first update, nats a token (k3),
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping
-policy_loss, value_loss, explained_variance
+policy_loss, value_loss
+explained_variance  of the critic's targets, which for λ < 1 are made of its own values
+monte_carlo_explained_variance  of the returns that were paid, which no critic has a part in
 """
 
 import math
@@ -24,8 +26,10 @@ from torch import Tensor
 
 from nbcourse.functional.kl import estimate
 from nbcourse.functional.masking import masked_mean
+from nbcourse.functional.returns import discounted_returns
+from nbcourse.functional.values import explained_variance
 from nbcourse.lm.rollouts import Rollout, select
-from nbcourse.training.algorithms import Algorithm
+from nbcourse.training.algorithms import Algorithm, Estimate, Penalty
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 
@@ -66,6 +70,25 @@ def kl_to_reference(learner: Learner, experience: Experience) -> float:
 def _log_ratios(rollout: Rollout, ref_log_probs: Tensor) -> Tensor:
     """log π − log π_ref of each response: (B,)."""
     return (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0).sum(dim=1)
+
+
+def of_critic(
+    learner: Learner, experience: Experience, estimate: Estimate, penalty: Penalty
+) -> dict[str, float]:
+    """How much the critic explained when the responses were sampled; nothing without a critic.
+
+    Of its targets, and of what was really paid from each token on. The second number knows nothing
+    of λ, nor of a mistake in the targets; it is in the units of the rewards as they were paid.
+    """
+    values, mask = experience.values, experience.rollout.mask
+    if values is None or estimate.returns is None:
+        return {}
+    gamma = learner.recipe.settings.get("gamma", 1.0)
+    paid = discounted_returns(experience.rewards(penalty), mask, gamma=gamma)
+    return {
+        "explained_variance": explained_variance(values, estimate.returns, mask),
+        "monte_carlo_explained_variance": explained_variance(values, paid, mask),
+    }
 
 
 class Means:
