@@ -78,7 +78,7 @@ FAMILY := reinforce rloo ppo grpo dr-grpo dapo
 runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
-	    --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+	    --set evaluation.every=2 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
 # The recorded ablation of chapter 8: every form of the KL where the optimum is known, and five of
 # them on arithmetic. A run on arithmetic that was interrupted is taken up again.
