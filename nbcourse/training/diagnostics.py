@@ -5,6 +5,7 @@ accuracy            share of responses the verifier accepts
 no_spread           share of sampled groups whose responses all earned the same
 truncated           share of responses that did not end themselves
 length              mean tokens in a response
+length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
 kl_old              KL to the policy before the first update, nats a token (k3), while learning
@@ -36,13 +37,16 @@ from nbcourse.training.learner import Learner
 
 def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
     """What can be said before learning."""
-    rollout = experience.rollout
+    rollout, correct = experience.rollout, experience.correct
+    lengths = rollout.mask.sum(dim=1).float()
     return {
         "reward": experience.scores.mean().item(),
-        "accuracy": experience.correct.mean().item(),
+        "accuracy": correct.mean().item(),
         "no_spread": experience.no_spread,
         "truncated": rollout.truncated.float().mean().item(),
-        "length": rollout.mask.sum(dim=1).float().mean().item(),
+        "length": lengths.mean().item(),
+        "length_right": lengths[correct == 1].mean().item(),
+        "length_wrong": lengths[correct == 0].mean().item(),
         "entropy": -masked_mean(rollout.log_probs, rollout.mask).item(),
         "kl_ref": kl_to_reference(learner, experience),
     }

@@ -183,6 +183,11 @@ def test_what_is_said_of_experience_by_loops_over_it():
     found = diagnostics.of_experience(made, experience)
     lengths = [len(row) for row in log_probs]
     assert found["length"] == pytest.approx(sum(lengths) / 24)
+    for name, verdict in (("length_right", 1.0), ("length_wrong", 0.0)):
+        some = [lengths[i] for i in rows if experience.correct[i] == verdict]
+        mean = sum(some) / len(some) if some else math.nan
+        assert found[name] == pytest.approx(mean, nan_ok=True)
+    assert found["length_wrong"] > 0
     assert found["entropy"] == pytest.approx(-sum(map(sum, log_probs)) / sum(lengths), rel=1e-5)
     assert found["truncated"] == sum(rollout.truncated.tolist()) / 24 > 0
     assert found["reward"] == pytest.approx(sum(experience.scores.tolist()) / 24)
