@@ -62,7 +62,7 @@ def test_a_key_that_is_not_in_use_makes_no_difference():
         ({"a": GAE, "b": GAE}, "differ in 0 fields, expected one$"),
         (
             {"ppo": AGENTS["ppo"], "gae": GAE},
-            r"differ in 7 fields, expected one \(surrogate: ppo ppo_clip, gae policy_gradient; ",
+            r"differ in 3 fields, expected one \(surrogate: ppo ppo_clip, gae policy_gradient; ",
         ),
         (
             {"grpo": arithmetic("grpo"), "dapo": arithmetic("dapo")},
