@@ -146,9 +146,8 @@ class Agent(Row):
         return self.needs("values") or self.needs("next_values")
 
 
-# Each row is another row with one field changed, PPO's two with three: no comparison of the chapters
-# is between different learning rates or norms. The shared ones were chosen on seeds 100 to 102,
-# which no chapter reports. `a2c` learns from the same batches as `gae` and updates as rarely.
+# Each row is another one with one field changed, PPO's two with three: no comparison is between
+# learning rates. The shared one was chosen on seeds 100 to 102, which no chapter reports.
 _VANILLA = Agent(
     advantage=reward_to_go,
     surrogate=surrogates.policy_gradient,
