@@ -326,8 +326,8 @@ def gradient_estimator(
     """Exact bias and variance of the policy gradient that one episode yields with GAE.
 
     The estimate is Ĝ₀ with Ĝₜ = Âₜ gₜ + Ĝₜ₊₁, where gₜ = ∇ log π(aₜ | sₜ) for a softmax over the
-    logits of each state and Âₜ = δₜ + γλ Âₜ₊₁. One Â's noise is in the Âs before it, so the variance
-    of the sum is not the sum of variances. But (Â, Ĝ) depends on the past through the state alone,
+    logits of each state and Âₜ = δₜ + γλ Âₜ₊₁. The noise of one Â is in those before it, so the
+    variance of the sum is not the sum of variances. But (Â, Ĝ) depends on the past through the state alone,
     so its second moments obey linear equations like those of `lambda_estimator`: with κ = γλ and
     everything on the right given s,
 
