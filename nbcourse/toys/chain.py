@@ -327,9 +327,9 @@ def gradient_estimator(
 
     The estimate is Ĝ₀ with Ĝₜ = Âₜ gₜ + Ĝₜ₊₁, where gₜ = ∇ log π(aₜ | sₜ) for a softmax over the
     logits of each state and Âₜ = δₜ + γλ Âₜ₊₁. The noise of one Â is in those before it, so the
-    variance of the sum is not the sum of variances. But (Â, Ĝ) depends on the past through the state alone,
-    so its second moments obey linear equations like those of `lambda_estimator`: with κ = γλ and
-    everything on the right given s,
+    variance of the sum is not the sum of variances. But (Â, Ĝ) depends on the past through the
+    state alone, so its second moments obey linear equations like those of `lambda_estimator`:
+    with κ = γλ and everything on the right given s,
 
         E[Â²]  = E[δ² + 2κ δ Â' + κ² Â'²]
         E[ÂĜ]  = E[Â² g + δ Ĝ' + κ Â'Ĝ']

@@ -375,8 +375,18 @@ def game(gamma: float = 0.9) -> DecisionProcess:
 POLICY = doubles([0.3, 0.7], [0.8, 0.2], [0.4, 0.6], [torch.nan, torch.nan])
 
 
+def returning() -> DecisionProcess:
+    """Both states may come again, rarely: after five steps less than 1e-5 of all episodes go on."""
+    transitions = doubles(
+        [[0.05, 0.03, 0.92], [0.02, 0.06, 0.92], [0.0] * 3],
+        [[0.01, 0.08, 0.91], [0.07, 0.01, 0.92], [0.0] * 3],
+    )
+    rewards = doubles([2.0, -1.0, 0.5], [1.0, 3.0, -2.0], [0.0] * 3)
+    return DecisionProcess(transitions, rewards, torch.arange(3) == 2)
+
+
 def episodes(process: DecisionProcess, start: int) -> Iterator[tuple[float, list, list]]:
-    """Every (probability, states, actions)."""
+    """Every (probability, states, actions) of up to five steps."""
     pending = [(1.0, [start], [])]
     while pending:
         prob, states, actions = pending.pop()
@@ -384,7 +394,7 @@ def episodes(process: DecisionProcess, start: int) -> Iterator[tuple[float, list
         if process.terminal[now]:
             yield prob, states, actions
             continue
-        for action in range(2):
+        for action in range(2 if len(actions) < 5 else 0):
             for to, chance in enumerate(process.transitions[action, now].tolist()):
                 if chance > 0:
                     taken = prob * POLICY[now, action].item() * chance
@@ -397,7 +407,7 @@ def gradient_of(process, states, actions, critic, lam) -> torch.Tensor:
     v = of_states(critic, process, states[:-1])[None]
     everything = torch.ones_like(v, dtype=torch.bool)
     found, _ = token_gae(rewards, v, everything, gamma=process.gamma, lam=lam)
-    logits = POLICY.nan_to_num(0.5).log().requires_grad_()
+    logits = POLICY[: len(process.terminal)].nan_to_num(0.5).log().requires_grad_()
     taken = logits.log_softmax(dim=1)[states[:-1], actions]
     (gradient,) = torch.autograd.grad((found[0] * taken).sum(), logits)
     return gradient
@@ -418,6 +428,18 @@ def test_the_gradient_estimator_is_the_sum_over_all_episodes(gamma, lam):
     assert moments.bias.abs().max() > 1e-3 or lam == 1
     expected = moments.bias.square().sum().item() + variance / 5
     assert moments.mean_squared_error(5) == pytest.approx(expected)
+
+
+def test_a_state_that_comes_again_adds_to_the_same_logits():
+    process, critic = returning(), doubles(0.5, -1.0, torch.nan)
+    listed = list(episodes(process, 0))
+    probs = doubles(*[prob for prob, _, _ in listed])
+    assert 1 - probs.sum().item() < 1e-5
+    found = torch.stack([gradient_of(process, s, a, critic, 0.9) for _, s, a in listed])
+    moments = gradient_estimator(process, POLICY[:3], critic, start=0, lam=0.9)
+    assert_close(moments.gradient + moments.bias, enumeration.mean(probs, found), atol=1e-4, rtol=0)
+    variance = enumeration.variance(probs, found).sum().item()
+    assert moments.variance == pytest.approx(variance, abs=2e-4)
 
 
 def test_without_discount_it_estimates_the_gradient_of_the_value():
