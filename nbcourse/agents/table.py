@@ -74,6 +74,7 @@ class Agent(Row):
         steps: T of each environment between updates; None plays whole episodes.
         epochs: passes over the steps of an update.
         minibatches: parts of each pass, one optimiser step for each.
+        critic_steps: further optimiser steps of the critic alone, on all steps of the update.
         whiten: whether advantages become standard scores within the minibatch.
         value_clip: how far a prediction of the critic may move; None: as far as it likes.
         value_coefficient: weight of the critic's loss.
@@ -87,8 +88,9 @@ class Agent(Row):
 
     Raises:
         ValueError: if a function needs what is not offered; a setting is none of the functions' or
-            out of its bounds; there are no steps, passes or parts; samples are used more than once
-            without `old_log_probs`, or an episode is cut without `next_values`.
+            out of its bounds; there are no steps, passes or parts; there are steps
+            of a critic that is not there; samples are used more than once without
+            `old_log_probs`; or an episode is cut without `next_values`.
     """
 
     advantage: Callable[..., tuple[Tensor, Tensor]]
@@ -98,6 +100,7 @@ class Agent(Row):
     steps: int | None = None
     epochs: int = 1
     minibatches: int = 1
+    critic_steps: int = 0
     whiten: bool = False
     value_clip: float | None = None
     value_coefficient: float = 0.5
@@ -129,6 +132,10 @@ class Agent(Row):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}, expected at least 1")
+        if self.critic_steps < 0 or (self.critic_steps and not self.critic):
+            raise ValueError(
+                f"critic_steps is {self.critic_steps}, expected at least 0, and 0 without a critic"
+            )
         if self.epochs * self.minibatches > 1 and not self.needs("old_log_probs"):
             raise ValueError(
                 f"epochs={self.epochs} and minibatches={self.minibatches} use samples of a policy "

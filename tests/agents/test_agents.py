@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from nbcourse.agents import AGENTS, Agent, evaluate, train
 from nbcourse.agents.loop import (
     Batch,
+    critic_loss,
     estimate,
     log_prob,
     minibatch_loss,
@@ -241,6 +242,23 @@ def test_every_step_is_used_once_in_a_pass(monkeypatch):
     for rows in (torch.cat(seen[:3]), torch.cat(seen[3:])):
         assert rows.sort().values.tolist() == list(range(64))
     assert not torch.cat(seen[:3]).equal(torch.cat(seen[3:]))
+
+
+def test_further_steps_of_the_critic_leave_the_actor_alone():
+    """They bring the critic nearer to its targets; the actor moves with none of them."""
+    actors, losses = [], []
+    for critic_steps in (0, 40):
+        agent = replace(AGENTS["gae"], critic_steps=critic_steps, learning_rate=1e-2)
+        network, batch = random_batch()
+        optimiser = torch.optim.Adam(network.parameters(), lr=agent.learning_rate)
+        generator = torch.Generator().manual_seed(0)
+        update(agent, network, optimiser, batch, beta=0.0, generator=generator)
+        actors.append(torch.cat([p.flatten() for p in network.actor.parameters()]))
+        losses.append(critic_loss(agent, network, batch).item())
+    assert actors[0].equal(actors[1])
+    assert losses[1] < 0.9 * losses[0]
+    with pytest.raises(ValueError, match="critic_steps is 3, expected at least 0, and 0 without"):
+        replace(AGENTS["vanilla"], critic_steps=3)
 
 
 def test_the_penalty_doubles_and_halves():
