@@ -5,7 +5,7 @@ Nothing below imports this room; matplotlib, IPython and ipywidgets are imported
 
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
-from nbcourse.display.explorers import explore_baseline, explore_clip
+from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
@@ -17,6 +17,7 @@ __all__ = [
     "explore_baseline",
     "explore_clip",
     "explore_kl",
+    "explore_lambda",
     "figure",
     "show",
     "show_installation",
