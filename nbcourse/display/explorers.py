@@ -348,8 +348,8 @@ def explore_lambda(
             background.append(_text(52, y(math.log(tick)) + 4, f"{tick:g}", anchor="end"))
     for row, (name, color) in enumerate(colors.items()):
         background += [
-            _line(535, 45 + 20 * row, 560, 45 + 20 * row, color=color, width=2),
-            _text(567, 49 + 20 * row, name),
+            _line(535, 35 + 18 * row, 560, 35 + 18 * row, color=color, width=2),
+            _text(567, 39 + 18 * row, name),
         ]
 
     def draw(exponent: float) -> str:
