@@ -7,6 +7,7 @@ from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
 from nbcourse.display.explorers import explore_baseline, explore_clip
+from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
@@ -19,6 +20,7 @@ __all__ = [
     "explore_clip",
     "explore_downhill",
     "explore_kl",
+    "explore_lambda",
     "figure",
     "show",
     "show_installation",
