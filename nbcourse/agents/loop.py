@@ -143,7 +143,7 @@ def updates(
     episodes            episodes finished so far
     recent              mean undiscounted return of the last 100 of them, NaN before the first
     policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches;
-                        without a clip, the fraction that one of ±0.2 would silence
+                        without a clip, the fraction that one of ±0.2 would clip
     approx_kl           the same of KL(π_old‖π) estimated from the ratios (k3)
     kl                  KL(π_old‖π) after the update, exact, in the mean over its steps
     kl_coefficient      β while it lasted
