@@ -7,7 +7,7 @@ truncated           share of responses that did not end themselves
 length              mean tokens in a response
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
-kl_old              KL to the policy that sampled, nats a token (k3), while learning
+kl_old              KL to the policy before the first update, nats a token (k3), while learning
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping
@@ -100,7 +100,7 @@ def of_tokens(
     settings: Mapping[str, Any],
     tokens: Mapping[str, Tensor],
     *,
-    first: bool,
+    sampler_log_probs: Tensor | None = None,
 ) -> None:
     """Count the tokens of a slice: how far the policy has moved, and where it was clipped.
 
@@ -112,15 +112,15 @@ def of_tokens(
         algorithm: the row.
         settings: its settings.
         tokens: what the row's surrogate is offered, each (B, T).
-        first: no update has been made since sampling.
+        sampler_log_probs: (B, T), if no update has been made since sampling.
     """
     log_probs, old_log_probs = tokens["log_probs"], tokens["old_log_probs"]
     advantages, mask = tokens["advantages"], tokens["mask"]
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     means.add("kl_old", estimate(log_probs, old_log_probs, "k3")[mask].sum(), count)
-    if first:
-        means.peak("gap", log_ratio.abs().max())
+    if sampler_log_probs is not None:
+        means.peak("gap", (log_probs - sampler_log_probs).masked_fill(~mask, 0.0).abs().max())
     if not algorithm.needs("old_log_probs"):
         return
     with torch.enable_grad():
