@@ -56,3 +56,26 @@ def test_the_recorded_runs_are_whole_and_of_the_recipes_in_the_folder(form, seed
     assert records.summarised_steps(run) == made.steps
     environment = json.loads((run / records.ENVIRONMENT).read_text(encoding="utf-8"))
     assert not environment["uncommitted_changes"]
+
+
+@pytest.mark.parametrize(
+    ("row", "penalty"),
+    [
+        (["placement='advantage'"], ("advantage", "k3", "row", None, False)),
+        (
+            ["placement='advantage'", "recomputed=true", "weight='prefix'"],
+            ("advantage", "k3", "prefix", 2.0, True),
+        ),
+        (["placement='surrogate'"], ("surrogate", "k3", "prefix", 2.0, False)),
+        (
+            ["placement='surrogate'", "estimator='exact'", "weight_cap=5"],
+            ("surrogate", "exact", "prefix", 5.0, False),
+        ),
+    ],
+)
+def test_the_trainer_knows_each_row_of_the_decision_card(row, penalty):
+    """The book says under `[kl]` what to write."""
+    settings = ["optimiser.epochs=4", "kl.beta=0.1", *(f"kl.{setting}" for setting in row)]
+    made = load("arithmetic-dr-grpo", settings).penalty
+    found = (made.placement, made.estimator, made.weight, made.weight_cap, made.recomputed)
+    assert found == penalty
