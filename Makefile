@@ -81,7 +81,7 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	    --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
 # The recorded study of chapter 6: what decides how much a critic explains.
-critic-runs: $(READY)  ## train the recorded study of chapter 6 again: ten minutes
+critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter of an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 
