@@ -85,7 +85,7 @@ long-runs: $(READY)  ## train the recorded long answers of chapter 7 again: an h
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.long_answers book/runs/long-answers
 
 # The recorded study of chapter 6: what decides how much a critic explains.
-critic-runs: $(READY)  ## train the recorded study of chapter 6 again: ten minutes
+critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter of an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 

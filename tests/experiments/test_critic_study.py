@@ -5,11 +5,12 @@ import torch
 from torch.testing import assert_close
 
 from nbcourse.errors import UserError
-from nbcourse.experiments import critic_study
+from nbcourse.experiments import critic_study, records
 from nbcourse.experiments.controlled import differ, experiment
-from nbcourse.experiments.critic_study import NUMBERS, ROUNDS
+from nbcourse.experiments.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
 from nbcourse.lm.actor_critic import Critic
 from nbcourse.training.experience import Draws
+from nbcourse.training.recipe import load
 from tests.small import ALONE, learner, recipe
 
 NAMES = ("shared", "own", "own, warmed up")
@@ -85,3 +86,14 @@ def test_a_critic_on_the_policys_trunk_cannot_learn_alone():
     made = learner(recipe("ppo"))
     with pytest.raises(UserError, match="expected one of its own"):
         critic_study.learn_values(made, Draws(made.recipe), ALONE, rounds=1)
+
+
+def test_the_recorded_study_is_whole_and_of_the_recipe_in_the_package():
+    run = records.RUNS / "critic-study" / "arithmetic"
+    made, results = load("arithmetic-critic"), critic_study.read(run)
+    assert records.read_recipe(run) == made
+    found = [(one["configuration"], one["seed"]) for one in results]
+    assert found == [(name, seed) for seed in range(3) for name in CONFIGURATIONS]
+    assert all(len(one["reward"]) == made.steps for one in results)
+    assert not records.read_json(run / records.ENVIRONMENT)["uncommitted_changes"]
+    assert records.read_json(run / records.SUMMARY)["trainings"] == len(results)
