@@ -33,7 +33,7 @@ def mend_the_loss(attempt: Attempt, generator: Generator) -> None:
             "the softmax runs over the machines instead of the arms of one machine": (
                 torch.tensor([[-5.0, -1.0], [1.0, 2.0], [4.0, -1.0]]) / 9
             ),
-            "the advantages were divided by their standard deviation, which the exercise does not ask for": (
+            "the advantages were divided by their standard deviation, which is not asked for": (
                 right / math.sqrt(3)
             ),
             "each reward is compared with the mean of the *others*; here the baseline is the mean "
