@@ -6,7 +6,6 @@ Nothing below imports this room; matplotlib, IPython and ipywidgets are imported
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
-from nbcourse.display.explorers import explore_baseline, explore_clip
 from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
