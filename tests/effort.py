@@ -1,5 +1,9 @@
-"""How long a test waits, and how many examples it tries."""
+"""How long a test waits, how many examples it tries, and which cases wait for `make test-slow`."""
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 PATIENCE = 1200.0  # seconds, before what comes by itself is called hung: no machine is that busy
@@ -21,3 +25,24 @@ settings.load_profile("quick")
 def examples(count: int) -> settings:
     """So many examples of a property, and twenty times as many in `make test-slow`."""
     return settings(max_examples=count * settings().max_examples // 100)
+
+
+def swept(cases: Iterable[Any], *, keep: Collection[Any]) -> list[Any]:
+    """Cases for `parametrize`, all but a few of which are left to `make test-slow`.
+
+    Args:
+        cases: a value each, or a tuple of values.
+        keep: those that every run tries, one of each kind.
+
+    Raises:
+        ValueError: if a case to keep is none of them.
+    """
+    cases = list(cases)
+    if missing := [case for case in keep if case not in cases]:
+        raise ValueError(f"keep has {missing}, expected some of {cases}")
+    return [
+        case
+        if case in keep
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.sweep)
+        for case in cases
+    ]

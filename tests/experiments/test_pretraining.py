@@ -1,5 +1,6 @@
 """Base models: the loss of both stages in plain loops, and a run that may die at any moment."""
 
+import itertools
 import json
 import math
 import re
@@ -25,7 +26,7 @@ from nbcourse.tasks.questions import Verified
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
-from tests.effort import PATIENCE
+from tests.effort import PATIENCE, swept
 from tests.experiments import crash
 from tests.small import base_recipe, base_tables, recipe
 
@@ -308,8 +309,16 @@ class Killed(BaseException):
     """Nobody catches it, like a kill."""
 
 
-@pytest.mark.parametrize("lines", range(STEPS))
-@pytest.mark.parametrize("when", ["before the line", "in the line", "after the line"])
+WHEN = ("before the line", "in the line", "after the line")
+
+
+@pytest.mark.parametrize(
+    ("when", "lines"),
+    swept(
+        itertools.product(WHEN, range(STEPS)),
+        keep=[("before the line", 0), ("in the line", STEPS - 1), ("after the line", 3)],
+    ),
+)
 def test_killed_at_any_step_it_goes_on_bit_by_bit(whole, tmp_path, monkeypatch, lines, when):
     write = records.Metrics.write
 

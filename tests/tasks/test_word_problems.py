@@ -20,6 +20,7 @@ import torch
 from nbcourse.tasks import gsm8k, questions, word_problems
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.word_problems import SHARES, STORIES, WordProblem, WordProblems, tell, variants
+from tests.effort import swept
 from tests.tasks.growth import assert_linear
 
 SPLITS = ("train", "validation", "test")
@@ -34,7 +35,7 @@ def draw(count=300, *, split="train", seed=0, **options):
 
 
 @cache
-def sample():
+def sample(tellings=4):
     """Every story, told to every length, with and without distractor, in every split."""
     return [
         (story, split, distracted, tell(story, steps, split=split, rng=rng, distracted=distracted))
@@ -43,7 +44,7 @@ def sample():
         for steps in range(1, len(story.stages) + 1)
         for distracted in (False, True)
         for rng in [Random(f"{split} {story.name} {steps} {distracted}")]
-        for _ in range(12)
+        for _ in range(tellings)
     ]
 
 
@@ -74,8 +75,9 @@ def value(expression):
     return walk(ast.parse(expression, mode="eval").body)
 
 
-def test_every_step_of_every_story_is_right():
-    for story, _, _, problem in sample():
+@pytest.mark.parametrize("tellings", swept([4, 12], keep=[4]))
+def test_every_step_of_every_story_is_right(tellings):
+    for story, _, _, problem in sample(tellings):
         *lines, last = problem.solution.split("\n")
         assert len(lines) == problem.steps
         results = []
