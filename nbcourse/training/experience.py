@@ -57,15 +57,15 @@ class Experience:
         """
         if self.steps is None:
             return {"step_rewards": None, "step_ends": None}
-        most = max(map(len, self.steps))
-        missing = [[(-1, 0.0)] * (most - len(steps)) for steps in self.steps]
+        shape = len(self.steps), max(map(len, self.steps))
+        missing = [[(-1, 0.0)] * (shape[1] - len(steps)) for steps in self.steps]
         rows = [steps + rest for steps, rest in zip(self.steps, missing, strict=True)]
         like, last = self.scores, self.rollout.mask.sum(dim=1, keepdim=True) - 1
         ends = torch.tensor([[end for end, _ in row] for row in rows], device=like.device)
         earned = torch.tensor([[reward for _, reward in row] for row in rows]).to(like)
         return {
-            "step_rewards": torch.cat([earned.view(-1, most), like[:, None]], dim=1),
-            "step_ends": torch.cat([ends.view(-1, most).long(), last], dim=1),
+            "step_rewards": torch.cat([earned.view(shape), like[:, None]], dim=1),
+            "step_ends": torch.cat([ends.view(shape).long(), last], dim=1),
         }
 
     def rewards(self, penalty: Penalty) -> Tensor:

@@ -5,8 +5,9 @@ import torch
 
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.running_sums import RunningSums, slipped, totals
+from nbcourse.training.algorithms import ALGORITHMS, Penalty
 from nbcourse.training.experience import Draws, collect, steps_of
-from tests.small import ALONE, check, learner, tables
+from tests.small import ALONE, check, learner, recipe, tables
 
 SUM = Problem("17+25+8+61=", "111")
 
@@ -131,6 +132,20 @@ def test_responses_that_replace_others_bring_their_steps():
     for steps, text in zip(experience.steps, texts, strict=True):
         ends = [end + 1 for end, _ in steps]
         assert ends == [step.end for step in RunningSums().steps(text, Problem("0+0=", "0"))]
+
+
+def test_on_a_task_without_steps_the_answer_is_the_only_one():
+    """And the advantages are those of plain GRPO."""
+    one = learner(recipe("grpo-process", warm_start={"steps": 25, "batch_size": 32}))
+    experience = collect(one, Draws(one.recipe), ALONE)
+    mask, of_steps = experience.rollout.mask, experience.rewards_of_steps()
+    assert of_steps["step_rewards"].tolist() == experience.scores[:, None].tolist()
+    found, plain = (
+        ALGORITHMS[name].estimate({}, rewards=rewards, mask=mask, group_size=4, **of_steps)
+        for name, rewards in (("grpo-process", None), ("grpo", experience.rewards(Penalty())))
+    )
+    assert plain.advantages.any()
+    torch.testing.assert_close(found.advantages, plain.advantages)
 
 
 def test_steps_are_looked_for_only_where_a_row_asks():

@@ -115,7 +115,7 @@ GRADIENTS = {
     "rloo": ("rloo", {}),
     "rloo, KL in the reward": ("rloo", {"kl": {"beta": 0.2}}),
     "grpo": ("grpo", {}),
-    "grpo-process": ("grpo-process", {}),
+    "grpo-process, without steps": ("grpo-process", {}),
     "grpo, KL in the loss": ("grpo", {"kl": {"beta": 0.2}}),
     "dr-grpo, KL in a surrogate": ("dr-grpo", {"kl": {"beta": 0.2, "placement": "surrogate"}}),
     "grpo, KL in the advantage": ("grpo", {"kl": {"beta": 0.2, "placement": "advantage"}}),
