@@ -89,14 +89,14 @@ critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 
-# The recorded ablations of chapter 8: every form of the KL where the optimum is known, and on
+# The ablations of chapter 8: every form of the KL where the optimum is known, as recorded, and on
 # arithmetic the freezing crossed with the clip. A run that was interrupted is taken up again.
 FORMS := frozen recomputed frozen-unclipped recomputed-unclipped
-kl-runs: $(READY)  ## train the recorded ablation of chapter 8 again: half an hour
+kl-runs: $(READY)  ## train the ablations of chapter 8 again: half an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
-	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+	    --out runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
