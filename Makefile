@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs long-runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -79,10 +79,6 @@ runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
 	    --set evaluation.every=2 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
-
-# The same chapter, where answers have a hundred tokens. What is recorded already is left as it is.
-long-runs: $(READY)  ## train the recorded long answers of chapter 7 again: an hour
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.long_answers book/runs/long-answers
 
 # The recorded study of chapter 6: what decides how much a critic explains.
 critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter of an hour

@@ -7,10 +7,10 @@ after `a0`, the walker may turn, `:` and where to, or go round the block once mo
 doubt, the one after a 0 and the one after a colon. Every other one follows from the four before it,
 and a long walk is as good as a short one.
 
-A careful teacher walks straight there. A careless one goes round once more with probability
-`again`, at every crossing anew, and takes each turn wrongly with probability `lost`. A model that
-imitates careless walks alone is right at each crossing with probability 1 − lost, independently of
-the others, and the policy that is best under a KL to such a reference is known: `optimal_turn`.
+A teacher goes round once more with probability `again`, at every crossing anew; a careless one also
+takes each turn wrongly with probability `lost`. A model that imitates careless walks alone is right
+at each crossing with probability 1 − lost, independently of the others, and the policy that is best
+under a KL to such a reference is known: `optimal_turn`.
 """
 
 import math
@@ -50,7 +50,7 @@ class Walk(Task):
     Attributes:
         crossings: where a turn has to be taken.
         blocks: from one crossing to the next; a round takes two tokens for each.
-        again: probability with which a careless teacher goes round once more.
+        again: probability with which a teacher goes round once more.
         lost: probability with which a careless teacher takes any other turn than the right one.
     """
 
@@ -84,7 +84,7 @@ class Walk(Task):
     def demonstrate(
         self, count: int, *, generator: torch.Generator, careless_share: Share = 0.0
     ) -> tuple[list[Route], list[str]]:
-        """Training routes, and a teacher's walks: straight and right, or careless in both."""
+        """Training routes, and a teacher's walks; in a careless one each turn may be wrong."""
         drawn = self.draw(count, split="train", generator=generator)
         shape = (count, self.crossings)
         careless = torch.rand(count, 1, generator=generator) < careless_share
@@ -93,8 +93,7 @@ class Walk(Task):
         rounds = torch.ones(shape, dtype=torch.long)
         if self.again:
             luck = torch.rand(shape, generator=generator, dtype=torch.float64)
-            more = (luck.log() / math.log(self.again)).floor().long()
-            rounds += more.masked_fill(~careless, 0)
+            rounds += (luck.log() / math.log(self.again)).floor().long()
         return drawn, [
             self.walk("".join(map(_turned, route.answer, steps)), times)
             for route, steps, times in zip(drawn, aside.tolist(), rounds.tolist(), strict=True)

@@ -75,10 +75,9 @@ def test_the_teacher_goes_round_and_is_lost_as_often_as_the_settings_say():
     assert half.mean().item() == pytest.approx(expected, abs=4 * 0.5 / math.sqrt(count))
 
 
-def test_a_careful_teacher_walks_straight_and_so_does_one_who_never_goes_round():
-    routes, walks = Walk().demonstrate(20, generator=source())
+def test_a_teacher_who_never_goes_round_walks_straight():
+    routes, walks = Walk(again=0.0).demonstrate(20, generator=source())
     assert walks == [Walk().walk(route.answer, [1] * 5) for route in routes]
-    _, walks = Walk(again=0.0).demonstrate(20, generator=source(), careless_share=1.0)
     assert {len(walk) + 1 for walk in walks} == {Walk().length(5)}
 
 
