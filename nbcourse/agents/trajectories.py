@@ -97,7 +97,7 @@ class Simulation:
         else:
             self.resetting = torch.from_numpy(ended)
 
-        self.steps += np.count_nonzero(real.numpy())
+        self.steps += int(np.count_nonzero(real.numpy()))
         # in NumPy, as the environment gives it: a step of CartPole is shorter than a few calls of
         # torch on so small a tensor
         self.running += rewards
