@@ -1,5 +1,6 @@
 """Experiments that change one field: what counts as one, how runs are read, and how they pair."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -185,3 +186,8 @@ def test_the_interval_is_students(count, quantile):
 def test_one_number_has_no_interval():
     with pytest.raises(ValueError, match="numbers has 1 entries, expected at least 2"):
         interval([1.0])
+
+
+@pytest.mark.parametrize("unknown", [math.nan, math.inf])
+def test_what_is_not_finite_leaves_nothing_known(unknown):
+    assert all(map(math.isnan, interval([0.5, unknown, 0.25])))
