@@ -1,7 +1,6 @@
 """Mistakes of a user get one line; faults of ours keep their stack trace."""
 
 import errno
-import json
 import os
 
 import pytest
