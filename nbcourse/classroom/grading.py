@@ -23,7 +23,7 @@ import torch
 from nbcourse.classroom import notebooks, results
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
-from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython
+from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
 from nbcourse.classroom.release import UNCHOSEN
 from nbcourse.classroom.remote import CellOutcome, Session, StudentCell
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
@@ -31,6 +31,9 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError
 from nbcourse.classroom.submissions import Submission
 
+SHEET = re.compile(
+    r"""\bSheet\(\s*["']([^"'\n]{1,100})["']"""
+)  # the locked cell: which sheet it is
 HIDDEN = "A further test, which is not shown, failed"
 LONGEST_FEEDBACK = (
     5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
@@ -72,6 +75,9 @@ def grade_submission(
         cells = notebooks.read_cells(content)
     except Unreadable as error:
         return replace(result, exercises=results.same_for_all(master, State.UNREADABLE, str(error)))
+    if wrong := _wrong_sheet(cells, master):
+        exercises = results.same_for_all(master, State.WRONG_SHEET, "")
+        return replace(result, exercises=exercises, notes=(wrong,))
     answers, notes = match(cells, master)
     notes += _of_another_variant(cells, master, variant)
     with Session(server, _to_run(cells, answers, master), limits) as session, _quiet():
@@ -99,6 +105,17 @@ def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]
         if name not in counts
     ]
     return {cell.grade_id: cell for cell in named}, notes
+
+
+def _wrong_sheet(cells: list[Cell], master: Master) -> str:
+    """Which sheet the notebook is of, in words, if that is another one; empty if it is not."""
+    given = [step.source for step in master.steps if isinstance(step, Given)]
+    wanted = set(SHEET.findall("\n".join(given)))
+    found = SHEET.findall("\n".join(cell.source for cell in cells if cell.kind == "code"))
+    if not wanted or not found or wanted & set(found):
+        return ""
+    sheet = writable(found[0])
+    return f"The notebook is sheet {sheet}, and {master.assignment} was to be handed in."
 
 
 def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list[str]:
