@@ -12,7 +12,6 @@ from pathlib import Path
 from nbcourse.classroom import files, gradebook
 from nbcourse.classroom.class_list import NUMBERED, ClassList, Platform, Student
 from nbcourse.classroom.gradebook import Grade
-from nbcourse.classroom.notebooks import writable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission, canvas_names
@@ -198,13 +197,14 @@ def remark(result: SubmissionResult) -> str:
 
 
 def upload_name(submission: Submission, assignment: str) -> str:
-    """The name by which the platform that a submission comes from finds the student of a page."""
-    given = writable(submission.download)
+    """The name by which the platform that a submission comes from finds the student of a page.
+
+    Both go by the numbers; a student's name, which may hold numbers too, is left out.
+    """
     if submission.platform is Platform.CANVAS:
         (reading,) = canvas_names(submission.download)
-        return f"{given.removesuffix(writable(reading[-1]))}{assignment}.html"
-    name = given.partition("_")[0].lstrip("~")  # Moodle leaves out files that begin with it
-    return f"{name}_{submission.user_id}_assignsubmission_file_{assignment}.html"
+        return f"feedback_{reading.user}_{reading.file}_{assignment}.html"
+    return f"feedback_{submission.user_id}_assignsubmission_file_{assignment}.html"
 
 
 def exercise_name(exercise: ExerciseResult) -> str:

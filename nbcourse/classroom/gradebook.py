@@ -10,6 +10,7 @@ No cell begins a formula: names come from students, and a spreadsheet would run 
 """
 
 import csv
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,10 +103,10 @@ def feedback_zip(pages: Mapping[str, str]) -> bytes:
 
     Args:
         pages: file name → text. Canvas (*Upload submissions*, `infer_comment_context_from_filename`
-            in `app/models/abstract_assignment.rb`) reads the student's and the file's number from
-            the names that it gave at download. Moodle (*Upload multiple feedback files in a zip*,
-            `mod/assign/feedback/file/importziplib.php`) wants
-            `Full name_NUMBER_assignsubmission_file_NAME`.
+            in `app/models/abstract_assignment.rb`) takes the first two numbers between `_` for
+            the student's and the handed-in file's. Moodle (*Upload multiple feedback files in a
+            zip*, `mod/assign/feedback/file/importziplib.php`) wants
+            `NAME_NUMBER_assignsubmission_file_FILE`.
     """
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -130,6 +131,6 @@ def as_csv(rows: Sequence[Sequence[str]]) -> str:
 
 
 def inert(cell: str) -> str:
-    """A cell as text, with an apostrophe where a spreadsheet would take it for a formula."""
-    formula = cell.lstrip().startswith(BEGINS_FORMULA) or cell.startswith(("\t", "\r", "\n"))
-    return f"'{cell}" if formula else cell
+    """A cell as one line of text, with an apostrophe where it would begin a formula."""
+    line = re.sub(r"[\x00-\x1f]+", " ", cell)
+    return f"'{line}" if line.lstrip().startswith(BEGINS_FORMULA) else line

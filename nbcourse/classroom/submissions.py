@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from nbcourse.classroom.class_list import ClassList, Platform, Student
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
@@ -162,12 +163,11 @@ def _files_by_student(folder: Path) -> dict[Key, _StudentFiles]:
             _read_folder(entry, students)
         elif entry.is_file() and (read := canvas_names(entry.name)):
             # Of several readings the first is Canvas's own, when it takes a file back.
-            name, late, user, own_name = read[0]
-            certain = len(read) == 1
-            key = Platform.CANVAS, f"{name}_{user}" if certain else entry.name
-            fresh = _StudentFiles(key[0], name, user if certain else "", entry.name)
-            student = students.setdefault(key, fresh)
-            _add(student, entry, own_name, late=late)
+            found, certain = read[0], len(read) == 1
+            key = Platform.CANVAS, f"{found.student}_{found.user}" if certain else entry.name
+            user = found.user if certain else ""
+            fresh = _StudentFiles(key[0], found.student, user, entry.name)
+            _add(students.setdefault(key, fresh), entry, found.own_name, late=found.late)
         elif entry.is_file() and entry.suffix.lower() == ".ipynb":
             loose.append(entry)
     if students:  # else they are no submissions
@@ -178,8 +178,26 @@ def _files_by_student(folder: Path) -> dict[Key, _StudentFiles]:
     return students
 
 
-def canvas_names(file: str) -> list[tuple[str, bool, str, str]]:
-    """How a file's name can be read as Canvas's: name, late, number of the student, own file name.
+class CanvasName(NamedTuple):
+    """A reading of a name that Canvas gives a file.
+
+    Args:
+        student: the student's name, in small letters and digits.
+        late: whether it was handed in late.
+        user: the student's number.
+        file: the file's number.
+        own_name: what the student called the file.
+    """
+
+    student: str
+    late: bool
+    user: str
+    file: str
+    own_name: str
+
+
+def canvas_names(file: str) -> list[CanvasName]:
+    """How a file's name can be read as one that Canvas gives.
 
     Canvas writes `NAME_NUMBER_NUMBER_FILE`, or `NAME_LATE_…`. There is no reading of another
     name, and more than one where NAME or FILE holds numbers in such places.
@@ -190,7 +208,8 @@ def canvas_names(file: str) -> list[tuple[str, bool, str, str]]:
         if NUMBER.fullmatch(parts[i]) and NUMBER.fullmatch(parts[i + 1]):
             late = i > 1 and parts[i - 1] == "LATE"
             name = "_".join(parts[: i - 1] if late else parts[:i])
-            found.append((name, late, parts[i], "_".join(parts[i + 2 :])))
+            own_name = "_".join(parts[i + 2 :])
+            found.append(CanvasName(name, late, parts[i], parts[i + 1], own_name))
     return found
 
 
