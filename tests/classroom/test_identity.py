@@ -1,4 +1,4 @@
-"""No grade ever moves: whoever hands in what under which name, a grade is its student's or nobody's.
+"""No grade ever moves: whatever is handed in under whatever name, it is its student's or nobody's.
 
 Courses are generated in which ids of different kinds collide, people have the same name, or one
 that is made to look like another one's file, files are renamed, late and handed in again, and some
@@ -61,7 +61,7 @@ OWN_NAMES = st.one_of(
 
 @st.composite
 def courses(draw) -> list[User]:
-    """Two to six people; each kind of id tells them apart, and means another one in another kind."""
+    """Two to six people; ids of one kind are different, and collide with those of other kinds."""
     count = draw(st.integers(2, 6))
 
     def different(ids):
