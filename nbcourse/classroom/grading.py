@@ -10,7 +10,6 @@ tensors it is given reach the test, which may compare the result with one of the
 import contextlib
 import io
 import re
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
 from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
 from nbcourse.classroom.release import UNCHOSEN
-from nbcourse.classroom.remote import CellOutcome, Session, StudentCell
+from nbcourse.classroom.remote import CellOutcome, Session, StudentCell, at_most
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError
@@ -193,7 +192,7 @@ class _Tests:
         source = step.source.replace(UNCHOSEN, f"variant={self.variant}")
         self.session.begin()
         try:
-            with _at_most(self.session.limits.seconds):
+            with at_most(self.session.limits.seconds, "the test computed with it"):
                 exec(source, self.names)
         except Exception as error:
             self.given_failed = f"{type(error).__name__}: {error}"
@@ -225,7 +224,7 @@ class _Tests:
         torch.manual_seed(0)
         file = f"<test {step.grade_id}>"
         try:
-            with _at_most(self.session.limits.seconds):
+            with at_most(self.session.limits.seconds, "the test computed with it"):
                 exec(compile(source, file, "exec"), names)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
@@ -292,23 +291,3 @@ def _quiet() -> Iterator[None]:
     """Discard what tests print."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
-
-
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Interrupt a test that an answer keeps busy in this process, such as by an enormous number.
-
-    Only what is computed here counts, not the waiting for the student's process.
-    """
-
-    def interrupt(*_: Any) -> None:
-        message = f"the test computed for {seconds:g} seconds with it"
-        raise SubmissionError(State.OUT_OF_TIME, message, fatal=True)
-
-    before = signal.signal(signal.SIGPROF, interrupt)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
