@@ -11,6 +11,7 @@ from pathlib import Path
 from nbcourse.classroom import batch, class_list, feedback, files, masters, sandbox, submissions
 from nbcourse.classroom import results as stored
 from nbcourse.classroom.class_list import Student
+from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submissions import Submission
@@ -88,6 +89,11 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
         found = submissions.with_owners(found, listed)
     elif order.personal:
         raise UserError("a student's own numbers come from the class list: name it, as at release")
+    if listed is not None and listed.maximum not in (None, most := _worth(master)):
+        raise UserError(
+            f"by {listed.file} the assignment is worth {listed.maximum:g}, and the sheet has "
+            f"{most:g} points: change the maximum grade in Moodle, and download the worksheet again"
+        )
     if order.confined:
         sandbox.insist([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, personal=order.personal, confined=order.confined)
@@ -142,6 +148,10 @@ def remembered(out: Path) -> Order:
         raise NotFound(f"nothing was graded into {out}: it has no {ORDER}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{out / ORDER} says not what was graded: {error}") from None
+
+
+def _worth(master: Master) -> float:
+    return sum(exercise.points for exercise in master.exercises)
 
 
 def _remember(order: Order, path: Path) -> None:

@@ -93,6 +93,7 @@ class ClassList:
         columns: its columns.
         key: the column that `Student.key` comes from.
         students: in the order of the rows.
+        maximum: what the assignment is worth by the grading worksheet; None if that is not known.
     """
 
     kind: Kind
@@ -100,6 +101,7 @@ class ClassList:
     columns: tuple[str, ...]
     key: str
     students: tuple[Student, ...]
+    maximum: float | None = None
 
     def insist_on(self, platform: Platform, download: str) -> None:
         """Make sure that the list can tell whose a download from this platform is.
@@ -163,7 +165,9 @@ def read_class_list(path: Path) -> ClassList:
         raise UserError(f"the class list {path} names no students")
     _insist_on_different([(key, student.key) for student in students], path.name)
     _insist_on_different([("ID", s.number) for s in students if s.number], path.name)
-    return ClassList(kinds[0], path.name, columns, key, tuple(students))
+    maxima = {row.get("Maximum Grade") or row.get("Maximum grade", "") for row, _ in rows}
+    maximum = _number(maxima.pop()) if kinds[0] is Kind.WORKSHEET and len(maxima) == 1 else None
+    return ClassList(kinds[0], path.name, columns, key, tuple(students), maximum)
 
 
 Row = tuple[Mapping[str, str], tuple[str, ...]]  # by column, and as it stands
@@ -178,6 +182,14 @@ def _table(text: str) -> tuple[tuple[str, ...], list[Row]]:
         cells = (*(cell.strip() for cell in line), *[""] * (len(columns) - len(line)))
         rows.append((dict(zip(columns, cells, strict=False)), cells[: len(columns)]))
     return columns, rows
+
+
+def _number(text: str) -> float | None:
+    """A number with a decimal point or comma; None for anything else, such as Moodle's scales."""
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
 
 
 def _insist_on_different(ids: Sequence[tuple[str, str]], file: str) -> None:

@@ -18,6 +18,7 @@ from nbcourse.classroom.submission_errors import State
 from nbcourse.cli import app
 from nbcourse.errors import UserError
 from tests.checks import masters
+from tests.classroom import platforms
 
 pytestmark = masters.needed
 
@@ -242,6 +243,19 @@ def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
 def test_personal_numbers_need_the_class_list(folder, grading):
     run = nbcourse("grade", "submissions", "--assignment", "2", "--personal", "--trust-submissions")
     assert_one_line(run, "a student's own numbers come from the class list: name it, as at release")
+
+
+def test_points_are_not_taken_for_those_of_another_maximum(folder, grading):
+    """9 of 11 points would be 9 of 100."""
+    users = [platforms.User(1, "ada", "", "Ada", "ada", 1)]
+    (folder / "w.csv").write_text(platforms.moodle_worksheet(users).replace("11.00", "100.00"))
+    assert_one_line(
+        grade(**{"class-list": "w.csv"}),
+        "by w.csv the assignment is worth 100, and the sheet has 11 points: change the maximum "
+        "grade in Moodle, and download the worksheet again",
+    )
+    (folder / "w.csv").write_text(platforms.moodle_worksheet(users))
+    assert grade(**{"class-list": "w.csv"}).exit_code == 0
 
 
 def test_names_are_no_markup(folder, grading):

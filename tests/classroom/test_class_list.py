@@ -65,6 +65,16 @@ def test_canvas_s_test_student_has_no_login(listed):
     assert [(s.key, s.number) for s in found.students] == [("ada", "101"), ("900", "900")]
 
 
+@pytest.mark.parametrize(
+    ("text", "maximum"),
+    [("11.00", 11), ("11,5", 11.5), ("Satisfactory", None), ("", None)],
+)
+def test_what_an_assignment_is_worth_is_read_from_the_worksheet(listed, text, maximum):
+    worksheet = platforms.moodle_worksheet(BOTH).replace("11.00", f'"{text}"')
+    assert listed(worksheet).maximum == maximum
+    assert listed(platforms.canvas_gradebook(BOTH)).maximum is None
+
+
 def test_late_is_read_from_the_worksheet(listed):
     found = listed(platforms.moodle_worksheet(BOTH, late=[GRACE]))
     assert [s.late for s in found.students] == [False, True]
