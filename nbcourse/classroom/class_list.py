@@ -180,7 +180,8 @@ def _table(text: str) -> tuple[tuple[str, ...], list[Row]]:
     rows: list[Row] = []
     for line in lines:
         cells = (*(cell.strip() for cell in line), *[""] * (len(columns) - len(line)))
-        rows.append((dict(zip(columns, cells, strict=False)), cells[: len(columns)]))
+        if any(cells):
+            rows.append((dict(zip(columns, cells, strict=False)), cells[: len(columns)]))
     return columns, rows
 
 
@@ -207,13 +208,12 @@ def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
     students = []
     for row, cells in rows:
         name = row.get("Student") or f"{row.get('FirstName', '')} {row.get('LastName', '')}".strip()
-        if not row["ID"] and POINTS_POSSIBLE not in cells[0].lower() and name:
-            raise UserError(f"{file}: {name!r} has no ID")
-        if not row["ID"]:
+        possible = POINTS_POSSIBLE in cells[0].lower()
+        if not row["ID"] and (possible or not name):
             continue
         if not re.fullmatch(r"[1-9]\d*", row["ID"], re.ASCII):
             raise UserError(f"{file}: {row['ID']!r} is no ID of Canvas, for {name!r}")
-        if POINTS_POSSIBLE in cells[0].lower():
+        if possible:
             raise UserError(
                 f"{file}: a student is called {name!r}, which Canvas takes for its row of points "
                 "when it imports grades; have the name changed"
@@ -226,7 +226,6 @@ def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
 
 def _moodle(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str, list[Student]]:
     """The students of Moodle's gradebook or grading worksheet."""
-    rows = [(row, cells) for row, cells in rows if any(cells)]
     key = next((k for k in MOODLE_KEYS if k in columns and all(row[k] for row, _ in rows)), None)
     if key is None:
         raise UserError(

@@ -70,7 +70,7 @@ def test_canvas_s_test_student_has_no_login(listed):
     [("11.00", 11), ("11,5", 11.5), ("Satisfactory", None), ("", None)],
 )
 def test_what_an_assignment_is_worth_is_read_from_the_worksheet(listed, text, maximum):
-    worksheet = platforms.moodle_worksheet(BOTH).replace("11.00", f'"{text}"')
+    worksheet = platforms.moodle_worksheet(BOTH).replace("11.00", f'"{text}"') + "\n"
     assert listed(worksheet).maximum == maximum
     assert listed(platforms.canvas_gradebook(BOTH)).maximum is None
 
@@ -102,7 +102,7 @@ def test_a_number_is_looked_up_among_the_platform_s_numbers_and_a_folder_among_t
         ("Student,ID,SIS Login ID,Section\nA,1,2,A\nB,2,,A\n", "SIS Login ID '2' stands in more"),
         ("Student,ID,SIS Login ID,Section\nA,1,a,A\nB,1,b,A\n", "ID '1' stands in more than one"),
         ("Student,ID,Section\nAda,1.2E+10,A\n", r"'1.2E\+10' is no ID of Canvas, for 'Ada'"),
-        ("Student,ID,Section\nAda,,A\n", "'Ada' has no ID"),
+        ("Student,ID,Section\nAda,,A\n", "'' is no ID of Canvas, for 'Ada'"),
         ("Student,ID,Section\nPoints Possible,5,A\n", "Canvas takes for its row of points"),
         ("First name,Last name,Email address\nA,B,\n", "no column that tells all students apart"),
         ("Identifier,Grade,Last modified (grade)\nAda,,\n", "'Ada' is no Identifier of Moodle"),

@@ -186,17 +186,6 @@ def test_what_is_no_notebook_says_so_on_every_exercise(grade, content, says):
     assert graded["result"].points == 0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"metadata": None},
-        {"metadata": {"nbgrader": 7}},
-        {"metadata": {"nbgrader": {"grade_id": [], "solution": "yes", "points": "all"}}},
-        {"source": ["double", 5, " = 1"]},
-        {"cell_type": 5},
-    ],
-    ids=repr,
-)
 @pytest.mark.parametrize("points", [10**400, float("nan"), float("inf"), -1, True, "3", None])
 def test_points_are_numbers(points):
     cells = [a_class.cell("", grade=True, grade_id="x", points=points)]
@@ -232,6 +221,17 @@ def test_a_sheet_is_another_one_if_the_notebook_names_no_right_one(sources, wron
     assert bool(grading._wrong_sheet(cells, master)) is wrong
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metadata": None},
+        {"metadata": {"nbgrader": 7}},
+        {"metadata": {"nbgrader": {"grade_id": [], "solution": "yes", "points": "all"}}},
+        {"source": ["double", 5, " = 1"]},
+        {"cell_type": 5},
+    ],
+    ids=repr,
+)
 def test_damaged_metadata_cost_at_most_the_exercise(grade, damage):
     cells = a_class.solved()
     cells[1] |= damage
