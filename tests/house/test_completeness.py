@@ -15,7 +15,6 @@ MODULES = {
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
-    "nbcourse.classroom.student": "the grader runs it in a process of its own",
     "nbcourse.display.curves": "`nbcourse compare --figure` draws with it",
     "nbcourse.publishing.alt_text": "the site's builder loads it, and the built pages are read",
 }
