@@ -1,0 +1,130 @@
+"""Everything that is measured about a loss, before anything is said about it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nbcourse.examine import direction, penalty, probes, worlds
+from nbcourse.examine.direction import Direction, Worst
+from nbcourse.examine.penalty import Descent
+from nbcourse.examine.probes import Kernel, Split
+from nbcourse.examine.subject import Subject
+
+RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Weights of a token by its ratio π/π_old, relative to a fresh one, at `RATIOS`.
+
+    Attributes:
+        positive: where the advantage is positive.
+        negative: where it is negative.
+        bounds: lower and upper end of the interval in which tokens keep their gradient: the lower
+            for negative advantages, the upper for positive ones; 0 and ∞ where there is none.
+        of_sequence: whether the ratio is one of the whole response.
+    """
+
+    positive: list[float]
+    negative: list[float]
+    bounds: tuple[float, float]
+    of_sequence: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What came out, probe by probe; see `probes`, `direction` and `penalty` for the words."""
+
+    takes: tuple[str, ...]
+    fresh: Direction
+    stale: Direction
+    worst: Worst
+    difficulty: dict[float, float]
+    influence: str
+    spread_divided: bool
+    flat: str
+    average: str
+    clip: Clip
+    kernel: Kernel
+    kernel_in_reward: Kernel
+    descent: Descent
+    stale_descent: Descent
+    padding_invariant: bool
+    padding_unread: bool
+    padding_clean: bool
+    padding_gradient_free: bool
+    silent_positions: list[int]
+    order_free: bool
+    micro_batches: Split
+    attached: list[str]
+    changed_in_place: list[str]
+    finite_long: bool
+    coarse_in_half_precision: bool
+
+
+def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Facts:
+    """Run every probe.
+
+    Args:
+        subject: the loss.
+        tell: is told what is done next.
+
+    Raises:
+        ValueError: if the loss raises, returns something else, or does not depend on log_probs.
+    """
+    tell("small batches")
+    order_free = probes.order_of_responses_changes_nothing(subject)
+    ordered = not order_free
+    nan = math.nan
+    clean = {
+        rubbish: probes.padding_is_not_read(subject, rubbish) for rubbish in (-7.0, nan, -math.inf)
+    }
+    tell("every batch of the small worlds")
+    fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
+    tell("the same, of stale samples")
+    stale = direction.direction(subject, worlds.stale(), ordered=ordered)
+    tell("the worst world")
+    return Facts(
+        takes=subject.takes,
+        fresh=fresh,
+        stale=stale,
+        worst=direction.worst(subject),
+        difficulty=direction.difficulty(subject, group_size=4, ordered=ordered),
+        influence=probes.influence(subject),
+        spread_divided=probes.spread_is_divided_out(subject),
+        flat=probes.flat_groups(subject),
+        average=probes.average(subject),
+        clip=_clip(subject),
+        kernel=probes.kernel(subject),
+        kernel_in_reward=probes.kernel_in_reward(subject),
+        descent=penalty.descent(subject, ordered=ordered),
+        stale_descent=penalty.descent(subject, distance=0.1, ordered=ordered),
+        padding_invariant=probes.padding_changes_nothing(subject),
+        padding_unread=clean[-7.0],
+        padding_clean=all(clean.values()),
+        padding_gradient_free=probes.padding_gets_no_gradient(subject),
+        silent_positions=probes.every_token_counts(subject),
+        order_free=order_free,
+        micro_batches=probes.micro_batches(subject),
+        attached=probes.detached(subject),
+        changed_in_place=probes.leaves_arguments_alone(subject),
+        finite_long=probes.survives_long_answers(subject),
+        coarse_in_half_precision=probes.computes_in_half_precision(subject),
+    )
+
+
+def _clip(subject: Subject) -> Clip:
+    positive, negative = (probes.ratio_weights(subject, sign, RATIOS) for sign in (1, -1))
+    lower = _edge(subject, -1, -3.0) if negative[0] == 0 else 0.0
+    upper = _edge(subject, 1, 3.0) if positive[-1] == 0 else math.inf
+    return Clip(positive, negative, (lower, upper), probes.ratio_of_the_sequence(subject))
+
+
+def _edge(subject: Subject, sign: int, outside: float) -> float:
+    """The ratio at which the weight goes to 0, by bisection of its logarithm."""
+    inside = 0.0
+    for _ in range(30):
+        middle = (inside + outside) / 2
+        (weight,) = probes.ratio_weights(subject, sign, [math.exp(middle)])
+        inside, outside = (inside, middle) if weight == 0 else (middle, outside)
+    return round(math.exp(inside), 5)

@@ -1,0 +1,352 @@
+"""Probes: small batches that make one property of a loss visible, whatever its formula is.
+
+A probe changes one thing about a batch and looks at what becomes of the weights ∂L/∂log π, or of
+the value. It compares a loss with itself and not with a reference, so a formula that is written
+differently and does the same passes, and what a probe finds has a name.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.examine.subject import Batch, Subject
+
+TOLERANCE = 1e-6  # relative; losses may well compute in float32
+
+
+def batch(
+    lengths: list[int],
+    rewards: list[float],
+    *,
+    group_size: int,
+    width: int | None = None,
+    seed: int = 0,
+) -> Batch:
+    """Fresh samples: one policy sampled and learns, the reference is another one."""
+    source = torch.Generator().manual_seed(seed)
+    width = width or max(lengths)
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    shape = (len(lengths), max(width, 8))  # the same numbers whatever the width
+    log_probs = -0.5 - torch.rand(shape, generator=source, dtype=torch.float64)[:, :width]
+    shift = 0.4 * torch.randn(shape, generator=source, dtype=torch.float64)[:, :width]
+    log_probs, ref = log_probs.masked_fill(~mask, 0.0), (log_probs + shift).masked_fill(~mask, 0.0)
+    scores = torch.tensor(rewards, dtype=torch.float64)
+    return Batch(log_probs, log_probs, ref, mask, scores, group_size)
+
+
+def same(first: Tensor, second: Tensor) -> bool:
+    """Equal but for rounding."""
+    scale = max(first.abs().max().item(), second.abs().max().item(), 1e-12)
+    return bool(((first - second).abs() <= TOLERANCE * scale).all())
+
+
+MIXED = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+UNEVEN = [4, 2, 3, 1, 4, 3]
+
+
+def without_reference(one: Batch) -> Batch:
+    """The same batch with the reference equal to the policy: a KL to it is gone."""
+    return one.with_(ref_log_probs=one.log_probs)
+
+
+# ---------------------------------------------------------------- hygiene
+
+
+def padding_changes_nothing(subject: Subject) -> bool:
+    """Two more columns that belong to no response."""
+    narrow = batch(UNEVEN, MIXED, group_size=3)
+    wide = batch(UNEVEN, MIXED, group_size=3, width=6)
+    return same(subject.weights(wide)[:, :4], subject.weights(narrow))
+
+
+def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
+    """Numbers under the mask: what is found there must reach no weight."""
+    clean = batch(UNEVEN, MIXED, group_size=3)
+    names = ("log_probs", "old_log_probs", "ref_log_probs")
+    dirty = clean.with_(**{n: getattr(clean, n).masked_fill(~clean.mask, rubbish) for n in names})
+    expected, found = subject.weights(clean), subject.weights(dirty)
+    inside = torch.where(clean.mask, found, 0.0)
+    return bool(found.isfinite().all()) and same(inside, torch.where(clean.mask, expected, 0.0))
+
+
+def padding_gets_no_gradient(subject: Subject) -> bool:
+    """The weights of positions that hold no token are 0."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    return bool((subject.weights(one)[~one.mask] == 0).all())
+
+
+def every_token_counts(subject: Subject) -> list[int]:
+    """Positions, counted from the end of each response, whose tokens get no weight."""
+    one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    silent = (subject.weights(one) == 0).all(dim=0)
+    return [int(i) - 4 for i in silent.nonzero().flatten()]
+
+
+def order_of_responses_changes_nothing(subject: Subject) -> bool:
+    """Responses to one prompt, in another order."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    order = torch.tensor([2, 0, 1, 4, 5, 3])
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
+    other = one.with_(**{name: getattr(one, name)[order] for name in names})
+    return same(subject.weights(other), subject.weights(one)[order])
+
+
+def influence(subject: Subject) -> str:
+    """Whose rewards move what a response counts, in two prompts of three responses.
+
+    "own" (there is no baseline), "group", "batch", "strided" (every other response, as if groups
+    were not side by side) or "other"; "none" if the loss does not look at rewards.
+    """
+    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    before = subject.weights(one)
+    moved = torch.zeros(6, 6, dtype=torch.bool)
+    for j in range(6):
+        rewards = one.rewards.clone()
+        rewards[j] += 0.37
+        after = subject.weights(one.with_(rewards=rewards))
+        moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
+    i = torch.arange(6)
+    patterns = {
+        "none": torch.zeros(6, 6, dtype=torch.bool),
+        "own": torch.eye(6, dtype=torch.bool),
+        "group": i[:, None] // 3 == i // 3,
+        "batch": torch.ones(6, 6, dtype=torch.bool),
+        "strided": i[:, None] % 2 == i % 2,
+    }
+    found = moved | torch.eye(6, dtype=torch.bool) if bool(moved.any()) else moved
+    return next((name for name, one in patterns.items() if torch.equal(found, one)), "other")
+
+
+def spread_is_divided_out(subject: Subject) -> bool:
+    """Ten times the rewards, and the weights (all but) the same."""
+    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    more = subject.weights(one.with_(rewards=10 * one.rewards))
+    plain = subject.weights(one)
+    return bool((more - plain).norm() < 0.1 * plain.norm())
+
+
+def computes_in_half_precision(subject: Subject) -> bool:
+    """Log-probs in bfloat16 a little apart: is the ratio still read within a thousandth?
+
+    The old log-probs are those numbers themselves, so that any difference is the loss's own.
+    """
+    one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    low = one.log_probs.bfloat16()
+    exact = one.with_(log_probs=low.double(), old_log_probs=low.double() - 0.003)
+    quantities = {**exact.offered(), "log_probs": low, "old_log_probs": exact.old_log_probs.float()}
+    log_probs = quantities["log_probs"].requires_grad_()
+    loss = subject.loss(quantities)
+    if not loss.requires_grad:
+        return False
+    (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
+    expected = subject.weights(exact)
+    return found is not None and bool((found.double() - expected).norm() > 0.01 * expected.norm())
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the gradients of two halves of a batch make that of the whole.
+
+    Attributes:
+        by: "mean", "sum", or "neither".
+        error: of the mean of the halves, relative to the whole.
+    """
+
+    by: str
+    error: float
+
+
+def micro_batches(subject: Subject) -> Split:
+    """Two prompts whose responses differ in length, together and one by one."""
+    whole = batch([4, 4, 4, 1, 1, 1], MIXED, group_size=3)
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
+    parts = [
+        subject.weights(whole.with_(**{name: getattr(whole, name)[rows] for name in names}))
+        for rows in (slice(0, 3), slice(3, 6))
+    ]
+    expected, found = subject.weights(whole), torch.cat(parts)
+    by = "mean" if same(found / 2, expected) else "sum" if same(found, expected) else "neither"
+    error = ((found / 2 - expected).norm() / expected.norm().clamp(min=1e-12)).item()
+    return Split(by, error)
+
+
+def detached(subject: Subject) -> list[str]:
+    """Quantities that are constants and yet receive a gradient."""
+    quantities = batch(UNEVEN, MIXED, group_size=3).offered()
+    names = [n for n in subject.takes if n not in ("log_probs", "mask", "group_size", "values")]
+    for name in ("log_probs", *names):
+        quantities[name] = quantities[name].requires_grad_()
+    loss = subject.loss(quantities)
+    if not names or not loss.requires_grad:
+        return []
+    found = torch.autograd.grad(loss, [quantities[n] for n in names], allow_unused=True)
+    return [n for n, g in zip(names, found, strict=True) if g is not None and bool((g != 0).any())]
+
+
+def leaves_arguments_alone(subject: Subject) -> list[str]:
+    """Tensors of the caller that are changed in place."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    quantities, before = one.offered(), one.offered()
+    subject.loss(quantities)
+    tensors = [n for n in subject.takes if isinstance(before[n], Tensor)]
+    return [n for n in tensors if not torch.equal(quantities[n], before[n])]
+
+
+def survives_long_answers(subject: Subject) -> bool:
+    """Float32, 4,000 tokens, each .05 nats from the old policy and from the reference."""
+    log_probs = torch.full((2, 4000), -1.0)
+    old = log_probs - 0.05
+    rewards, mask = torch.tensor([1.0, 0.0]), torch.ones_like(log_probs, dtype=torch.bool)
+    long = Batch(log_probs, old, old, mask, rewards, 2)
+    return bool(subject.weights(long).isfinite().all())
+
+
+def flat_groups(subject: Subject) -> str:
+    """What becomes of a group whose rewards are all alike: "nothing", "something" or "nan"."""
+    found = []
+    for reward in (0.0, 1.0):
+        one = without_reference(batch([3, 2, 3], [reward] * 3, group_size=3))
+        found.append(subject.weights(one))
+    if not all(bool(weights.isfinite().all()) for weights in found):
+        return "nan"
+    return "nothing" if all(bool((w.abs() <= 1e-9).all()) for w in found) else "something"
+
+
+# ---------------------------------------------------------------- the ratio and its clip
+
+
+def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) -> list[float]:
+    """Weight of a token with this ratio π/π_old, relative to that of a fresh one.
+
+    Of one response to two; the other one's tokens are fresh. 1 everywhere means that the loss does
+    not look at the ratio.
+    """
+    rewards = [1.0, 0.0] if advantage_sign > 0 else [0.0, 1.0]
+    fresh = without_reference(batch([1, 1], rewards, group_size=2))
+    unit = subject.weights(fresh)[0, 0].item()
+    found = []
+    for ratio in ratios:
+        old = fresh.old_log_probs.clone()
+        old[0, 0] -= math.log(ratio)
+        found.append(subject.weights(fresh.with_(old_log_probs=old))[0, 0].item())
+    return [w / unit if unit else math.nan for w in found]
+
+
+def ratio_of_the_sequence(subject: Subject) -> bool:
+    """Whether the ratio of one token changes the weight of another token of the response."""
+    fresh = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    old = fresh.old_log_probs.clone()
+    old[0, 0] -= 0.05
+    moved = subject.weights(fresh.with_(old_log_probs=old))
+    return not same(moved[0, 1:], subject.weights(fresh)[0, 1:])
+
+
+# ---------------------------------------------------------------- what is averaged
+
+
+def average(subject: Subject) -> str:
+    """How tokens are averaged, by what a token counts in responses of several lengths.
+
+    One of the names of `functional.aggregation.MODES`, "token-sum", or "other".
+    """
+    lengths = [4, 2, 3, 1]
+    rewards = [1.0, 0.0, 0.0, 0.0]
+
+    def of(lengths: list[int], width: int) -> Tensor:
+        return subject.weights(
+            without_reference(batch(lengths, rewards, group_size=4, width=width))
+        )
+
+    equal, uneven = of([4, 4, 4, 4], 6), of(lengths, 6)
+    if not bool((equal[:, 0] != 0).all()):
+        return "other"
+    change = uneven[:, 0] / equal[:, 0]  # of each response's first token
+    L = torch.tensor(lengths, dtype=torch.float64)
+    expected: dict[str, Tensor] = {
+        "seq-mean-token-mean": 4 / L,
+        "token-mean": (16 / L.sum()).expand(4),
+        "seq-mean-token-sum": torch.ones(4, dtype=torch.float64),
+    }
+    for name, factor in expected.items():
+        if same(change.double(), factor):
+            return name
+    return "other"
+
+
+# ---------------------------------------------------------------- the KL to the reference
+
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda d: d,
+    "k2": lambda d: d.square() / 2,
+    "k3": lambda d: torch.expm1(-d) + d,
+    "inverted k3": lambda d: torch.expm1(d) - d,
+    "|d|": lambda d: d.abs(),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the loss adds for a token whose log-prob lies d above the reference's.
+
+    Attributes:
+        name: of `KERNELS`, "none" if nothing depends on the reference, or "other".
+        scale: factor in front, for one token a response; β if the average is a mean.
+    """
+
+    name: str
+    scale: float
+
+
+def kernel(subject: Subject) -> Kernel:
+    """The value of the KL in the loss, read off from responses of one token without advantage."""
+    d = torch.tensor([-1.5, -0.7, -0.2, 0.2, 0.7, 1.5], dtype=torch.float64)
+    plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
+
+    def value(shift: float) -> float:
+        quantities: dict[str, Any] = plain.offered()
+        quantities["ref_log_probs"] = quantities["ref_log_probs"] - shift
+        return subject.loss(quantities).item()
+
+    if "ref_log_probs" not in subject.takes:
+        return Kernel("none", 0.0)
+    zero = value(0.0)
+    found = torch.tensor([value(shift) - zero for shift in d.tolist()], dtype=torch.float64)
+    if bool((found.abs() < 1e-9).all()):
+        return Kernel("none", 0.0)
+    for name, form in KERNELS.items():
+        expected = form(d)
+        scale = ((found @ expected) / (expected @ expected)).item()
+        if same(found, scale * expected):
+            return Kernel(name, scale)
+    return Kernel("other", math.nan)
+
+
+def kernel_in_reward(subject: Subject) -> Kernel:
+    """The same for a KL that changes what a response earns: read off from its token's weight.
+
+    The weight of a token without advantage is the KL that its response pays, less the other's,
+    which pays none; a KL in the loss has the derivative of its kernel there.
+    """
+    if "ref_log_probs" not in subject.takes:
+        return Kernel("none", 0.0)
+    d = torch.tensor([-1.5, -0.7, -0.2, 0.2, 0.7, 1.5], dtype=torch.float64)
+    plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
+    zero = subject.weights(plain)[0, 0]
+    found = []
+    for shift in d.tolist():
+        ref = plain.ref_log_probs.clone()
+        ref[0, 0] -= shift
+        found.append(subject.weights(plain.with_(ref_log_probs=ref))[0, 0] - zero)
+    column = torch.stack(found).double()
+    if bool((column.abs() < 1e-9).all()):
+        return Kernel("none", 0.0)
+    for name, form in KERNELS.items():
+        expected = form(d) - form(torch.zeros_like(d))
+        scale = ((column @ expected) / (expected @ expected)).item()
+        if same(column, scale * expected):
+            return Kernel(name, 2 * scale)
+    return Kernel("other", math.nan)
