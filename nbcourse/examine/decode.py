@@ -93,8 +93,8 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
         )
     factors = facts.fresh.factors
     if factors and facts.influence == "group":
-        own = all(abs(f - (g - 1) / g) < 1e-4 for g, f in factors.items())
-        if own:
+        scales = [factor * size / (size - 1) for size, factor in factors.items()]
+        if max(scales) - min(scales) < 1e-4 * max(map(abs, scales)):
             yield Finding(
                 "own-reward-in-baseline",
                 CHOICE,
@@ -261,19 +261,19 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             "4, Importance sampling",
         )
     elif flat and all(abs(w - 1) < 1e-5 for w in positive + negative):
-        yield Finding(
-            "ratio-ignored",
-            NOTE,
-            "It takes old_log_probs, and their values do not matter: every sample counts as fresh.",
-            "",
-            "4, Importance sampling",
-        )
+        if facts.kl_placement != "reward":  # there, a KL is computed from them
+            yield Finding(
+                "ratio-ignored",
+                NOTE,
+                "It takes old_log_probs, and their values do not matter: every sample counts as fresh.",
+                "",
+                "4, Importance sampling",
+            )
     elif not up and not flat:
         yield Finding(
             "no-ratio",
             MISTAKE,
-            "What a token counts is not its ratio: "
-            f"{positive[near]:.4f} where the ratio is 1.001.",
+            f"What a token counts is not its ratio: {positive[near]:.4f} where the ratio is 1.001.",
             "exp(log_probs − old_log_probs), of log-probabilities",
             "4, Importance sampling",
             "B.23",
@@ -294,7 +294,11 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
     right = [place for place in ("positive, above", "negative, below") if silent_for[place]]
     if facts.clip.of_sequence or not (wrong or right):
         return
-    if "negative, above" in wrong and "positive, above" in right and not silent_for["negative, below"]:
+    if (
+        "negative, above" in wrong
+        and "positive, above" in right
+        and not silent_for["negative, below"]
+    ):
         yield Finding(
             "clip-maximum",
             MISTAKE,
@@ -304,7 +308,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             "4, The six cases",
             "B.5",
         )
-    elif len(wrong) == 2:
+    elif len(wrong) == 2 and right:
         yield Finding(
             "clip-without-min",
             MISTAKE,
@@ -345,8 +349,8 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
 def _kl(facts: Facts) -> Iterator[Finding]:
     if "ref_log_probs" not in facts.takes:
         return
-    kernel, descent = facts.kernel, facts.descent
-    if kernel.name == facts.kernel_in_reward.name == "none" and descent.descends == "none":
+    estimator, descent = facts.kl_estimator, facts.descent
+    if facts.kl_placement == descent.descends == "none":
         yield Finding(
             "reference-ignored",
             MISTAKE,
@@ -359,7 +363,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "kl-without-gradient",
             MISTAKE,
-            f"The KL penalty ({kernel.name} in the loss) has no gradient in expectation: it is "
+            f"The KL penalty ({estimator} in the {facts.kl_placement}) has no gradient in expectation: it is "
             "printed, and nothing keeps the policy near the reference.",
             "put k1 into the reward, or k2 or an exact surrogate into the loss",
             "8, The gradients of k1, k2 and k3",
@@ -376,7 +380,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "8, The decision card",
             "B.24",
         )
-    if kernel.name == "inverted k3":
+    if facts.kl_placement == "loss" and estimator == "inverted k3":
         yield Finding(
             "k3-inverted",
             MISTAKE,
@@ -386,11 +390,11 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "8, k1, k2 and k3",
             "B.18",
         )
-    elif facts.kernel_in_reward.name in ("k2", "k3", "inverted k3", "|d|") and kernel.name == "none":
+    elif facts.kl_placement == "reward" and estimator in ("k2", "k3", "inverted k3", "|d|"):
         yield Finding(
             "kl-estimator-in-reward",
             MISTAKE,
-            f"{facts.kernel_in_reward.name} is paid in the reward: its value is right on average, "
+            f"{estimator} is paid in the reward: its value is right on average, "
             f"its gradient is not (cosine {descent.cosine:.2f} with that of the KL).",
             "k1 in the reward: its score-function gradient is the KL's",
             "8, In the reward or in the loss",

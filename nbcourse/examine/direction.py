@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,41 +19,45 @@ class Direction:
     """The expected step −E[∇L] beside ∇J, over several worlds.
 
     Attributes:
-        verdict: "exact", "proportional" (the same factor wherever groups have the same size), or
-            "biased".
-        factors: group size → the factor, for the verdicts that have one.
+        verdict: "exact", "proportional" (the same factor wherever groups have the same size, or
+            batches), or "biased".
+        size: what the factors go by: "group" or "batch".
+        factors: that size → the factor, for the verdicts that have one.
         cosine_min: the least cosine between the two.
-        difficulty: success rate of a prompt → factor, of prompts of one token.
+        lengths: the least and the largest factor of all.
     """
 
     verdict: str
+    size: str
     factors: dict[int, float]
     cosine_min: float
-    difficulty: dict[float, float] = field(default_factory=dict)
+    lengths: tuple[float, float]
 
 
 def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Direction:
     """Compare in every world."""
-    cosines: list[float] = []
-    factors: dict[int, list[float]] = {}
+    found: list[tuple[dict[str, int], float, float]] = []
     for world in worlds:
-        for prompt, gradient in zip(
-            world.prompts, world.expected(subject, ordered=ordered), strict=True
-        ):
+        count = len(world.prompts)
+        sizes = {"group": world.group_size, "batch": count * world.group_size}
+        expected = world.expected(subject, ordered=ordered)
+        for prompt, gradient in zip(world.prompts, expected, strict=True):
             # the loss is a mean over prompts
-            cosine, factor = beside(-gradient * len(world.prompts), prompt.gradient())
-            cosines.append(cosine)
-            factors.setdefault(world.group_size, []).append(factor)
-    least = min(cosines)
+            found.append((sizes, *beside(-gradient * count, prompt.gradient())))
+    cosines, factors = [c for _, c, _ in found], [f for _, _, f in found]
     # −1 in every world is a sign, and no bias
-    straight = least > 1 - EQUAL or max(cosines) < -1 + EQUAL
-    constant = all(max(f) - min(f) <= EQUAL * max(map(abs, f)) for f in factors.values())
-    verdict = "biased"
-    if straight and constant:
-        one = all(abs(f[0] - 1) <= EQUAL for f in factors.values())
-        verdict = "exact" if one else "proportional"
-    means = {size: sum(f) / len(f) for size, f in factors.items()}
-    return Direction(verdict, means if verdict != "biased" else {}, least)
+    straight = min(cosines) > 1 - EQUAL or max(cosines) < -1 + EQUAL
+    lengths = (min(factors), max(factors))
+    for size in ("group", "batch"):
+        of_size: dict[int, list[float]] = {}
+        for sizes, _, factor in found:
+            of_size.setdefault(sizes[size], []).append(factor)
+        if straight and all(max(f) - min(f) <= EQUAL * max(map(abs, f)) for f in of_size.values()):
+            means = {size: sum(f) / len(f) for size, f in sorted(of_size.items())}
+            exact = all(abs(factor - 1) <= EQUAL for factor in means.values())
+            verdict = "exact" if exact else "proportional"
+            return Direction(verdict, size, means, min(cosines), lengths)
+    return Direction("biased", "group", {}, min(cosines), lengths)
 
 
 def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:

@@ -61,6 +61,22 @@ class Facts:
     finite_long: bool
     coarse_in_half_precision: bool
 
+    @property
+    def kl_placement(self) -> str:
+        """Where the KL to the reference is: in the "loss", in the "reward", or "none"."""
+        # k1 in the loss has the same weight everywhere; in the reward it is what a response pays
+        in_loss = self.kernel.name not in ("none", "k1") or self.kernel_in_reward.name == "none"
+        if self.kernel.name != "none" and in_loss:
+            return "loss"
+        return "none" if self.kernel_in_reward.name == "none" else "reward"
+
+    @property
+    def kl_estimator(self) -> str:
+        """The value of the KL: of `probes.KERNELS`, "other" or "none"."""
+        if self.kl_placement == "reward":
+            return self.kernel_in_reward.name
+        return self.kernel.name
+
 
 def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Facts:
     """Run every probe.
@@ -75,6 +91,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     tell("small batches")
     order_free = probes.order_of_responses_changes_nothing(subject)
     ordered = not order_free
+    sampler = probes.reference_is_the_sampler(subject)
     nan = math.nan
     clean = {
         rubbish: probes.padding_is_not_read(subject, rubbish) for rubbish in (-7.0, nan, -math.inf)
@@ -82,7 +99,9 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     tell("every batch of the small worlds")
     fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
     tell("the same, of stale samples")
-    stale = direction.direction(subject, worlds.stale(), ordered=ordered)
+    stale = direction.direction(
+        subject, worlds.stale(reference_is_the_sampler=sampler), ordered=ordered
+    )
     tell("the worst world")
     return Facts(
         takes=subject.takes,

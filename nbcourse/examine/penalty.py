@@ -49,7 +49,9 @@ def descent(subject: Subject, *, distance: float = 0.0, ordered: bool) -> Descen
         beta = ((found @ truth) / (truth @ truth)).item()
         if (found - beta * truth).norm() <= EQUAL * found.norm():
             return Descent(name, beta, min(cosines))
-    return Descent("other", (pairs[0][0].norm() / pairs[0][1]["reverse"].norm()).item(), min(cosines))
+    return Descent(
+        "other", (pairs[0][0].norm() / pairs[0][1]["reverse"].norm()).item(), min(cosines)
+    )
 
 
 def _setting(seed: int, distance: float) -> Prompt:

@@ -8,6 +8,7 @@ differently and does the same passes, and what a probe finds has a name.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -48,9 +49,26 @@ MIXED = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 UNEVEN = [4, 2, 3, 1, 4, 3]
 
 
-def without_reference(one: Batch) -> Batch:
+@lru_cache
+def reference_is_the_sampler(subject: Subject) -> bool:
+    """Whether a KL to the reference is gone where the reference is the policy that *sampled*.
+
+    A KL in the loss is gone where the reference is the policy that learns. One in the reward, as
+    PPO has it, was computed when the batch was sampled. On fresh samples there is no difference.
+    """
+    fresh = batch([2, 2], [0.0, 0.0], group_size=2)
+    shift = torch.tensor([[0.05, 0.02], [0.0, 0.0]], dtype=torch.float64)
+    one = fresh.with_(old_log_probs=fresh.old_log_probs - shift)
+
+    def moves(reference: Tensor) -> float:
+        return subject.weights(one.with_(ref_log_probs=reference)).abs().max().item()
+
+    return moves(one.old_log_probs) < moves(one.log_probs)
+
+
+def without_reference(one: Batch, *, sampler: bool = False) -> Batch:
     """The same batch with the reference equal to the policy: a KL to it is gone."""
-    return one.with_(ref_log_probs=one.log_probs)
+    return one.with_(ref_log_probs=one.old_log_probs if sampler else one.log_probs)
 
 
 # ---------------------------------------------------------------- hygiene
@@ -178,12 +196,12 @@ def detached(subject: Subject) -> list[str]:
     """Quantities that are constants and yet receive a gradient."""
     quantities = batch(UNEVEN, MIXED, group_size=3).offered()
     names = [n for n in subject.takes if n not in ("log_probs", "mask", "group_size", "values")]
-    for name in ("log_probs", *names):
-        quantities[name] = quantities[name].requires_grad_()
-    loss = subject.loss(quantities)
+    leaves = {name: quantities[name].requires_grad_() for name in ("log_probs", *names)}
+    # clones, for a loss may change what it is given in place
+    loss = subject.loss({**quantities, **{name: leaf.clone() for name, leaf in leaves.items()}})
     if not names or not loss.requires_grad:
         return []
-    found = torch.autograd.grad(loss, [quantities[n] for n in names], allow_unused=True)
+    found = torch.autograd.grad(loss, [leaves[n] for n in names], allow_unused=True)
     return [n for n, g in zip(names, found, strict=True) if g is not None and bool((g != 0).any())]
 
 
@@ -226,23 +244,24 @@ def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) ->
     not look at the ratio.
     """
     rewards = [1.0, 0.0] if advantage_sign > 0 else [0.0, 1.0]
-    fresh = without_reference(batch([1, 1], rewards, group_size=2))
-    unit = subject.weights(fresh)[0, 0].item()
-    found = []
-    for ratio in ratios:
-        old = fresh.old_log_probs.clone()
-        old[0, 0] -= math.log(ratio)
-        found.append(subject.weights(fresh.with_(old_log_probs=old))[0, 0].item())
+    fresh = batch([1, 1], rewards, group_size=2)
+    unit, *found = (_moved(subject, fresh, ratio)[0, 0].item() for ratio in (1.0, *ratios))
     return [w / unit if unit else math.nan for w in found]
 
 
 def ratio_of_the_sequence(subject: Subject) -> bool:
     """Whether the ratio of one token changes the weight of another token of the response."""
-    fresh = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    fresh = batch([2, 2], [1.0, 0.0], group_size=2)
+    still, moved = (_moved(subject, fresh, ratio) for ratio in (1.0, 1.05))
+    return not same(moved[0, 1:], still[0, 1:])
+
+
+def _moved(subject: Subject, fresh: Batch, ratio: float) -> Tensor:
+    """Weights where the first token of the first response has this ratio."""
     old = fresh.old_log_probs.clone()
-    old[0, 0] -= 0.05
-    moved = subject.weights(fresh.with_(old_log_probs=old))
-    return not same(moved[0, 1:], subject.weights(fresh)[0, 1:])
+    old[0, 0] -= math.log(ratio)
+    one = fresh.with_(old_log_probs=old)
+    return subject.weights(without_reference(one, sampler=reference_is_the_sampler(subject)))
 
 
 # ---------------------------------------------------------------- what is averaged

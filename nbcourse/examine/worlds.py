@@ -23,7 +23,7 @@ class Prompt:
         logits: (S, V) of the policy that learns.
         rewards: (N,) one for each response.
         old_logits: (S, V) of the policy that sampled; None for fresh samples.
-        ref_logits: (S, V) of the reference; None for one that is the policy itself.
+        ref_logits: (S, V) of the reference; None for one that is the policy that learns.
     """
 
     space: SequenceSpace
@@ -109,10 +109,6 @@ class World:
         rewards = torch.cat([prompt.rewards[members] for prompt, members in pairs])
         return Batch(*columns, mask, rewards, self.group_size)
 
-    def with_prompts(self, **changes: object) -> "World":
-        """The same world with some quantities of every prompt changed."""
-        return replace(self, prompts=[replace(p, **changes) for p in self.prompts])
-
 
 def _groups(probs: Tensor, group_size: int, ordered: bool) -> Iterator[tuple[Tensor, float]]:
     """Every group with its probability; if order does not matter, one for each set of members."""
@@ -174,9 +170,13 @@ def fresh() -> list[World]:
     ]
 
 
-def stale() -> list[World]:
+def stale(*, reference_is_the_sampler: bool) -> list[World]:
     """The same worlds, but the policy has moved since it sampled, by ratios of up to 1.2."""
-    return [
-        replace(world, prompts=[replace(p, old_logits=away(p, 0.08, 9)) for p in world.prompts])
-        for world in fresh()
-    ]
+
+    def moved(one: Prompt) -> Prompt:
+        old = away(one, 0.08, 9)
+        return replace(
+            one, old_logits=old, ref_logits=old if reference_is_the_sampler else one.logits
+        )
+
+    return [replace(world, prompts=[*map(moved, world.prompts)]) for world in fresh()]
