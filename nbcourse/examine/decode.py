@@ -107,7 +107,7 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
 
 
 def _spread(facts: Facts) -> Iterator[Finding]:
-    if not facts.spread_divided:
+    if not facts.spread_divided or facts.influence == "none":
         return
     hard, middle = facts.difficulty[0.1], facts.difficulty[0.5]
     downhill = (
