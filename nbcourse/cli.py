@@ -428,7 +428,11 @@ def _predict(recipe: Any) -> None:
     memory.add_section()
     memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in prediction.peaks.values()))
     console.print(memory)
-    table = Table("machine", "a step, at least", "the run, at least", "of its memory")
+    console.print(
+        "seconds and hours: the roofline if all responses are as long as they may be; shorter ones "
+        "take less, and a real machine takes several times as long for the same work"
+    )
+    table = Table("machine", "a step, roofline", "the run, roofline", "of its memory")
     cures = []
     for machine in (here, *machines.DATASHEETS.values()):
         found = predict(machine)

@@ -2,8 +2,10 @@
 
 Memory is counted as this package spends it: weights, gradients and AdamW's moments in float32, a
 frozen reference, a critic, the keys and values of what is being sampled, and the activations of
-one backward pass. Time is a roofline, a lower bound: no machine with these peak numbers does this
-work faster, and most are slower.
+one backward pass. Time is a roofline: no machine with these peak numbers does *this work* faster,
+and most are slower. The work is that of a step in which every prompt is as long as the longest and
+every response as long as said; a real step whose responses end earlier, or in which groups without
+advantage are skipped, has less to do.
 """
 
 from collections.abc import Mapping
@@ -243,6 +245,10 @@ class Plan:
             chunked=chunked,
         )
 
+    def diagnosing(self, prompts: int, response_tokens: int) -> list[Pass]:
+        """The pass in which the reference sees one response of each group, for the log's KL."""
+        return scoring(prompts, 1, self.prompt_tokens, response_tokens)
+
     def learning(self, prompts: int, response_tokens: int) -> list[Pass]:
         """The passes in which the policy sees responses that it learns from.
 
@@ -311,18 +317,34 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
 
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes while reference and critic look at the responses, beside the standing ones."""
-    passes = plan.consulting(plan.together, plan.recipe.rollouts.max_new_tokens)
+    """Bytes while reference and critic look at the responses, beside the standing ones.
+
+    Without a KL penalty the reference sees one response of each group, for the log, as many prompts
+    at a time as there are in a backward pass.
+    """
+    length = plan.recipe.rollouts.max_new_tokens
+    moments = []
+    if plan.asks_reference or plan.has_critic:
+        moments.append(_looking_bytes(plan, plan.consulting(plan.together, length)))
+    if not plan.asks_reference:
+        passes = plan.diagnosing(plan.slice, length)
+        moments.append(_looking_bytes(plan, passes, reference=True))
+    return _largest(*moments)
+
+
+def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -> dict[str, int]:
+    """Bytes while `passes` go through the reference, or the critic too if there is one."""
+    reference_alone = reference or not plan.has_critic
     last = passes[-1]
     cache = cache_bytes(plan.shape, last.rows, last.columns) if len(passes) > 1 else 0
     layers = {
         "keys and values": cache,
         "working set": _growing(plan, cache) + _layer_bytes(plan, last),
     }
-    chunked = plan.reference_chunked if plan.asks_reference else plan.chunked
+    chunked = plan.reference_chunked if reference or plan.asks_reference else plan.chunked
     joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
     choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
-    copies = _copies(plan, plan.shape.matrices) if plan.has_critic else {}
+    copies = {} if reference_alone else _copies(plan, plan.shape.matrices)
     return copies | _largest(layers, joining, choosing)
 
 
@@ -450,7 +472,11 @@ def sampling_work(
 
 
 def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
-    """Asking the reference for log-probs and the critic for values, as far as there is need."""
+    """Asking the reference for log-probs and the critic for values, as far as there is need.
+
+    The reference is always asked: for every response, or for one of each group if only the log
+    wants its KL.
+    """
     shape, settings = plan.shape, plan.recipe.rollouts
     passes = plan.consulting(settings.prompts, response_tokens)
     batches = ceil(settings.prompts / plan.together)
@@ -460,6 +486,10 @@ def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     found = {}
     if plan.asks_reference:
         found["ask reference"] = Work(layers + output, size * shape.matrices)
+    else:
+        (once,) = plan.diagnosing(settings.prompts, response_tokens)
+        read = ceil(settings.prompts / plan.slice) * BYTES[plan.precision] * shape.matrices
+        found["ask reference"] = Work(_flops(shape, once), read)
     if plan.has_critic:
         backbone = shape.matrices - shape.output_matrix
         found["ask critic"] = Work(layers, size * backbone)
@@ -510,13 +540,15 @@ def _flops(shape: Shape, forward: Pass) -> int:
 # ---------------------------------------------------------------- the answer
 
 
-SETTINGS = {
-    "sample": "rollouts.prompts_at_once",
-    "consult": "rollouts.prompts_at_once",
-    "learn": "optimiser.prompts_at_once",
-    "evaluate": "evaluation.problems",
-}
-"""The key of a recipe that decides how much a phase has in memory at once."""
+def setting_of(plan: Plan, phase: str) -> str:
+    """The key of a recipe that decides how much a phase has in memory at once."""
+    consulted = plan.asks_reference or plan.has_critic
+    return {
+        "sample": "rollouts.prompts_at_once",
+        "consult": f"{'rollouts' if consulted else 'optimiser'}.prompts_at_once",
+        "learn": "optimiser.prompts_at_once",
+        "evaluate": "evaluation.problems",
+    }[phase]
 
 
 class Entry(NamedTuple):
@@ -558,7 +590,7 @@ class Prediction:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Roofline of each part of a step: no step is faster. Book: equation (eq-roofline)."""
+        """Roofline of each part of a step of this size. Book: equation (eq-roofline)."""
         return {
             part: roofline(*work, self.machine, self.plan.precision)
             for part, work in self.work.items()
@@ -590,7 +622,8 @@ class Prediction:
     def _advice(self) -> list[str]:
         """For each setting whose phases need too much, the largest with which they do not."""
         phases = [phase for phase, bytes_ in self.peaks.items() if bytes_ > self.machine.memory]
-        return [self._largest(key) for key in dict.fromkeys(SETTINGS[phase] for phase in phases)]
+        keys = dict.fromkeys(setting_of(self.plan, phase) for phase in phases)
+        return [self._largest(key) for key in keys]
 
     def _largest(self, key: str) -> str:
         """What to do about `key`, a section and a key of the recipe."""
@@ -602,7 +635,7 @@ class Prediction:
             return all(
                 sum(owners.values()) <= self.machine.memory
                 for phase, owners in _memory(replace(self.plan, recipe=recipe)).items()
-                if SETTINGS[phase] == key
+                if setting_of(self.plan, phase) == key
             )
 
         rollouts = self.plan.recipe.rollouts
@@ -626,14 +659,14 @@ class Prediction:
             for row in (
                 Entry(part, "computed", work.flops, "FLOP"),
                 Entry(part, "moved", work.moved, "bytes"),
-                Entry(part, "at least", self.seconds[part], "s"),
+                Entry(part, "roofline", self.seconds[part], "s"),
             )
         ]
         return [
             *memory,
             *time,
-            Entry("step", "at least", sum(self.seconds.values()), "s"),
-            Entry("run", "at least", self.hours, "hours"),
+            Entry("step", "roofline", sum(self.seconds.values()), "s"),
+            Entry("run", "roofline", self.hours, "hours"),
         ]
 
 
@@ -647,9 +680,10 @@ def predict(
 ) -> Prediction:
     """Memory and time of a run on one machine, before it.
 
-    Memory is that of the worst step: all responses reach the limit. Time is a lower bound for
-    responses of the given length, if every prompt is learned from: a step in which groups earn the
-    same throughout may skip them.
+    Memory is that of the worst step: all responses reach the limit. Time is an estimate, the
+    roofline of a step whose prompts are all as long as the longest, whose responses all have the
+    given length, and which learns from every group: no such step is faster, but one with shorter
+    responses, or with groups that are skipped because all their responses earned the same, may be.
 
     Args:
         recipe: what is to be run.
@@ -676,8 +710,7 @@ def predict(
 def _memory(plan: Plan) -> dict[str, dict[str, int]]:
     settings = plan.recipe.rollouts
     phases = {"sample": sampling_bytes(plan, plan.together, settings.group_size)}
-    if plan.asks_reference or plan.has_critic:
-        phases["consult"] = consulting_bytes(plan)
+    phases["consult"] = consulting_bytes(plan)
     phases["learn"] = learning_bytes(plan)
     asked = min(settings.prompts * settings.group_size, plan.recipe.evaluation.problems)
     phases["evaluate"] = sampling_bytes(plan, asked, 1)

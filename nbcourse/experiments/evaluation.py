@@ -25,7 +25,7 @@ from nbcourse.functional.accuracy import (
 from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import Task
-from nbcourse.training.held_out import ask
+from nbcourse.training.held_out import Answers, ask
 from nbcourse.training.models import precision, rendered
 from nbcourse.training.recipe import Pretraining, Recipe
 
@@ -59,6 +59,12 @@ class Exam:
         if isinstance(self.recipe, Pretraining):
             return self.recipe.evaluation.max_new_tokens
         return self.recipe.rollouts.max_new_tokens
+
+    def right(self, strict: Tensor, truncated: Tensor) -> Tensor:
+        """Which responses are right: a response that was cut off is not, as in training."""
+        if isinstance(self.recipe, Recipe) and self.recipe.reward.accept_truncated:
+            return strict
+        return strict & ~truncated
 
 
 def evaluate(
@@ -177,7 +183,7 @@ def _examine(
     exam: Exam, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel", label: str
 ) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
     """How one model did, and its strict and lenient verdicts, each (P,) bool."""
-    recipe, task, problems = exam.recipe, exam.task, exam.problems
+    recipe, problems = exam.recipe, exam.problems
     prompts = rendered(recipe.prompt, tokenizer, problems)
     answer = partial(
         ask,
@@ -190,7 +196,7 @@ def _examine(
     start = perf_counter()
     answers = answer(label=label if exam.progress else None)
     seconds = perf_counter() - start
-    strict, lenient, silent = _judge(task, answers.texts, problems)
+    strict, lenient, silent = _judge(exam, answers, problems)
     found = {
         "strict": _share(strict),
         "lenient": _share(lenient),
@@ -213,20 +219,23 @@ def _examine(
             label=f"{label}, samples" if exam.progress else None,
         )
         asked = [problem for problem in problems for _ in range(exam.samples)]
-        right = _judge(task, sampled.texts, asked)[0].view(-1, exam.samples)
+        right = _judge(exam, sampled, asked)[0].view(-1, exam.samples)
         tries = [1 << i for i in range(exam.samples.bit_length())]
         found["pass_at"] = {str(k): _bootstrapped(pass_at_k(right, k=k), exam) for k in tries}
     return found, (strict, lenient)
 
 
-def _judge(task: Task, texts: list[str], problems: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """For each response: strictly right, leniently right, and no answer by the strict rules."""
-    pairs = list(zip(texts, problems, strict=True))
+def _judge(exam: Exam, answers: Answers, problems: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """For each response: strictly right, leniently right, and no answer by the strict rules.
+
+    A lenient reader takes the answer of a response that was cut off, too.
+    """
+    task, pairs = exam.task, list(zip(answers.texts, problems, strict=True))
     read = [task.read(text) for text, _ in pairs]
     strict = [answer == p.answer for answer, (_, p) in zip(read, pairs, strict=True)]
     lenient = [task.read(text, strict=False) == p.answer for text, p in pairs]
     return (
-        torch.tensor(strict),
+        exam.right(torch.tensor(strict), answers.truncated),
         torch.tensor(lenient),
         torch.tensor([answer is None for answer in read]),
     )

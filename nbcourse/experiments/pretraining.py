@@ -161,4 +161,4 @@ def _held_out(
         max_new_tokens=settings.max_new_tokens,
         precision=precision(recipe.model, model.device),
     )
-    return task.rewards(answers.texts, problems)
+    return task.rewards(answers.texts, problems).masked_fill(answers.truncated, 0.0)

@@ -183,6 +183,12 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
         "TRL's coefficient stays where it is",
     ),
     (
+        "optimiser.truncated_importance_sampling",
+        lambda r: r.optimiser.truncated_importance_sampling,
+        lambda r: r.optimiser.truncated_importance_sampling is not None,
+        "TRL corrects for a sampler that rounds otherwise only where vLLM samples",
+    ),
+    (
         "optimiser.target_kl",
         lambda r: r.optimiser.target_kl,
         lambda r: r.optimiser.target_kl is not None,

@@ -111,6 +111,7 @@ class Bounds:
 Share = Annotated[float, Bounds(0, 1)]
 NonNegative = Annotated[float, Bounds(0)]
 AboveOne = Annotated[float, Bounds(1, above=True)]
+AtLeastOne = Annotated[float, Bounds(1)]
 
 
 def bounds_of(annotation: Any) -> Bounds | None:

@@ -140,6 +140,75 @@ def rewards_with_kl(
     return torch.where(mask, rewards, 0.0)
 
 
+def penalty_to_go(
+    log_probs: Tensor,
+    ref_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    old_log_probs: Tensor | None = None,
+    frozen: bool = False,
+    weight: str | None = None,
+    weight_cap: float | None = None,
+) -> Tensor:
+    """What each token is charged for itself and for all that follows: k1 as a return to go.
+
+        Pₜ = Σ_{t'≥t} w_{t'} d_{t'},    d = log π − log π_ref
+        None: w = 1     "prefix": ρ_{1:t'}     "sequence": ρ_{1:T}     "token": ρₜ, of the token t
+        ρ = π/π_old
+
+    −β Pₜ is added to an advantage *after* it was divided by a spread or whitened, so that β stays
+    what it is; OpenRLHF does so. With the loss Pₜ log π, summed over tokens, "prefix" and
+    "sequence" give ∇KL(π‖π_ref) from stale samples too, if d is that of the policy that learns. If
+    d is frozen, the gradient is right only until the first update; with "sequence" it lacks
+    ∇KL(π‖π_old) afterwards.
+
+    Args:
+        log_probs: (B, T) of the policy that learns.
+        ref_log_probs: (B, T).
+        mask: (B, T) bool; skipped positions have ratio 1 and d = 0.
+        old_log_probs: (B, T) of the policy that sampled; None means it was the current one.
+        frozen: take d from the policy that sampled, as PPO does with a KL in the reward.
+        weight: one of `WEIGHTS`, or None.
+        weight_cap: the largest value a weight may have, ≥ 1; None means no limit.
+
+    Returns:
+        (B, T), 0 under the mask, without gradient: what multiplies a score is a constant.
+
+    Raises:
+        ValueError: if shapes differ, mask is not boolean, weight is unknown, or weight_cap is
+            below 1.
+
+    Book: equations (eq-kl-to-go) and (eq-weight-cap). Source: Ziegler et al. 2019 for d in the
+    reward; the recomputed form with its weights is derived in chapter 8.
+    """
+    one_of(weight or "none", ("none", *WEIGHTS), name="weight")
+    if old_log_probs is None:
+        old_log_probs = log_probs
+    log_probs, ref_log_probs, old_log_probs = (
+        tensor.detach()
+        for tensor in same_shape(
+            log_probs=log_probs, ref_log_probs=ref_log_probs, old_log_probs=old_log_probs
+        )
+    )
+    dimensions(log_probs, "BT", name="log_probs")
+    boolean_mask(mask, like=log_probs, name="log_probs")
+    log_probs, ref_log_probs, old_log_probs = set_aside(
+        ~mask, log_probs, ref_log_probs, old_log_probs
+    )
+    d = (old_log_probs if frozen else log_probs) - ref_log_probs
+    if weight is None:
+        to_go = _to_go(d)
+    else:
+        weights = _capped(_log_weights(log_probs - old_log_probs, weight), weight_cap)
+        to_go = weights * _to_go(d) if weight == "token" else _to_go(weights * d)
+    return to_go.masked_fill(~mask, 0.0)
+
+
+def _to_go(costs: Tensor) -> Tensor:
+    """Σ_{t'≥t} of (B, T) costs."""
+    return costs.flip(1).cumsum(1).flip(1)
+
+
 def gradient_surrogate(
     log_probs: Tensor,
     ref_log_probs: Tensor,
@@ -199,12 +268,8 @@ def gradient_surrogate(
     log_probs, ref_log_probs, old_log_probs = set_aside(
         ~mask, log_probs, ref_log_probs.detach(), old_log_probs.detach()
     )
-    log_ratio = log_probs - old_log_probs
-    if weight == "prefix":
-        log_ratio = log_ratio.cumsum(dim=1)
-    elif weight == "sequence":
-        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
-    per_token = _capped(log_ratio, weight_cap) * estimate(log_probs, ref_log_probs, kind)
+    weights = _capped(_log_weights(log_probs - old_log_probs, weight), weight_cap)
+    per_token = weights * estimate(log_probs, ref_log_probs, kind)
     return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
 
 
@@ -262,6 +327,15 @@ def exact_surrogate(
     before = pad(so_far[:, :-1], (1, 0))  # the state of token t is due to the tokens before it
     per_token = _capped(before, weight_cap) * conditional_kl
     return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
+
+
+def _log_weights(log_ratio: Tensor, weight: str) -> Tensor:
+    """log wₜ of each token, of (B, T) log-ratios that are 0 where nothing was chosen."""
+    if weight == "prefix":
+        return log_ratio.cumsum(dim=1)
+    if weight == "sequence":
+        return log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
+    return log_ratio
 
 
 def _capped(log_weight: Tensor, weight_cap: float | None) -> Tensor:

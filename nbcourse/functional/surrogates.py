@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nbcourse.functional.arguments import (
     AboveOne,
+    AtLeastOne,
     NonNegative,
     Share,
     boolean_mask,
@@ -170,6 +171,41 @@ def cispo(
     weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
     (log_probs,) = set_aside(broken, *same_shape(log_probs=log_probs))
     return (-weight * advantages * log_probs).masked_fill(broken, math.nan)
+
+
+@bounded
+def truncated_importance_weights(
+    log_probs: Tensor, sampler_log_probs: Tensor, *, cap: AtLeastOne = 2.0
+) -> Tensor:
+    """How much likelier a token was to the learner than to the sampler, and never more than a cap.
+
+        wₜ = min( π_old(aₜ|sₜ) / π_sampler(aₜ|sₜ), cap )
+
+    Sampler and learner hold the same weights and round differently, so the tokens come from a
+    policy that is not quite the learner's. Each token's loss is multiplied by its weight; the
+    ratio that a surrogate clips, π/π_old, is then the learner's own and begins at exactly 1.
+
+    Args:
+        log_probs: any shape, usually (B, T), of the learner before its first update.
+        sampler_log_probs: the same shape, as the tokens were sampled.
+        cap: the largest weight, at least 1; it bounds the variance at the price of a bias.
+
+    Returns:
+        The weights, without gradient; NaN where an input is not finite.
+
+    Raises:
+        ValueError: if shapes differ or cap is below 1.
+
+    Book: equation (eq-truncated-importance). Source: Yao et al. 2025, "Your efficient RL framework
+    secretly brings you off-policy RL training" (TIS); Ionides 2008, "Truncated Importance
+    Sampling".
+    """
+    log_probs, sampler_log_probs = same_shape(
+        log_probs=log_probs, sampler_log_probs=sampler_log_probs
+    )
+    log_ratio = log_probs.detach() - sampler_log_probs.detach()
+    broken = ~log_ratio.isfinite()
+    return log_ratio.clamp(max=math.log(cap)).exp().masked_fill(broken, math.nan)
 
 
 @bounded

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from nbcourse.functional import kl
 from nbcourse.lm.rollouts import Rollout, model_inputs
 
 if TYPE_CHECKING:
@@ -78,6 +80,73 @@ def hidden_log_probs(
             f"weight has shape {tuple(weight.shape)}, expected (V, {hidden.shape[-1]})"
         )
     return _FromHidden.apply(hidden, weight, tokens, temperature)
+
+
+def hidden_divergences(
+    hidden: Tensor,
+    weight: Tensor,
+    ref_hidden: Tensor,
+    ref_weight: Tensor,
+    *,
+    temperature: float = 1.0,
+) -> Tensor:
+    """KL(π‖π_ref) of the next token over the whole vocabulary, from the last hidden states of both.
+
+    The logits are there for a few positions at a time, and are computed once more on the way back.
+
+    Args:
+        hidden: (..., H) last hidden states of the policy.
+        weight: (V, H) its output embedding.
+        ref_hidden: (..., H') of the reference in the same states.
+        ref_weight: (V, H').
+        temperature: τ > 0, the sampler's.
+
+    Returns:
+        (...) in float32 (float64 for float64 states), in nats, differentiable with respect to
+        `hidden` and `weight`.
+
+    Raises:
+        ValueError: if shapes do not fit or the temperature is not positive.
+
+    Book: equation (eq-kl-exact).
+    """
+    for name, states, matrix in (
+        ("hidden", hidden, weight),
+        ("ref_hidden", ref_hidden, ref_weight),
+    ):
+        if matrix.dim() != 2 or matrix.shape[1] != states.shape[-1]:
+            raise ValueError(
+                f"{name} has shape {tuple(states.shape)} and its output embedding "
+                f"{tuple(matrix.shape)}, expected (V, {states.shape[-1]})"
+            )
+    if hidden.shape[:-1] != ref_hidden.shape[:-1] or len(weight) != len(ref_weight):
+        raise ValueError(
+            f"ref_hidden has shape {tuple(ref_hidden.shape)} for {len(ref_weight)} tokens, "
+            f"expected {(*hidden.shape[:-1], 'H')} for {len(weight)}"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected a positive number")
+    size = max(ROWS, CHUNK // len(weight))
+    rows = zip(
+        hidden.flatten(0, -2).split(size), ref_hidden.flatten(0, -2).split(size), strict=True
+    )
+    pieces = [
+        checkpoint(
+            _divergences, own, weight, ref, ref_weight.detach(), temperature, use_reentrant=False
+        )
+        for own, ref in rows
+    ]
+    return torch.cat(pieces).view(hidden.shape[:-1])
+
+
+def _divergences(
+    states: Tensor, weight: Tensor, ref_states: Tensor, ref_weight: Tensor, temperature: float
+) -> Tensor:
+    logits, ref_logits = (
+        (x @ matrix.T).to(_accurate(x)) / temperature
+        for x, matrix in ((states, weight), (ref_states.detach(), ref_weight))
+    )
+    return kl.exact(logits, ref_logits)
 
 
 def rollout_states(model: "PreTrainedModel", rollout: Rollout, *, group_size: int = 1) -> Tensor:

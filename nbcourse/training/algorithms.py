@@ -22,7 +22,9 @@ from nbcourse.functional.arguments import NonNegative, Share, one_of
 from nbcourse.functional.masking import masked_whiten
 from nbcourse.rows import Row
 
-KL_PLACEMENTS = ("none", "reward", "loss", "surrogate")
+KL_PLACEMENTS = ("none", "reward", "advantage", "loss", "surrogate")
+SURROGATE_ESTIMATORS = ("k1", "k3", "exact")
+ROW = "row"  # the weight of a penalty in the advantage: whatever the row's surrogate gives it
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,9 @@ class Algorithm(Row):
             `values`, all (B, T) and constant, and `mask`.
         aggregation: one of `functional.aggregation.MODES`.
         kl: where the KL to the reference goes if a recipe asks for one (beta > 0): into the
-            "reward", into the "loss" as a published estimator, or into the loss as the
-            "surrogate" whose gradient is right; "none" for a method that was published without.
+            "reward", into the "advantage" after that has been divided or whitened, into the "loss"
+            as a published estimator, or into the loss as the "surrogate" whose gradient is right;
+            "none" for a method that was published without.
         kl_estimator: the published one, for kl = "loss".
         dynamic_sampling: prompts whose responses all score alike are replaced by others.
         settings: defaults of this row where they are not the functions' own.
@@ -254,15 +257,90 @@ class Penalty:
 
     Attributes:
         placement: one of `KL_PLACEMENTS`.
-        estimator: for "loss", one of `functional.kl.ESTIMATORS`.
+        estimator: for "loss", one of `functional.kl.ESTIMATORS`; for "surrogate", one of
+            `SURROGATE_ESTIMATORS`.
         beta: its strength now; a controller may move it.
-        weight: for "surrogate", one of `functional.kl.WEIGHTS`.
+        weight: for "surrogate", one of `functional.kl.WEIGHTS`; for "advantage" one of these, with
+            which the row's surrogate, its ratio and its clip do not touch the penalty, or `ROW`.
+        weight_cap: the largest value of such a weight; None for no limit.
+        recomputed: for "advantage": at each update that of the policy that learns, and not that of
+            the policy that sampled.
     """
 
     placement: str = "none"
     estimator: str = "k3"
     beta: float = 0.0
     weight: str = "prefix"
+    weight_cap: float | None = None
+    recomputed: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is computed from divergences over the whole vocabulary."""
+        return self.placement == "surrogate" and self.estimator == "exact"
+
+    def charged(
+        self,
+        advantages: Tensor,
+        *,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        ref_log_probs: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        """(B, T) the advantages that the row's surrogate sees: less the penalty, if it sees it."""
+        if self.placement != "advantage" or self.weight != ROW:
+            return advantages
+        return advantages - self.beta * self._to_go(log_probs, old_log_probs, ref_log_probs, mask)
+
+    def per_token(
+        self, *, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor
+    ) -> Tensor | float:
+        """(B, T) what is added to the loss of each token."""
+        if self.placement == "loss":
+            return self.beta * kl.estimate(log_probs, ref_log_probs, self.estimator)
+        if self.placement == "advantage" and self.weight != ROW:
+            to_go = self._to_go(log_probs, old_log_probs, ref_log_probs, mask)
+            return self.beta * surrogates.policy_gradient(log_probs, -to_go)
+        return 0.0
+
+    def of_the_batch(
+        self,
+        *,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        ref_log_probs: Tensor,
+        mask: Tensor,
+        divergences: Tensor | None,
+        batch_mask: Tensor | None,
+    ) -> Tensor | float:
+        """What is added to the mean: a surrogate of ∇KL, never divided by a length."""
+        if self.placement != "surrogate":
+            return 0.0
+        common: dict[str, Any] = {
+            "old_log_probs": old_log_probs,
+            "weight_cap": self.weight_cap,
+            "batch_mask": batch_mask,
+        }
+        if not self.exact:
+            common |= {"weight": self.weight, "kind": self.estimator}
+            return self.beta * kl.gradient_surrogate(log_probs, ref_log_probs, mask, **common)
+        if divergences is None:
+            raise ValueError("divergences is None, expected (B, T): the estimator is 'exact'")
+        return self.beta * kl.exact_surrogate(log_probs, divergences, mask, **common)
+
+    def _to_go(
+        self, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor
+    ) -> Tensor:
+        return kl.penalty_to_go(
+            log_probs,
+            ref_log_probs,
+            mask,
+            old_log_probs=old_log_probs,
+            frozen=not self.recomputed,
+            weight=None if self.weight == ROW else self.weight,
+            weight_cap=self.weight_cap,
+        )
 
 
 def policy_loss(
@@ -277,57 +355,54 @@ def policy_loss(
     mask: Tensor,
     max_length: int,
     values: Tensor | None = None,
+    divergences: Tensor | None = None,
+    sampler_weights: Tensor | None = None,
     batch_mask: Tensor | None = None,
 ) -> Tensor:
     """The loss of a row on a batch, or on a slice of one: surrogate, KL and average.
 
-        L = aggregate( surrogate + β k )                  kl = "loss", as published
-        L = aggregate( surrogate ) + β surrogate of ∇KL   kl = "surrogate"
-        L = aggregate( surrogate )                        otherwise
+        L = aggregate( surrogate(A) )                     no KL, or kl = "reward"
+        L = aggregate( surrogate(A − β P) )               kl = "advantage", with the row's weight
+        L = aggregate( surrogate(A) + β w P log π )       kl = "advantage", with one of its own
+        L = aggregate( surrogate(A) + β k )               kl = "loss", as published
+        L = aggregate( surrogate(A) ) + β surrogate of ∇KL   kl = "surrogate"
 
     Args:
         algorithm: the row.
         settings: its settings, `clip_low` and the like.
         penalty: the KL.
         log_probs: (B, T) with gradient.
-        old_log_probs: (B, T) of the policy that sampled.
+        old_log_probs: (B, T) of the learner before its first update on the batch.
         ref_log_probs: (B, T) of the reference.
         advantages: (B, T).
         mask: (B, T) bool.
         max_length: longest possible response, for `seq-mean-token-sum-norm`.
         values: (B, T) of the critic, for a surrogate that asks for them.
+        divergences: (B, T) of `hidden_divergences`, with gradient, for a penalty that is exact.
+        sampler_weights: (B, T) of `surrogates.truncated_importance_weights`, by which the loss of
+            each token is multiplied; a surrogate of ∇KL has weights of its own, and is not.
         batch_mask: the mask of the whole batch if these rows are a slice of it.
 
     Returns:
         A scalar to minimise. The losses of slices add up to the loss of the batch.
 
-    Book: chapter 7, "One table".
+    Book: chapter 7, "One table"; chapter 8, "Decide".
     """
-    per_token = algorithm.per_token_loss(
-        settings,
-        log_probs=log_probs,
-        old_log_probs=old_log_probs,
-        ref_log_probs=ref_log_probs,
-        advantages=advantages,
-        values=values,
-        mask=mask,
-    )
-    if penalty.placement == "loss":
-        estimate = kl.estimate(log_probs, ref_log_probs, penalty.estimator)
-        per_token = per_token + penalty.beta * estimate
+    policies = {
+        "log_probs": log_probs,
+        "old_log_probs": old_log_probs,
+        "ref_log_probs": ref_log_probs,
+        "mask": mask,
+    }
+    charged = penalty.charged(advantages, **policies)
+    per_token = algorithm.per_token_loss(settings, advantages=charged, values=values, **policies)
+    per_token = per_token + penalty.per_token(**policies)
+    if sampler_weights is not None:
+        per_token = per_token * sampler_weights.masked_fill(~mask, 0.0)
     loss = aggregate(
         per_token, mask, algorithm.aggregation, max_length=max_length, batch_mask=batch_mask
     )
-    if penalty.placement == "surrogate":
-        loss = loss + penalty.beta * kl.gradient_surrogate(
-            log_probs,
-            ref_log_probs,
-            mask,
-            old_log_probs=old_log_probs,
-            weight=penalty.weight,
-            batch_mask=batch_mask,
-        )
-    return loss
+    return loss + penalty.of_the_batch(**policies, divergences=divergences, batch_mask=batch_mask)
 
 
 def moves_without_advantage(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ truncated           share of responses that did not end themselves
 length              mean tokens in a response
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
-kl_old              KL to the policy that sampled, nats a token (k3), while learning
+kl_old              KL to the policy before the first update, nats a token (k3), while learning
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from nbcourse.functional.kl import estimate
 from nbcourse.functional.masking import masked_mean
-from nbcourse.lm.rollouts import select
+from nbcourse.lm.rollouts import Rollout, select
 from nbcourse.training.algorithms import Algorithm
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
@@ -47,17 +47,25 @@ def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
 def kl_to_reference(learner: Learner, experience: Experience) -> float:
     """Mean log-ratio to the reference, in nats a response.
 
-    Where the algorithm does not ask the reference, one response of each group is looked up.
+    Where the algorithm does not ask the reference, one response of each group is looked up, as many
+    prompts at a time as there are in a backward pass: that needs less memory than learning.
     """
     rollout, ref_log_probs = experience.rollout, experience.ref_log_probs
-    if ref_log_probs is None:
-        step = learner.recipe.rollouts.group_size
-        rows = torch.arange(0, len(rollout.mask), step, device=rollout.mask.device)
-        rollout = select(rollout, rows)
+    if ref_log_probs is not None:
+        return _log_ratios(rollout, ref_log_probs).mean().item()
+    settings, optimiser = learner.recipe.rollouts, learner.recipe.optimiser
+    size = optimiser.prompts_at_once or -(-settings.prompts // optimiser.minibatches)
+    rows = torch.arange(0, len(rollout.mask), settings.group_size, device=rollout.mask.device)
+    ratios = []
+    for part in (select(rollout, some) for some in rows.split(size)):
         with learner.precision():
-            ref_log_probs = learner.ref_log_probs(rollout, group_size=1)
-    ratio = (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0)
-    return ratio.sum(dim=1).mean().item()
+            ratios.append(_log_ratios(part, learner.ref_log_probs(part, group_size=1)))
+    return torch.cat(ratios).mean().item()
+
+
+def _log_ratios(rollout: Rollout, ref_log_probs: Tensor) -> Tensor:
+    """log π − log π_ref of each response: (B,)."""
+    return (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0).sum(dim=1)
 
 
 class Means:
@@ -100,7 +108,7 @@ def of_tokens(
     settings: Mapping[str, Any],
     tokens: Mapping[str, Tensor],
     *,
-    first: bool,
+    sampler_log_probs: Tensor | None = None,
 ) -> None:
     """Count the tokens of a slice: how far the policy has moved, and where it was clipped.
 
@@ -112,15 +120,15 @@ def of_tokens(
         algorithm: the row.
         settings: its settings.
         tokens: what the row's surrogate is offered, each (B, T).
-        first: no update has been made since sampling.
+        sampler_log_probs: (B, T), if no update has been made since sampling.
     """
     log_probs, old_log_probs = tokens["log_probs"], tokens["old_log_probs"]
     advantages, mask = tokens["advantages"], tokens["mask"]
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     means.add("kl_old", estimate(log_probs, old_log_probs, "k3")[mask].sum(), count)
-    if first:
-        means.peak("gap", log_ratio.abs().max())
+    if sampler_log_probs is not None:
+        means.peak("gap", (log_probs - sampler_log_probs).masked_fill(~mask, 0.0).abs().max())
     if not algorithm.needs("old_log_probs"):
         return
     with torch.enable_grad():

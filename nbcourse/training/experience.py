@@ -28,6 +28,8 @@ class Experience:
         scores: (B,) what each earned: verdict or reward model, minus penalties.
         correct: (B,) the verifier's verdict, 0 or 1, whatever the scores are.
         greedy_scores: (B,) score of the greedy response to the same prompt, if it is needed.
+        old_log_probs: (B, T) of the learner before its first update on the batch; None where there
+            is no other update, and the log-probs that it then differentiates are the old ones.
         ref_log_probs: (B, T), if the algorithm uses the reference.
         values: (B, T), if there is a critic.
         sampled: responses that were sampled for it, those of replaced prompts included.
@@ -38,6 +40,7 @@ class Experience:
     scores: Tensor
     correct: Tensor
     greedy_scores: Tensor | None = None
+    old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
     sampled: int = 0
@@ -185,7 +188,8 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
     """
     reward = learner.recipe.reward
     task = learner.recipe.task.build()
-    correct = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    right = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    correct = reward.verdicts(right, rollout.truncated)
     scores = correct
     if learner.reward_model is not None:
         with torch.no_grad():

@@ -55,7 +55,7 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
         precision=learner.precision(),
         at_once=recipe.rollouts.prompts * recipe.rollouts.group_size,
     )
-    return task.rewards(answers.texts, problems)
+    return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)
 
 
 @torch.no_grad()

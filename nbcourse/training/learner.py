@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from nbcourse.lm.actor_critic import ActorCritic, Critic
-from nbcourse.lm.log_probs import rollout_log_probs
+from nbcourse.lm.log_probs import (
+    hidden_divergences,
+    hidden_log_probs,
+    rollout_log_probs,
+    rollout_states,
+)
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.models import precision, rendered
@@ -88,6 +93,40 @@ class Learner:
             values = None if self.critic is None else self.critic(rollout, group_size=group_size)
             return log_probs, values
 
+    def log_probs_values_and_divergences(
+        self, rollout: Rollout, *, group_size: int
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """As `log_probs_and_values`, and KL(π‖π_ref) of every token's state: each (B, T)."""
+        temperature = self.recipe.rollouts.temperature
+        with self._computing_twice() as twice:
+            group = 1 if twice else group_size
+            states = rollout_states(self.policy, rollout, group_size=group)
+            with torch.no_grad():
+                ref_states = rollout_states(self.reference, rollout, group_size=group)
+            weight, ref_weight = (
+                model.get_output_embeddings().weight for model in (self.policy, self.reference)
+            )
+            values = None
+            if isinstance(self.critic, ActorCritic):
+                values = self.critic.head(states)
+            elif self.critic is not None:
+                values = self.critic(rollout, group_size=group)
+            log_probs = hidden_log_probs(states, weight, rollout.tokens, temperature=temperature)
+            return (
+                log_probs,
+                values,
+                hidden_divergences(states, weight, ref_states, ref_weight, temperature=temperature),
+            )
+
+    @torch.no_grad()
+    def log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
+        """log π(token), (B, T), rounded as those are rounded that carry the gradient."""
+        if self.recipe.model.gradient_checkpointing:  # there, no prompt is shared within a group
+            group_size = 1
+        if isinstance(self.critic, ActorCritic):
+            return self.log_probs_and_values(rollout, group_size=group_size)[0]
+        return self._log_probs(self.policy, rollout, group_size)
+
     @contextmanager
     def _computing_twice(self) -> Iterator[bool]:
         """Within it, layers keep no activations, if the recipe says so and a gradient follows.
@@ -116,7 +155,8 @@ class Learner:
             model,
             rollout,
             temperature=self.recipe.rollouts.temperature,
-            chunked=model.config.vocab_size >= LARGE_VOCABULARY,
+            # with divergences, the log-probs are taken from the states that these are made from
+            chunked=model.config.vocab_size >= LARGE_VOCABULARY or self.recipe.penalty.exact,
             group_size=group_size,
         )
 

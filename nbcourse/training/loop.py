@@ -1,7 +1,7 @@
 """The training loop: prompts → rollouts → rewards → advantages → loss → step, again and again."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nbcourse.errors import UserError
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
+from nbcourse.functional.surrogates import truncated_importance_weights
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.seeds import generator
@@ -127,7 +128,11 @@ def learn(
     for group in learner.optimiser.param_groups:
         group["lr"] = group["initial_lr"] * min(1.0, (step + 1) / (settings.warm_up + 1))
     means, updates = Means(), 0
-    for groups in minibatches(learner.recipe, experience, step):
+    plan = list(minibatches(learner.recipe, experience, step))
+    if len(plan) > 1:
+        epoch = plan[: len(plan) // settings.epochs]
+        experience = add_old_log_probs(learner, experience, estimate, penalty, epoch, processes)
+    for groups in plan:
         first = updates == 0
         seen = backward(learner, experience, estimate, penalty, groups, processes, first=first)
         if settings.target_kl is not None and seen.mean("kl_old") > settings.target_kl:
@@ -153,6 +158,64 @@ def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[T
         yield from order.tensor_split(min(recipe.optimiser.minibatches, groups))
 
 
+def add_old_log_probs(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    epoch: Sequence[Tensor],
+    processes: Processes,
+) -> Experience:
+    """Add the learner's log-probs before its first update, given the minibatches of an epoch.
+
+    They are taken slice by slice as `backward` will take them, so that they round alike: those of
+    the sampler, token after token from a cache, differ in bfloat16 by more than GSPO's clip.
+    """
+    group = learner.recipe.rollouts.group_size
+    found = torch.zeros_like(experience.rollout.log_probs)
+    parts = [
+        rows
+        for groups in epoch
+        for rows in slices(learner, experience, estimate, penalty, groups, processes)
+    ]
+
+    def ask(rows: Tensor) -> Tensor:
+        with learner.precision():
+            return learner.log_probs(select(experience.rollout, rows), group_size=group)
+
+    answers = processes.gather([ask(rows) for rows in processes.share(parts)], len(parts))
+    for rows, log_probs in zip(parts, answers, strict=True):
+        found[rows, : log_probs.shape[1]] = log_probs
+    return replace(experience, old_log_probs=found)
+
+
+def slices(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    groups: Tensor,
+    processes: Processes,
+) -> list[Tensor]:
+    """The rows of each slice of a minibatch, given by its groups.
+
+    Groups whose advantages are all 0 count in every mean but are not computed: their gradient is
+    exactly 0, unless a KL beside the reward, a critic or the surrogate wants something of them too.
+    """
+    recipe, mask = learner.recipe, experience.rollout.mask
+    group = recipe.rollouts.group_size
+    asks_of_all = moves_without_advantage(recipe.row, recipe.settings)
+    if learner.critic is None and penalty.placement in ("none", "reward") and not asks_of_all:
+        active = (estimate.advantages != 0).any(dim=1).view(-1, group).any(dim=1)
+        groups = groups[active.cpu()[groups]]
+    # Groups of similar length go together, so that little padding is computed.
+    longest = mask.sum(dim=1).view(-1, group).amax(dim=1).cpu()
+    groups = groups[longest[groups].argsort(stable=True)]
+    size = recipe.optimiser.prompts_at_once or -(-len(groups) // processes.count)
+    parts = groups.split(max(size, 1)) if len(groups) else []
+    return [group_rows(part, group).to(mask.device) for part in parts]
+
+
 def backward(
     learner: Learner,
     experience: Experience,
@@ -163,31 +226,16 @@ def backward(
     *,
     first: bool,
 ) -> Means:
-    """Gradient of the loss of one minibatch, given by its groups, summed over slices of it.
-
-    Groups whose advantages are all 0 count in every mean but are not computed: their gradient is
-    exactly 0, unless a KL in the loss, a critic or the surrogate wants something of them too.
-    """
-    recipe, mask = learner.recipe, experience.rollout.mask
-    group = recipe.rollouts.group_size
-    batch_mask = mask[group_rows(groups, group)]
-    asks_of_all = moves_without_advantage(recipe.row, recipe.settings)
-    if learner.critic is None and penalty.placement in ("none", "reward") and not asks_of_all:
-        active = (estimate.advantages != 0).any(dim=1).view(-1, group).any(dim=1)
-        groups = groups[active.cpu()[groups]]
-    # Groups of similar length go together, so that little padding is computed.
-    longest = mask.sum(dim=1).view(-1, group).amax(dim=1).cpu()
-    groups = groups[longest[groups].argsort(stable=True)]
-    size = recipe.optimiser.prompts_at_once or -(-len(groups) // processes.count)
-    slices = groups.split(max(size, 1)) if len(groups) else []
-
+    """Gradient of the loss of one minibatch, given by its groups, summed over slices of it."""
+    group = learner.recipe.rollouts.group_size
+    batch_mask = experience.rollout.mask[group_rows(groups, group)]
+    parts = slices(learner, experience, estimate, penalty, groups, processes)
     gradients = []
     for _, parameter in learner.trained():
         gradients.append(torch.zeros_like(parameter))
         parameter.grad = gradients[-1]
     means = Means()
-    for part in processes.share(slices):
-        rows = group_rows(part, group).to(mask.device)
+    for rows in processes.share(parts):
         loss = slice_loss(learner, experience, estimate, penalty, rows, batch_mask, means, first)
         loss.backward()
     processes.add(gradients)
@@ -222,18 +270,32 @@ def slice_loss(
     def part_of(tensor: Tensor | None) -> Any:
         return None if tensor is None else tensor[rows, : mask.shape[1]]
 
+    divergences = None
     with learner.precision():
-        log_probs, values = learner.log_probs_and_values(
-            minibatch, group_size=recipe.rollouts.group_size
-        )
-    asked = experience.ref_log_probs is not None  # otherwise nothing looks at the reference
-    tokens = {
+        group = recipe.rollouts.group_size
+        if penalty.exact:
+            log_probs, values, divergences = learner.log_probs_values_and_divergences(
+                minibatch, group_size=group
+            )
+        else:
+            log_probs, values = learner.log_probs_and_values(minibatch, group_size=group)
+    old_log_probs = part_of(experience.old_log_probs)
+    if old_log_probs is None:
+        old_log_probs = log_probs.detach()
+    cap = recipe.optimiser.truncated_importance_sampling
+    policies = {
         "log_probs": log_probs,
-        "old_log_probs": minibatch.log_probs,
-        "ref_log_probs": part_of(experience.ref_log_probs) if asked else minibatch.log_probs,
+        "old_log_probs": old_log_probs,
+        # without a reference, nothing looks at it
+        "ref_log_probs": old_log_probs
+        if experience.ref_log_probs is None
+        else part_of(experience.ref_log_probs),
+        "mask": mask,
+    }
+    tokens = {
+        **policies,
         "advantages": part_of(estimate.advantages),
         "values": part_of(experience.values),
-        "mask": mask,
     }
     losses = {
         "policy_loss": policy_loss(
@@ -241,6 +303,10 @@ def slice_loss(
             recipe.settings,
             penalty,
             max_length=recipe.rollouts.max_new_tokens,
+            divergences=divergences,
+            sampler_weights=None
+            if cap is None
+            else truncated_importance_weights(old_log_probs, minibatch.log_probs, cap=cap),
             batch_mask=batch_mask,
             **tokens,
         )
@@ -258,7 +324,13 @@ def slice_loss(
         if not loss.isfinite():
             raise FloatingPointError(f"the {name} is {loss.item()}")
         means.add(name, loss.detach(), 0)  # slices add up; `backward` counts the minibatch
-    diagnostics.of_tokens(means, recipe.row, recipe.settings, tokens, first=first)
+    diagnostics.of_tokens(
+        means,
+        recipe.row,
+        recipe.settings,
+        {**tokens, "advantages": penalty.charged(tokens["advantages"], **policies)},
+        sampler_log_probs=minibatch.log_probs if first else None,
+    )
     return losses["policy_loss"] + recipe.critic.coefficient * losses.get("value_loss", 0.0)
 
 

@@ -24,6 +24,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from torch import Tensor
 
 from nbcourse import rows
 from nbcourse.errors import UserError, did_you_mean
@@ -33,11 +34,18 @@ from nbcourse.rows import Setting
 from nbcourse.tasks.table import TASKS
 from nbcourse.tasks.task import Task
 from nbcourse.training import own_code, recipe_files
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
+from nbcourse.training.algorithms import (
+    ALGORITHMS,
+    ROW,
+    SURROGATE_ESTIMATORS,
+    Algorithm,
+    Penalty,
+)
 from nbcourse.training.own_code import OwnCode
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AtLeastOne = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -206,6 +214,7 @@ class ModelSection(Section):
     )
 
 
+PRODUCTS = ("prefix", "sequence")  # weights that are products of ratios, and may overflow
 SHAPE = {"layers", "width", "heads", "vocabulary"}
 
 
@@ -238,12 +247,19 @@ class RewardSection(Section):
     """What a response earns."""
 
     source: Literal["verifier", "reward_model"] = "verifier"
+    accept_truncated: bool = Field(
+        False, description="a response that did not end itself may be right; otherwise it is wrong"
+    )
     truncation_penalty: NonNegative = Field(
         0.0, description="taken off the score of a response that did not end itself"
     )
     overlong_buffer: Whole = Field(
         0, description="DAPO: the last tokens before the limit, over which a penalty grows to 1"
     )
+
+    def verdicts(self, right: Tensor, truncated: Tensor) -> Tensor:
+        """What responses are worth whose texts say the right answer or not: (B,) of 0 and 1."""
+        return right if self.accept_truncated else right.masked_fill(truncated, 0.0)
 
 
 class RewardModelSection(Section):
@@ -262,12 +278,29 @@ class KLSection(Section):
         0.0,
         description="price of a nat; under 'surrogate' never divided by a length (section 8.12)",
     )
-    placement: Literal["reward", "loss", "surrogate"] | None = Field(
-        None, description="the algorithm's choice if not given"
+    placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
+        None,
+        description="'advantage': after it has been divided or whitened; the algorithm's choice if "
+        "not given",
     )
-    estimator: Literal[ESTIMATORS] | None = None  # type: ignore[valid-type]
-    weight: Literal[WEIGHTS] = Field(  # type: ignore[valid-type]
-        "prefix", description="of the surrogate; only prefix and sequence have the right gradient"
+    estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="in the loss the algorithm's if not given, in the surrogate k3; 'exact' is "
+        "over the whole vocabulary",
+    )
+    recomputed: bool = Field(
+        False,
+        description="in the advantage: at each update that of the policy that learns, and not "
+        "frozen as that of the policy that sampled",
+    )
+    weight: Literal[(ROW, *WEIGHTS)] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="of the surrogate, prefix if not given; of the penalty in the advantage, row "
+        "if not given: the ratio and the clip of the algorithm; only prefix and sequence have the "
+        "right gradient once the policy has moved",
+    )
+    weight_cap: AtLeastOne | None = Field(
+        2.0, description="the largest value of a weight that is a product: prefix or sequence"
     )
     controller: Literal["fixed", "adaptive"] = "fixed"
     target: Positive = Field(1.0, description="nats for a whole response")
@@ -296,6 +329,11 @@ class OptimiserSection(Section):
     minibatches: Count = 1
     target_kl: Positive | None = Field(
         None, description="leave the batch when the KL to the policy that sampled exceeds this"
+    )
+    truncated_importance_sampling: AtLeastOne | None = Field(
+        None,
+        description="multiply each token's loss by π_old/π_sampler, at most this, as the sampler "
+        "rounds otherwise than the learner; no weight if not given",
     )
     prompts_at_once: Count | None = Field(
         None, description="in one backward pass, to bound memory; does not change the gradient"
@@ -428,6 +466,12 @@ class Pretraining(RunSection):
         ]
 
 
+RECORDED_BEFORE: Mapping[str, Mapping[str, Any]] = {
+    "reward": {"accept_truncated": True},
+    "kl": {"weight_cap": None},
+}
+"""What a run did that was recorded before there was the key; new runs have other defaults."""
+
 Rule = tuple[Section, set[str], str]
 """A section, its keys that a run would not look at, and why it would not."""
 
@@ -519,9 +563,14 @@ class Recipe(RunSection):
     @property
     def penalty(self) -> Penalty:
         """The KL as it is asked for: nowhere if beta is 0."""
-        placement = (self.kl.placement or self.row.kl) if self.kl.beta > 0 else "none"
-        estimator = self.kl.estimator or self.row.kl_estimator
-        return Penalty(placement, estimator, self.kl.beta, self.kl.weight)
+        asked = self.kl
+        placement = (asked.placement or self.row.kl) if asked.beta > 0 else "none"
+        estimator = asked.estimator or ("k3" if placement == "surrogate" else self.row.kl_estimator)
+        if placement not in ("advantage", "surrogate"):
+            return Penalty(placement, estimator, asked.beta)
+        weight = asked.weight or (ROW if placement == "advantage" else "prefix")
+        cap = asked.weight_cap if weight in PRODUCTS else None
+        return Penalty(placement, estimator, asked.beta, weight, cap, asked.recomputed)
 
     @property
     def dynamic_sampling(self) -> bool:
@@ -554,7 +603,9 @@ class Recipe(RunSection):
         return self
 
     def _unused(self) -> list[Rule]:
-        name, row = self.algorithm.name, self.row
+        name, row, penalty = self.algorithm.name, self.row, self.penalty
+        placement = penalty.placement
+        one_update = self.optimiser.epochs * self.optimiser.minibatches == 1
         careless = "careless_share" in rows.settings_of(type(self.task.build()).demonstrate)
         return [
             (self, set() if row.needs("values") else {"critic"}, f"{name} has no critic"),
@@ -570,14 +621,30 @@ class Recipe(RunSection):
             ),
             (
                 self.kl,
-                {"estimator"} if self.penalty.placement in ("reward", "surrogate") else set(),
-                f"with the KL in the {self.penalty.placement} the estimator is fixed "
-                "(k1 in the reward, k3 under the weight of the surrogate)",
+                {"estimator"} if placement in ("reward", "advantage") else set(),
+                f"in the {placement} only k1 has the right gradient",
             ),
             (
                 self.kl,
-                {"weight"} if self.penalty.placement in ("reward", "loss") else set(),
-                f"with the KL in the {self.penalty.placement} nothing is weighted",
+                {"weight", "weight_cap"} if placement in ("reward", "loss") else set(),
+                f"with the KL in the {placement} nothing is weighted",
+            ),
+            (
+                self.kl,
+                {"weight_cap"}
+                if placement in ("advantage", "surrogate") and penalty.weight not in PRODUCTS
+                else set(),
+                f"kl.weight is {penalty.weight!r}, which is no product of ratios",
+            ),
+            (
+                self.kl,
+                {"recomputed"} if placement in ("loss", "surrogate") else set(),
+                f"with the KL in the {placement} it is that of the policy that learns in any case",
+            ),
+            (
+                self.kl,
+                {"recomputed"} if placement == "advantage" and one_update else set(),
+                "with one update for each batch the policy that learns is the one that sampled",
             ),
             (
                 self.kl,
@@ -602,7 +669,7 @@ class Recipe(RunSection):
             ),
             (
                 self.optimiser,
-                {"target_kl"} if self.optimiser.epochs * self.optimiser.minibatches == 1 else set(),
+                {"target_kl"} if one_update else set(),
                 "with one update for each batch the policy that learns is the one that sampled",
             ),
         ]
@@ -631,8 +698,9 @@ class Recipe(RunSection):
         if self.kl.beta > 0 and self.penalty.placement == "none":
             found.append(
                 f"kl.beta is {self.kl.beta:g}, but {name} was published without a KL penalty: "
-                "say kl.placement = 'reward', 'loss' or 'surrogate'"
+                "say kl.placement = 'reward', 'advantage', 'loss' or 'surrogate'"
             )
+        found += self._impossible_penalty()
         if self.kl.controller == "adaptive" and self.kl.horizon <= self._responses / 5:
             found.append(
                 f"kl.horizon is {self.kl.horizon:g}, expected more than a fifth of the "
@@ -649,6 +717,37 @@ class Recipe(RunSection):
                 "teacher to imitate"
             )
         return [*found, *impossible_model(self.model, self.task)]
+
+    def _impossible_penalty(self) -> list[str]:
+        penalty, placement = self.penalty, self.penalty.placement
+        found = []
+        if placement == "reward" and self.kl.recomputed:
+            found.append(
+                "kl.recomputed is True, but a KL in the reward is in the advantages before the "
+                "first update: say kl.placement = 'advantage'"
+            )
+        if placement == "loss" and penalty.estimator == "exact":
+            found.append(
+                "kl.estimator is 'exact', whose own derivative is a partial gradient: say "
+                "kl.placement = 'surrogate'"
+            )
+        if placement == "surrogate" and penalty.estimator not in SURROGATE_ESTIMATORS:
+            found.append(
+                f"kl.estimator is {penalty.estimator!r}, expected one of "
+                f"{', '.join(map(repr, SURROGATE_ESTIMATORS))}: the surrogate of a biased estimate "
+                "is biased"
+            )
+        if placement == "surrogate" and penalty.weight == ROW:
+            found.append(
+                f"kl.weight is {ROW!r}, expected one of {', '.join(map(repr, WEIGHTS))}: the "
+                f"surrogate of the KL does not pass through that of {self.algorithm.name}"
+            )
+        if penalty.exact and penalty.weight != "prefix":
+            found.append(
+                f"kl.weight is {penalty.weight!r}, expected 'prefix': the divergence of a state "
+                "is weighed by the tokens before it"
+            )
+        return found
 
     @property
     def _responses(self) -> int:
@@ -710,6 +809,12 @@ def validate(
     `code` is what the file that the key `code` names has brought already; None loads it now.
     """
     own = code or own_code.NONE
+    if complete:
+        tables = tables | {
+            name: {**earlier, **tables[name]}
+            for name, earlier in RECORDED_BEFORE.items()
+            if isinstance(tables.get(name), dict)
+        }
     if file := tables.get("code"):
         own = code or own_code.load(Path(file))
         tables = {**tables, "code": Path(file).name}

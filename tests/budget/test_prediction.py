@@ -19,7 +19,7 @@ from nbcourse.budget.shapes import PUBLISHED, Shape
 from nbcourse.lm import sampling
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
 from nbcourse.lm.rollouts import Rollout
-from nbcourse.training import loop
+from nbcourse.training import diagnostics, loop
 from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
 from nbcourse.training.models import frozen
@@ -540,14 +540,34 @@ def test_an_evaluation_that_is_too_large_is_not_blamed_on_the_slices():
     assert "lower evaluation.problems to" in answer.verdict
 
 
-def test_nobody_is_consulted_without_a_kl_and_a_critic():
+def test_without_a_kl_penalty_the_reference_sees_one_response_of_each_group():
+    """For the log's KL, with or without a critic."""
     without = predicted(recipe("dr-grpo"), SHAPES["own keys"])
-    assert list(without.memory) == ["sample", "learn", "evaluate"]
-    assert not any(part.startswith("ask") for part in without.work)
+    assert list(without.memory) == ["sample", "consult", "learn", "evaluate"]
+    penalised = predicted(
+        recipe("dr-grpo", kl={"beta": 0.1, "placement": "loss"}), SHAPES["own keys"]
+    )
+    one_of_each, all_of_them = (x.work["ask reference"].flops for x in (without, penalised))
+    assert 0 < one_of_each < all_of_them
+    assert "ask critic" not in without.work
     critic = predicted(recipe("ppo"), SHAPES["own keys"])
-    assert "consult" in critic.memory
-    assert "ask critic" in critic.work
-    assert "ask reference" not in critic.work
+    assert critic.work["ask reference"].flops > 0
+    assert critic.work["ask critic"].flops > 0
+
+
+@pytest.mark.parametrize("prompts", [8, 32])
+@pytest.mark.parametrize("at_once", [2, None])
+def test_the_memory_of_the_logs_kl_is_that_of_the_plan(prompts, at_once):
+    """Bounded by the micro-batch, however many prompts there are."""
+    sizes = {"prompts": prompts, "group_size": 4, "max_new_tokens": RESPONSE}
+    sections = {"rollouts": sizes, "kl": {}, "optimiser": {"prompts_at_once": at_once}}
+    learner, batch, plan = setting(SHAPES["shared keys"], **sections)
+    memory = predicted(plan.recipe, plan.shape).memory
+    standing = sum(prediction.standing_bytes(plan).values())
+    foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
+    measured = max(allocated(partial(diagnostics.kl_to_reference, learner, batch)))
+    assert foreseen["consult"] == pytest.approx(measured, rel=1 / 8)
+    assert foreseen["consult"] < foreseen["learn"]
 
 
 def test_a_greedy_baseline_draws_once_more_for_each_prompt():
@@ -623,8 +643,8 @@ def test_the_rows_of_the_table_hold_every_number():
     for part, work in answer.work.items():
         assert rows[part, "computed"] == (work.flops, "FLOP")
         assert rows[part, "moved"] == (work.moved, "bytes")
-        assert rows[part, "at least"] == (answer.seconds[part], "s")
-    assert rows["run", "at least"] == (answer.hours, "hours")
+        assert rows[part, "roofline"] == (answer.seconds[part], "s")
+    assert rows["run", "roofline"] == (answer.hours, "hours")
 
 
 @pytest.mark.parametrize("tokens", [0, 513])

@@ -73,6 +73,11 @@ def response(problem, kind):
     ][kind]
 
 
+def cut_off(kind):
+    """What says nothing, and now and then what says the right answer."""
+    return kind % 4 == 3 or kind % 12 == 8
+
+
 class Spoken:
     """Stands in for a model: says of problem i, sample j, what `kind(label, i, j)` is."""
 
@@ -89,7 +94,7 @@ class Spoken:
         texts = [response(drawn[row // (samples or 1)], kind % 4) for row, kind in enumerate(kinds)]
         return Answers(
             texts,
-            torch.tensor([kind % 4 == 3 for kind in kinds]),
+            torch.tensor([cut_off(kind) for kind in kinds]),
             torch.tensor([len(text) for text in texts]),
         )
 
@@ -117,8 +122,11 @@ def verdicts(stand_in, label, j=0):
     """Strict and lenient, as lists of booleans, of the j-th response to each problem."""
     found = []
     for i, problem in enumerate(stand_in.problems):
-        text = response(problem, kind(label, i, j) % 4)
-        found.append([extract(text, strict=s) == problem.answer for s in (True, False)])
+        said = kind(label, i, j)
+        strict, lenient = (
+            extract(response(problem, said % 4), strict=s) == problem.answer for s in (True, False)
+        )
+        found.append([strict and not cut_off(said), lenient])
     return [[row[0] for row in found], [row[1] for row in found]]
 
 
@@ -126,15 +134,18 @@ def test_counts_and_intervals_are_those_of_the_responses(spoken):
     stand_in, result, _ = spoken
     for label in ("before", "after"):
         strict, lenient = verdicts(stand_in, label)
-        kinds = [kind(label, i, 0) % 4 for i in range(PROBLEMS)]
+        said = [kind(label, i, 0) for i in range(PROBLEMS)]
+        kinds = [one % 4 for one in said]
         assert 0 < sum(strict) < sum(lenient) < PROBLEMS
-        assert sum(strict) == kinds.count(0)
+        unfinished = sum(one % 12 == 8 for one in said)
+        assert unfinished or label == "before"
+        assert sum(strict) == kinds.count(0) - unfinished
         assert sum(lenient) == kinds.count(0) + kinds.count(1)
         counts = {
             "strict": sum(strict),
             "lenient": sum(lenient),
             "no_answer": kinds.count(1) + kinds.count(3),
-            "truncated": kinds.count(3),
+            "truncated": kinds.count(3) + unfinished,
         }
         for key, count in counts.items():
             assert result[label][key] == {
@@ -159,6 +170,19 @@ def test_counts_and_intervals_are_those_of_the_responses(spoken):
             }
             for p, text, right in zip(stand_in.problems[:5], texts, strict, strict=False)
         ]
+
+
+def test_a_run_that_paid_for_unfinished_answers_is_judged_as_it_was_trained(spoken):
+    """Its record says so, or comes from the time before there was the key."""
+    stand_in, result, folder = spoken
+    content = json.loads((folder / "recipe.json").read_text("utf-8"))
+    del content["reward"]["accept_truncated"]
+    (folder / "recipe.json").write_text(json.dumps(content), "utf-8")
+    stand_in.asked.clear()
+    earlier = evaluation.evaluate(folder, problems=PROBLEMS, samples=SAMPLES, progress=False)
+    kinds = [kind("after", i, 0) % 4 for i in range(PROBLEMS)]
+    assert earlier["after"]["strict"]["count"] == kinds.count(0)
+    assert earlier["after"]["strict"]["count"] > result["after"]["strict"]["count"]
 
 
 def test_accuracy_by_steps_is_by_the_sums_of_the_solution(spoken):

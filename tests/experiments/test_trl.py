@@ -150,6 +150,12 @@ def test_two_processes_share_the_responses():
             "kl.placement is 'surrogate'",
         ),
         ("grpo", {"kl": {"beta": 0.1, "placement": "reward"}}, "kl.placement is 'reward'"),
+        ("rloo", {"kl": {"beta": 0.1, "placement": "advantage"}}, "kl.placement is 'advantage'"),
+        (
+            "grpo",
+            {"optimiser": {"truncated_importance_sampling": 2.0}},
+            "optimiser.truncated_importance_sampling is 2.0",
+        ),
         ("rloo", {"kl": {"beta": 0.1, "placement": "loss"}}, "kl.placement is 'loss'"),
         ("grpo", {"kl": {"beta": 0.1, "estimator": "k1"}}, "kl.estimator is 'k1'"),
         ("grpo", {"kl": {"beta": 0.1, "controller": "adaptive"}}, "kl.controller is 'adaptive'"),
@@ -202,7 +208,9 @@ def stale_experience(learner) -> Experience:
     scores = (torch.rand(len(rollout.mask), generator=source) < 0.5).float()
     rollout = replace(rollout, log_probs=rollout.log_probs + 0.3 * noise)
     ref_log_probs = rollout.log_probs + 0.2 * noise
-    return Experience(rollout, scores, scores, ref_log_probs=ref_log_probs)
+    return Experience(
+        rollout, scores, scores, old_log_probs=rollout.log_probs, ref_log_probs=ref_log_probs
+    )
 
 
 def their_inputs(experience: Experience, estimate: Estimate, trainer: str) -> dict:
@@ -362,6 +370,7 @@ def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
         {
             **small.tables(steps=1, model={"vocabulary": 300}),
             "task": {"name": "word-problems", "max_steps": 2},
+            "reward": {"accept_truncated": True},  # of four tokens, all are
             "evaluation": {"problems": 3},
         }
     )

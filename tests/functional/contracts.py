@@ -203,6 +203,14 @@ def _table() -> dict[str, Call]:
             honest=False,
             any_rank=True,
         ),
+        "truncated_importance_weights": Call(
+            surrogates.truncated_importance_weights,
+            {"log_probs": log_probs, "sampler_log_probs": old_log_probs},
+            **later,
+            options={"cap": 1.2},
+            hidden=("log_probs", "sampler_log_probs"),
+            any_rank=True,
+        ),
         "clip_fraction": Call(
             surrogates.clip_fraction,
             policy,
@@ -264,6 +272,16 @@ def _table() -> dict[str, Call]:
                 **masked,
                 options={"weight": weight, "kind": kind},
                 hidden=tuple(stale),
+            )
+    for weight in (None, *kl.WEIGHTS):
+        for frozen in (False, True):
+            calls[f"penalty_to_go {weight}{', frozen' * frozen}"] = Call(
+                kl.penalty_to_go,
+                stale,
+                **masked,
+                options={"weight": weight, "frozen": frozen},
+                hidden=tuple(stale),
+                loud=weight is not None,  # without one, one of two policies is not looked at
             )
     with_divergences = {
         "log_probs": log_probs,

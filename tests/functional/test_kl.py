@@ -19,6 +19,7 @@ from nbcourse.functional.kl import (
     exact,
     exact_surrogate,
     gradient_surrogate,
+    penalty_to_go,
     rewards_with_kl,
 )
 from nbcourse.functional.returns import discounted_returns
@@ -575,6 +576,122 @@ class TestGradientSurrogate:
         )
         torch.testing.assert_close(ours, theirs)
         torch.testing.assert_close(gradient(ours, world.logits), gradient(theirs, world.logits))
+
+
+class TestPenaltyToGo:
+    """Its loss is Pₜ log π, summed over the tokens of a response."""
+
+    def found(self, world, stale, **options):
+        def loss(i):
+            log_probs, old = world.log_probs[i], world.old_log_probs[i]
+            charged = penalty_to_go(
+                log_probs,
+                world.ref_log_probs[i],
+                world.mask[i],
+                old_log_probs=old if stale else None,
+                **options,
+            )
+            assert not charged.requires_grad
+            return (charged * log_probs).sum()
+
+        return world.of_loss(loss, world.old if stale else None)
+
+    @either_ending
+    @pytest.mark.parametrize("frozen", [False, True])
+    @pytest.mark.parametrize("weight", [None, "prefix", "sequence", "token"])
+    def test_on_fresh_samples_every_form_gives_the_exact_gradient(self, weight, frozen, eos):
+        world = World(eos)
+        found = self.found(world, stale=False, weight=weight, frozen=frozen)
+        assert relative_error(found, world.exact) < EXACT
+
+    @either_ending
+    @pytest.mark.parametrize("weight", ["prefix", "sequence"])
+    def test_recomputed_under_a_product_of_ratios_it_is_exact_on_stale_samples_too(
+        self, weight, eos
+    ):
+        world = World(eos)
+        assert relative_error(self.found(world, True, weight=weight), world.exact) < EXACT
+
+    @either_ending
+    def test_frozen_it_leaves_out_how_far_the_policy_has_moved(self, eos):
+        world = World(eos)
+        moved = (world.log_probs - world.old_log_probs).sum(dim=1)
+        to_old = gradient((world.responses.probs(world.logits) * moved).sum(), world.logits)
+        found = self.found(world, stale=True, weight="sequence", frozen=True)
+        assert relative_error(found, world.exact - to_old) < EXACT
+        assert relative_error(found, world.exact) > 0.1
+
+    @either_ending
+    @pytest.mark.parametrize("frozen", [False, True])
+    @pytest.mark.parametrize("weight", [None, "token"])
+    def test_the_ratio_of_a_single_token_does_not_make_stale_samples_fresh(
+        self, weight, frozen, eos
+    ):
+        world = World(eos)
+        found = self.found(world, stale=True, weight=weight, frozen=frozen)
+        assert relative_error(found, world.exact) > 0.1
+
+    @pytest.mark.parametrize(
+        ("weight", "frozen", "expected"),
+        [
+            # d = 1, 2, −1 now and 0.5, 1.5, −2 before; ρ = e^{1/2}, e^{1/2}, e^1
+            (None, False, [2.0, 1.0, -1.0]),
+            (None, True, [0.0, -0.5, -2.0]),
+            ("token", False, [2 * math.exp(0.5), math.exp(0.5), -math.exp(1)]),
+            (
+                "prefix",
+                False,
+                [
+                    math.exp(0.5) + 2 * math.exp(1) - math.exp(2),
+                    2 * math.exp(1) - math.exp(2),
+                    -math.exp(2),
+                ],
+            ),
+            ("sequence", True, [0.0, -0.5 * math.exp(2), -2 * math.exp(2)]),
+        ],
+    )
+    def test_literals(self, weight, frozen, expected):
+        log_probs, old = doubles([[0.0, 0.0, NAN, 0.0]]), doubles([[-0.5, -0.5, 3.0, -1.0]])
+        ref = doubles([[-1.0, -2.0, INF, 1.0]])
+        mask = torch.tensor([[True, True, False, True]])
+        found = penalty_to_go(log_probs, ref, mask, old_log_probs=old, weight=weight, frozen=frozen)
+        torch.testing.assert_close(found, doubles([[*expected[:2], 0.0, expected[2]]]))
+
+    @pytest.mark.parametrize(
+        ("weight", "weights"),
+        [("token", [2.0, 0.5]), ("prefix", [2.0, 1.5]), ("sequence", [1.5, 1.5])],
+    )
+    def test_a_cap_limits_each_weight(self, weight, weights):
+        """Ratios 3 and ½, their product 1.5, a cap of 2; d = 1 and 10."""
+        log_probs = doubles([[math.log(3.0), math.log(0.5)]])
+        found = penalty_to_go(
+            log_probs,
+            log_probs - doubles([[1.0, 10.0]]),
+            torch.ones(1, 2, dtype=torch.bool),
+            old_log_probs=torch.zeros(1, 2, dtype=torch.float64),
+            weight=weight,
+            weight_cap=2.0,
+        )
+        first, second = weights
+        begun = first * 11.0 if weight == "token" else first + second * 10.0
+        torch.testing.assert_close(found, doubles([[begun, second * 10.0]]))
+
+    def test_a_product_too_large_for_a_float_is_capped(self):
+        log_probs = torch.full((1, 2000), 0.05)
+        mask = torch.ones(1, 2000, dtype=torch.bool)
+        options = {"old_log_probs": torch.zeros(1, 2000), "weight": "prefix"}
+        arguments = (log_probs, log_probs - 1.0, mask)
+        assert penalty_to_go(*arguments, **options).isinf().any()
+        found = penalty_to_go(*arguments, **options, weight_cap=2.0)
+        assert found[0, -1] == pytest.approx(2.0)
+        assert found.isfinite().all()
+
+    def test_an_unknown_weight_is_answered_with_the_known_ones(self):
+        zeros, mask = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
+        with pytest.raises(ValueError, match="weight is 'row', expected one of 'none', 'prefix'"):
+            penalty_to_go(zeros, zeros, mask, weight="row")
+        with pytest.raises(ValueError, match=r"weight_cap is 0\.5, expected a number ≥ 1"):
+            penalty_to_go(zeros, zeros, mask, weight="token", weight_cap=0.5)
 
 
 class TestExactSurrogate:

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from nbcourse.functional.aggregation import aggregate
-from nbcourse.functional.surrogates import cispo, clip_fraction, gspo, policy_gradient, ppo_clip
+from nbcourse.functional.surrogates import (
+    cispo,
+    clip_fraction,
+    gspo,
+    policy_gradient,
+    ppo_clip,
+    truncated_importance_weights,
+)
 
 from .enumeration import Responses, gradient
 
@@ -327,6 +334,51 @@ class TestCispo:
         x = torch.zeros(2)
         with pytest.raises(ValueError, match=option):
             cispo(x, x, x, **{option: value})
+
+
+class TestTruncatedImportanceWeights:
+    def test_is_the_ratio_up_to_the_cap(self):
+        log_ratio = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64).log()
+        sampler = torch.full((4,), -3.0, dtype=torch.float64)
+        for cap, expected in ((2.0, [0.5, 1.0, 2.0, 2.0]), (1.0, [0.5, 1.0, 1.0, 1.0])):
+            found = truncated_importance_weights(sampler + log_ratio, sampler, cap=cap)
+            torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+    def test_is_a_constant(self):
+        log_probs = torch.zeros(2, requires_grad=True)
+        assert not truncated_importance_weights(log_probs, torch.zeros(2)).requires_grad
+
+    def test_a_ratio_too_large_for_a_float_is_the_cap(self):
+        found = truncated_importance_weights(torch.tensor([0.0]), torch.tensor([-1000.0]), cap=3.0)
+        torch.testing.assert_close(found, torch.tensor([3.0]))
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("argument", [0, 1])
+    def test_what_is_not_finite_is_nan(self, argument, bad):
+        arguments = [torch.zeros(2), torch.zeros(2)]
+        arguments[argument][0] = bad
+        assert truncated_importance_weights(*arguments).isnan().tolist() == [True, False]
+
+    def test_with_it_the_samplers_tokens_stand_for_the_learners(self):
+        """E_sampler[min(ρ, C) f] = E_learner[f] if no ratio exceeds C, and less if one does."""
+        generator = torch.Generator().manual_seed(0)
+        learner, sampler = torch.randn(2, 9, generator=generator, dtype=torch.float64).log_softmax(
+            1
+        )
+        f = torch.rand(9, generator=generator, dtype=torch.float64)
+        cap = (learner - sampler).exp().max().item()
+        assert cap > 2
+        wide, tight = (
+            (sampler.exp() * truncated_importance_weights(learner, sampler, cap=c) * f).sum()
+            for c in (cap, 1.5)
+        )
+        torch.testing.assert_close(wide, (learner.exp() * f).sum())
+        assert tight < wide
+
+    @pytest.mark.parametrize("cap", [0.99, 0.0, math.nan])
+    def test_refuses_a_cap_below_one(self, cap):
+        with pytest.raises(ValueError, match="expected a number of at least 1"):
+            truncated_importance_weights(torch.zeros(1), torch.zeros(1), cap=cap)
 
 
 class TestClipFraction:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from nbcourse.functional import kl
 from nbcourse.lm import log_probs
-from nbcourse.lm.log_probs import hidden_log_probs, token_log_probs
+from nbcourse.lm.log_probs import hidden_divergences, hidden_log_probs, token_log_probs
 
 VOCABULARY, WIDTH = 11, 4
 
@@ -159,3 +160,75 @@ def test_in_bfloat16_the_way_back_rounds_the_logits_as_the_way_there_did():
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- divergences from states
+
+
+def reference_states(*shape):
+    """Hidden states of another width, and their output matrix."""
+    generator = torch.Generator().manual_seed(7)
+    draw = {"generator": generator, "dtype": torch.float64}
+    return torch.randn(*shape, 6, **draw), torch.randn(VOCABULARY, 6, **draw)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+@pytest.mark.usefixtures("chunk")
+def test_divergences_and_their_gradient_are_those_of_whole_logits(temperature):
+    hidden, weight, _, upstream = case(3, 5)
+    ref_hidden, ref_weight = reference_states(3, 5)
+    hidden.requires_grad_()
+    weight.requires_grad_()
+    ours = hidden_divergences(hidden, weight, ref_hidden, ref_weight, temperature=temperature)
+    own, ref = (
+        (x @ w.T / temperature).log_softmax(dim=-1)
+        for x, w in ((hidden, weight), (ref_hidden, ref_weight))
+    )
+    reference = (own.exp() * (own - ref)).sum(dim=-1)
+    assert_close(ours, reference)
+    for found, expected in zip(
+        torch.autograd.grad((ours * upstream).sum(), (hidden, weight)),
+        torch.autograd.grad((reference * upstream).sum(), (hidden, weight)),
+        strict=True,
+    ):
+        assert_close(found, expected)
+
+
+def test_the_reference_gets_no_gradient_and_equal_models_have_no_divergence():
+    hidden, weight, _, _ = case(2, 3)
+    ref_hidden, ref_weight = (x.clone().requires_grad_() for x in (hidden, weight))
+    hidden.requires_grad_()
+    found = hidden_divergences(hidden, weight, ref_hidden, ref_weight)
+    assert_close(found, torch.zeros(2, 3, dtype=torch.float64))
+    found.sum().backward()
+    assert ref_hidden.grad is ref_weight.grad is None
+    assert_close(hidden.grad, torch.zeros_like(hidden))
+
+
+def test_divergences_in_bfloat16_are_of_the_rounded_logits():
+    generator = torch.Generator().manual_seed(0)
+    hidden, ref_hidden = torch.randn(2, 3, 5, 16, generator=generator)
+    hidden.requires_grad_()
+    weight, ref_weight = torch.randn(2, 40, 16, generator=generator)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = hidden_divergences(hidden, weight, ref_hidden, ref_weight)
+        logits, ref_logits = hidden @ weight.T, ref_hidden @ ref_weight.T
+    assert found.dtype == torch.float32
+    whole = kl.exact(logits.float(), ref_logits.float())
+    assert_close(found, whole)
+    ours, theirs = (torch.autograd.grad(x.sum(), hidden)[0] for x in (found, whole))
+    assert_close(ours, theirs)
+
+
+def test_states_that_do_not_fit_their_matrix_are_named():
+    states, weight = torch.zeros(2, 3, 4), torch.zeros(11, 4)
+    with pytest.raises(ValueError, match=r"^hidden has shape .* \(11, 5\), expected \(V, 4\)"):
+        hidden_divergences(states, torch.zeros(11, 5), states, weight)
+    with pytest.raises(ValueError, match=r"^ref_hidden has shape .* expected \(V, 4\)"):
+        hidden_divergences(states, weight, states, torch.zeros(11, 5))
+    with pytest.raises(ValueError, match=r"for 12 tokens, expected \(2, 3, 'H'\) for 11"):
+        hidden_divergences(states, weight, states, torch.zeros(12, 4))
+    with pytest.raises(ValueError, match=r"^ref_hidden has shape \(2, 2, 4\) for 11 tokens"):
+        hidden_divergences(states, weight, states[:, :2], weight)
+    with pytest.raises(ValueError, match="temperature is 0, expected a positive number"):
+        hidden_divergences(states, weight, states, weight, temperature=0)

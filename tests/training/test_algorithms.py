@@ -14,7 +14,14 @@ from torch.testing import assert_close
 
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty, policy_loss
+from nbcourse.training.algorithms import (
+    ALGORITHMS,
+    ROW,
+    Algorithm,
+    Estimate,
+    Penalty,
+    policy_loss,
+)
 from nbcourse.training.experience import Experience
 
 GROUP, WIDTH, MAX_LENGTH, BETA = 3, 5, 7, 0.3
@@ -220,7 +227,14 @@ PENALTIES = {
     "none": Penalty(),
     "reward": Penalty("reward", beta=BETA),
     **{f"loss {kind}": Penalty("loss", kind, BETA) for kind in KL},
+    "advantage": Penalty("advantage", beta=BETA, weight=ROW),
+    "advantage, recomputed": Penalty("advantage", beta=BETA, weight=ROW, recomputed=True),
+    "advantage, token": Penalty("advantage", beta=BETA, weight="token"),
+    "advantage, prefix": Penalty("advantage", beta=BETA, weight_cap=1.3, recomputed=True),
+    "advantage, sequence": Penalty("advantage", beta=BETA, weight="sequence", recomputed=True),
     "surrogate": Penalty("surrogate", beta=BETA),
+    "surrogate, k1, capped": Penalty("surrogate", "k1", BETA, weight_cap=1.3),
+    "surrogate, exact": Penalty("surrogate", "exact", BETA, weight_cap=1.3),
     "surrogate, sequence": Penalty("surrogate", beta=BETA, weight="sequence"),
     "surrogate, token": Penalty("surrogate", beta=BETA, weight="token"),
 }
@@ -229,6 +243,31 @@ WEIGHED = {
     "sequence": lambda t, length: range(length),
     "token": lambda t, length: [t],
 }
+
+
+DIVERGENCES = [[0.1, 0.4, 0.2], [0.3], [0.2, 0.1, 0.6, 0.05], [0.5, 0.1], [0.3, 0.2, 0.7, 0.1]]
+DIVERGENCES += [[0.05, 0.4]]
+
+
+def ratios(penalty, i):
+    """The weight of each token of response i."""
+    products = [
+        math.exp(sum(LOG_RATIO[i][s] for s in WEIGHED[penalty.weight](t, LENGTHS[i])))
+        for t in range(LENGTHS[i])
+    ]
+    return [min(w, penalty.weight_cap or math.inf) for w in products]
+
+
+def charges(penalty, i):
+    """β Pₜ: what the tokens of response i are charged for themselves and for what follows."""
+    before = [a - b for a, b in zip(OLD[i], REF[i], strict=True)]
+    d, tokens = TO_REF[i] if penalty.recomputed else before, range(LENGTHS[i])
+    if penalty.weight == ROW:
+        return [penalty.beta * sum(d[t:]) for t in tokens]
+    w = ratios(penalty, i)
+    if penalty.weight == "token":
+        return [penalty.beta * w[t] * sum(d[t:]) for t in tokens]
+    return [penalty.beta * sum(a * b for a, b in zip(w[t:], d[t:], strict=True)) for t in tokens]
 
 
 def expected_rewards(penalty):
@@ -248,9 +287,16 @@ def expected_loss(name, penalty, advantages):
     value, slopes = 0.0, []
     for i in ROWS:
         weight = WEIGHTS[average](i)
-        tokens = surrogate(NEW[i], OLD[i], advantages[i])
+        seen, charged = advantages[i], [0.0] * LENGTHS[i]
+        if penalty.placement == "advantage":
+            charged = charges(penalty, i)
+            if penalty.weight == ROW:
+                seen = [a - c for a, c in zip(seen, charged, strict=True)]
+                charged = [0.0] * LENGTHS[i]
+        tokens = surrogate(NEW[i], OLD[i], seen)
         value += weight * sum(loss for loss, _ in tokens)
-        slope = [weight * s for _, s in tokens]
+        value += weight * sum(c * x for c, x in zip(charged, NEW[i], strict=True))
+        slope = [weight * (s + c) for (_, s), c in zip(tokens, charged, strict=True)]
         if penalty.placement == "loss":
             k, dk = KL[penalty.estimator]
             value += weight * penalty.beta * sum(map(k, TO_REF[i]))
@@ -259,15 +305,21 @@ def expected_loss(name, penalty, advantages):
             ]
         if penalty.placement == "surrogate":
             # (β/N) Σₜ wₜ kₜ, wₜ a product of ratios: token s moves kₛ and the weights it is in.
-            k, dk = KL["k3"]
-            ratios = [WEIGHED[penalty.weight](t, LENGTHS[i]) for t in range(LENGTHS[i])]
-            w = [math.exp(sum(LOG_RATIO[i][s] for s in tokens)) for tokens in ratios]
-            terms = [a * k(d) for a, d in zip(w, TO_REF[i], strict=True)]
-            scale = penalty.beta / len(OLD)
+            k, dk = KL["k1" if penalty.estimator == "k1" else "k3"]
+            tokens, scale = range(LENGTHS[i]), penalty.beta / len(OLD)
+            w, costs = ratios(penalty, i), [k(d) for d in TO_REF[i]]
+            steep = [a * dk(d) for a, d in zip(w, TO_REF[i], strict=True)]
+            within = [WEIGHED[penalty.weight](t, LENGTHS[i]) for t in tokens]
+            if penalty.estimator == "exact":  # weighed by the tokens before; of constants here
+                within = [range(t) for t in tokens]
+                before = [math.exp(sum(LOG_RATIO[i][:t])) for t in tokens]
+                w, costs = [min(x, penalty.weight_cap) for x in before], DIVERGENCES[i]
+                steep = [0.0] * LENGTHS[i]
+            terms = [a * c for a, c in zip(w, costs, strict=True)]
             value += scale * sum(terms)
-            for s, d in enumerate(TO_REF[i]):
-                inside = sum(a for a, tokens in zip(terms, ratios, strict=True) if s in tokens)
-                slope[s] += scale * (inside + w[s] * dk(d))
+            for s in tokens:
+                inside = sum(a for a, tokens in zip(terms, within, strict=True) if s in tokens)
+                slope[s] += scale * (inside + steep[s])
         slopes.append(slope)
     return value, slopes
 
@@ -300,6 +352,7 @@ def loss_and_slope(name, penalty, advantages, rows=None, **settings):
         ref_log_probs=take(padded(REF)),
         advantages=take(advantages),
         values=take(padded(VALUES)),
+        divergences=take(padded(DIVERGENCES)),
         mask=take(MASK),
         max_length=MAX_LENGTH,
         batch_mask=None if rows is None else MASK,
@@ -404,6 +457,65 @@ def test_the_published_place_of_the_kl(name):
     assert ALGORITHMS[name].kl_estimator == "k3"
 
 
+@pytest.mark.parametrize("name", PAPERS)
+def test_weights_for_the_samplers_rounding_multiply_the_loss_of_each_token(name):
+    """A KL in the loss included; NaN behind the end of a response does no harm."""
+    row, penalty = ALGORITHMS[name], PENALTIES["loss k2"]
+    advantages = estimate(name, penalty).advantages
+    weights = [[0.5 + 0.1 * t + 0.2 * i for t in range(LENGTHS[i])] for i in ROWS]
+    log_probs = padded(NEW).requires_grad_()
+    loss = policy_loss(
+        row,
+        row.all_settings,
+        penalty,
+        log_probs=log_probs,
+        old_log_probs=padded(OLD),
+        ref_log_probs=padded(REF),
+        advantages=advantages,
+        mask=MASK,
+        max_length=MAX_LENGTH,
+        sampler_weights=padded(weights),
+    )
+    (slope,) = torch.autograd.grad(loss, log_probs)
+    _, plain = loss_and_slope(name, penalty, advantages)
+    assert_close(slope, plain * padded(weights, 0.0), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("weight", ["prefix", "sequence"])
+@pytest.mark.parametrize("placement", ["surrogate", "advantage"])
+def test_a_cap_keeps_the_loss_of_a_long_stale_response_finite(placement, weight):
+    """2,000 tokens, each e^0.05 times as likely as before: a product of e^100."""
+    log_probs = torch.full((1, 2000), -1.0).requires_grad_()
+    old, ref = log_probs.detach() - 0.05, log_probs.detach() + 0.1
+    row, mask = ALGORITHMS["grpo"], torch.ones(1, 2000, dtype=torch.bool)
+    for cap, finite in ((None, False), (2.0, True)):
+        penalty = Penalty(placement, "k3", 0.1, weight, cap, placement == "advantage")
+        loss = policy_loss(
+            row,
+            row.all_settings,
+            penalty,
+            log_probs=log_probs,
+            old_log_probs=old,
+            ref_log_probs=ref,
+            advantages=torch.ones(1, 2000),
+            mask=mask,
+            max_length=2000,
+        )
+        assert loss.isfinite() == finite
+
+
+def test_an_exact_penalty_asks_for_divergences():
+    with pytest.raises(ValueError, match=r"divergences is None, expected \(B, T\)"):
+        Penalty("surrogate", "exact", BETA).of_the_batch(
+            log_probs=padded(NEW),
+            old_log_probs=padded(OLD),
+            ref_log_probs=padded(REF),
+            mask=MASK,
+            divergences=None,
+            batch_mask=None,
+        )
+
+
 @pytest.mark.parametrize("garbage", [math.inf, -1e300, 7.0])
 def test_no_garbage_behind_the_end_reaches_a_loss(garbage):
     for name in ALGORITHMS:
@@ -497,7 +609,10 @@ GOOD = {
     ("wrong", "message"),
     [
         ({"aggregation": "mean"}, "aggregation is 'mean', expected one of 'token-mean', 'seq-"),
-        ({"kl": "everywhere"}, "kl is 'everywhere', expected one of 'none', 'reward', 'loss', "),
+        (
+            {"kl": "everywhere"},
+            "kl is 'everywhere', expected one of 'none', 'reward', 'advantage', ",
+        ),
         ({"kl_estimator": "k4"}, "kl_estimator is 'k4', expected one of 'k1', 'k2', 'k3'"),
     ],
     ids=["aggregation", "kl", "estimator"],

@@ -19,8 +19,8 @@ def doubles(rows):
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def tokens(name, log_ratio, advantages, mask, *, first=False, **settings):
-    """What `of_tokens` counts, for log-probs at this distance from those of the sampler."""
+def tokens(name, log_ratio, advantages, mask, *, sampler_log_probs=None, **settings):
+    """What `of_tokens` counts, for log-probs at this distance from the old ones."""
     old = torch.full_like(log_ratio, -2.0)
     means = Means()
     diagnostics.of_tokens(
@@ -33,7 +33,7 @@ def tokens(name, log_ratio, advantages, mask, *, first=False, **settings):
             "advantages": advantages,
             "mask": mask,
         },
-        first=first,
+        sampler_log_probs=sampler_log_probs,
     )
     return means.result()
 
@@ -105,12 +105,16 @@ def test_without_a_ratio_there_is_no_clip_to_speak_of(name):
     assert set(found) == {"kl_old"}
 
 
-def test_the_kl_to_the_sampler_and_the_largest_gap_by_hand():
+def test_the_kl_to_the_old_policy_and_the_largest_gap_to_the_sampler_by_hand():
     log_ratio = doubles([[0.5, -0.25, NAN], [0.1, NAN, NAN]])
-    found = tokens("grpo", log_ratio, torch.ones(2, 3).double(), log_ratio.isfinite(), first=True)
+    mask = log_ratio.isfinite()
+    sampler = doubles(
+        [[-1.5, -2.25, 7.0], [-2.6, NAN, 7.0]]
+    )  # where −1.5, −2.25 and −1.9 stand now
+    found = tokens("grpo", log_ratio, torch.ones(2, 3).double(), mask, sampler_log_probs=sampler)
     k3 = [math.exp(-d) - 1 + d for d in (0.5, -0.25, 0.1)]
     assert found["kl_old"] == pytest.approx(sum(k3) / 3)
-    assert found["gap"] == pytest.approx(0.5)
+    assert found["gap"] == pytest.approx(0.7)
     assert "gap" not in tokens("grpo", log_ratio, torch.ones(2, 3), log_ratio.isfinite())
 
 
@@ -127,7 +131,6 @@ def test_counting_leaves_no_trace():
             "advantages": doubles([[1.0, 1.0]]),
             "mask": torch.tensor([[True, True]]),
         },
-        first=True,
     )
     assert log_probs.grad is None
 

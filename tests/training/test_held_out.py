@@ -1,5 +1,7 @@
 """Verdicts on held-out problems: which problems, and whether each verdict is the verifier's."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,6 +49,18 @@ def test_verdicts_are_those_of_one_problem_after_the_other(half_taught, monkeypa
 def test_every_evaluation_of_a_run_asks_the_same_problems(half_taught):
     assert torch.equal(verdicts(half_taught, 40), verdicts(half_taught, 40))
     assert held_out_accuracy(half_taught) == verdicts(half_taught, 8).mean().item()
+
+
+def test_an_answer_that_is_cut_off_is_wrong_unless_the_recipe_says_otherwise(half_taught):
+    """With room for one character, no answer ends itself, and those of one digit are there."""
+    recipe = half_taught.recipe
+    rollouts = recipe.rollouts.model_copy(update={"max_new_tokens": 1})
+    shares = []
+    for accept in (False, True):
+        reward = recipe.reward.model_copy(update={"accept_truncated": accept})
+        changed = recipe.model_copy(update={"rollouts": rollouts, "reward": reward})
+        shares.append(verdicts(replace(half_taught, recipe=changed), 60, split="train").mean())
+    assert shares[0] == 0 < shares[1]
 
 
 def test_the_training_problems_can_be_asked_too(half_taught):

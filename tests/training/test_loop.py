@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from nbcourse.experiments.run import train
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
-from nbcourse.lm.rollouts import group_rows, select
+from nbcourse.lm.rollouts import group_rows, model_inputs, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
@@ -52,7 +52,14 @@ def prepared(name, **changes):
     jolt(made.critic or made.policy, 0.01, seed=3)
     if isinstance(made.critic, Critic):
         jolt(made.policy, 0.01, seed=4)
+    experience = replace(experience, old_log_probs=experience.rollout.log_probs)
     return made, experience, estimate, penalty
+
+
+def choosing(model, part):
+    """(B, T, V) log-probs of everything that each token was chosen from."""
+    inputs = {name: x[:, :-1] for name, x in model_inputs(part).items()}
+    return model(**inputs).logits[:, -part.tokens.shape[1] :].log_softmax(dim=-1)
 
 
 def plain_gradient(made, experience, estimate, penalty, groups):
@@ -72,14 +79,19 @@ def plain_gradient(made, experience, estimate, penalty, groups):
         )
         values = None if made.critic is None else made.critic(part)
     reference = experience.ref_log_probs
+    divergences = None
+    if penalty.exact:
+        own, other = (choosing(model, part) for model in (made.policy, made.reference))
+        divergences = (own.exp() * (own - other.detach())).sum(dim=-1)
     loss = policy_loss(
         made.recipe.row,
         made.recipe.settings,
         penalty,
         log_probs=log_probs,
-        old_log_probs=part.log_probs,
+        old_log_probs=experience.old_log_probs[rows],
         ref_log_probs=log_probs.detach() if reference is None else reference[rows],
         advantages=estimate.advantages[rows],
+        divergences=divergences,
         mask=part.mask,
         max_length=made.recipe.rollouts.max_new_tokens,
     )
@@ -94,6 +106,7 @@ def plain_gradient(made, experience, estimate, penalty, groups):
     return dict(zip(names, gradients, strict=True)), loss.item()
 
 
+EXACT = {"beta": 0.2, "placement": "surrogate", "estimator": "exact"}
 GRADIENTS = {
     "reinforce": ("reinforce", {}),
     "reinforce-ema": ("reinforce-ema", {}),
@@ -102,7 +115,18 @@ GRADIENTS = {
     "rloo, KL in the reward": ("rloo", {"kl": {"beta": 0.2}}),
     "grpo": ("grpo", {}),
     "grpo, KL in the loss": ("grpo", {"kl": {"beta": 0.2}}),
-    "dr-grpo, exact KL": ("dr-grpo", {"kl": {"beta": 0.2, "placement": "surrogate"}}),
+    "dr-grpo, KL in a surrogate": ("dr-grpo", {"kl": {"beta": 0.2, "placement": "surrogate"}}),
+    "grpo, KL in the advantage": ("grpo", {"kl": {"beta": 0.2, "placement": "advantage"}}),
+    "grpo, KL recomputed": (
+        "grpo",
+        {
+            "kl": {"beta": 0.2, "placement": "advantage", "weight": "prefix", "recomputed": True},
+            "optimiser": {"epochs": 2},
+        },
+    ),
+    "grpo, exact KL": ("grpo", {"kl": EXACT}),
+    "ppo, shared critic, exact KL": ("ppo", {"kl": EXACT}),
+    "ppo, own critic, exact KL": ("ppo", {"kl": EXACT, "critic": {"shared": False}}),
     "dapo": ("dapo", {"rollouts": {"dynamic_sampling": False}}),
     "gspo": ("gspo", {"algorithm": {"clip_low": 0.1, "clip_high": 0.1}}),
     "cispo": ("cispo", {}),
@@ -226,6 +250,111 @@ def test_each_epoch_goes_through_every_group_once_in_an_order_of_its_own(prompts
     assert torch.cat(again[:parts]).tolist() == list(orders[3])
 
 
+SAMPLED = {
+    "float32": {},
+    "bfloat16": {"model": {"precision": "bfloat16"}},
+    "one prompt at once": {"optimiser": {"prompts_at_once": 1}, "model": {"precision": "bfloat16"}},
+    "computed twice": {"model": {"gradient_checkpointing": True, "precision": "bfloat16"}},
+    "a KL over the vocabulary": {
+        "model": {"precision": "bfloat16"},
+        "kl": {"beta": 0.1, "placement": "surrogate", "estimator": "exact"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["gspo", "ppo", "ppo, own critic"])
+@pytest.mark.parametrize("case", SAMPLED)
+def test_every_ratio_is_exactly_one_before_the_first_update(case, name):
+    """GSPO clips at 3e-4, and bfloat16 rounds otherwise token by token than in one pass."""
+    changes = {"warm_start": WARM, **SAMPLED[case]}
+    changes["optimiser"] = {"minibatches": 3, **changes.get("optimiser", {})}
+    if name == "ppo, own critic":
+        changes["critic"] = {"shared": False}
+    made = learner(recipe(name.split(",")[0], **changes))
+    state, penalty = loop.begin(made.recipe), made.recipe.penalty
+    seen, whole = [], loop.policy_loss
+
+    def watch(*arguments, **tokens):
+        ratio = (tokens["log_probs"] - tokens["old_log_probs"])[tokens["mask"]]
+        seen.append(ratio.abs().max().item())
+        return whole(*arguments, **tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "policy_loss", watch)
+        patch.setattr(made.optimiser, "step", lambda: None)  # no update at all
+        numbers = loop.one_step(made, state, ALONE)
+    assert seen
+    assert max(seen) == 0.0
+    assert numbers["clip_low"] == numbers["clip_high"] == numbers["kl_old"] == 0.0
+    assert numbers["gap"] > 0
+    assert penalty.exact == (case == "a KL over the vocabulary")
+
+
+def test_the_old_policy_stays_the_same_while_a_batch_is_used(monkeypatch):
+    """That of before the first update, in every epoch and slice."""
+    changes = {"epochs": 2, "minibatches": 3, "learning_rate": 1e-2}
+    made = learner(recipe("grpo", warm_start=WARM, optimiser=changes))
+    batches, before = [], {}
+    whole = loop.add_old_log_probs
+
+    def keep(*arguments):
+        experience = whole(*arguments)
+        before["log_probs"] = experience.old_log_probs.clone()
+        batches.append(experience)
+        return experience
+
+    monkeypatch.setattr(loop, "add_old_log_probs", keep)
+    numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
+    (experience,) = batches
+    assert torch.equal(experience.old_log_probs, before["log_probs"])
+    asked = (experience.old_log_probs != 0).any(dim=1)
+    mask = experience.rollout.mask & asked[:, None]
+    assert asked.any()
+    gap = (experience.old_log_probs - experience.rollout.log_probs)[mask].abs().max()
+    assert gap < 1e-5  # float32
+    assert numbers["kl_old"] > 1e-6
+
+
+def test_one_update_needs_no_pass_for_the_old_policy(monkeypatch):
+    made = learner(recipe("grpo", warm_start=WARM))
+    monkeypatch.setattr(made, "log_probs", None)
+    numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
+    assert numbers["kl_old"] == 0.0
+    assert numbers["grad_norm"] > 0
+
+
+@pytest.mark.parametrize("cap", [None, 1.0, 1.5])
+def test_the_samplers_rounding_is_a_weight_of_its_own(cap, monkeypatch):
+    """The sampler's log-probs are moved by hand; the ratio does not see it, the weight does."""
+    settings = {} if cap is None else {"optimiser": {"truncated_importance_sampling": cap}}
+    made = learner(recipe("grpo", warm_start=WARM, **settings))
+    seen, whole, collected = {}, loop.policy_loss, loop.collect
+
+    def shifted(*arguments):
+        experience = collected(*arguments)
+        moved = (
+            experience.rollout.log_probs
+            + torch.tensor([0.3, -1.0, 0.0, 0.3])[: experience.rollout.tokens.shape[1]]
+        )
+        return replace(experience, rollout=replace(experience.rollout, log_probs=moved))
+
+    def watch(*arguments, **tokens):
+        seen.update(tokens)
+        return whole(*arguments, **tokens)
+
+    monkeypatch.setattr(loop, "collect", shifted)
+    monkeypatch.setattr(loop, "policy_loss", watch)
+    loop.one_step(made, loop.begin(made.recipe), ALONE)
+    assert torch.equal(seen["log_probs"].detach(), seen["old_log_probs"])
+    if cap is None:
+        assert seen["sampler_weights"] is None
+        return
+    mask = seen["mask"]
+    expected = torch.tensor([math.exp(-0.3), min(math.e, cap), 1.0, math.exp(-0.3)])
+    expected = expected[: mask.shape[1]].expand(mask.shape)
+    assert_close(seen["sampler_weights"][mask], expected[mask], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("target", [None, 1e-9, 1e3])
 def test_too_far_from_the_policy_that_sampled_ends_the_batch(target):
     """The first update is always made: at its start the KL is 0. The second is not, or all are."""
@@ -246,7 +375,7 @@ def test_too_far_from_the_policy_that_sampled_ends_the_batch(target):
 @pytest.mark.parametrize(
     ("target", "factor"), [(1e-6, 1 + 0.2 * 24 / 100), (1e6, 1 - 0.2 * 24 / 100)]
 )
-@pytest.mark.parametrize("placement", ["reward", "loss", "surrogate"])
+@pytest.mark.parametrize("placement", ["reward", "advantage", "loss", "surrogate"])
 def test_the_controller_moves_beta_towards_its_target(placement, target, factor):
     """A reference some way off: KL > 0. Far above the target β rises by the most it can, 0.2."""
     settings = {"beta": 0.1, "controller": "adaptive", "target": target, "horizon": 100.0}
@@ -318,6 +447,23 @@ def test_penalties_are_taken_off_the_score_and_not_off_the_verdict():
         over = {3: 0.5, 4: 1.0}.get(int(length[row]), 0.0)  # max_new_tokens is 4
         expected = experience.correct[row] - 0.3 * bool(cut[row]) - over
         assert again.scores[row].item() == pytest.approx(expected.item())
+
+
+def test_an_unfinished_response_is_wrong_unless_the_recipe_says_otherwise():
+    """With room for two tokens, sums of two digits are there and have not ended."""
+    common = {"warm_start": {"steps": 60, "batch_size": 32}, "rollouts": {"max_new_tokens": 2}}
+    strict, lenient = (
+        learner(recipe("grpo", **common, reward={"accept_truncated": accept}))
+        for accept in (False, True)
+    )
+    paid, told = (collect(made, Draws(made.recipe), ALONE) for made in (strict, lenient))
+    assert torch.equal(paid.rollout.tokens, told.rollout.tokens)
+    cut = paid.rollout.truncated
+    assert told.correct[cut].sum() > 0
+    assert paid.correct[cut].sum() == 0
+    assert torch.equal(paid.correct[~cut], told.correct[~cut])
+    assert paid.correct[~cut].sum() > 0
+    assert torch.equal(paid.scores, paid.correct)
 
 
 @pytest.mark.parametrize(("prompts", "group"), [(4, 4), (3, 2)])
@@ -454,7 +600,7 @@ def test_a_parameter_that_is_not_finite_is_noticed_in_the_first_step(number):
     assert_close(weights(made), before, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("placement", ["reward", "loss", "surrogate"])
+@pytest.mark.parametrize("placement", ["reward", "advantage", "loss", "surrogate"])
 def test_a_reference_that_is_nan_stops_the_step_before_anything_moves(placement):
     kl = {"beta": 0.1, "placement": placement}
     made = learner(recipe("grpo", warm_start=WARM, kl=kl))

@@ -12,7 +12,7 @@ import pytest
 from nbcourse.errors import UserError
 from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.table import TASKS
-from nbcourse.training.algorithms import ALGORITHMS, Penalty, group_relative
+from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, group_relative
 from nbcourse.training.recipe import (
     Pretraining,
     Recipe,
@@ -82,8 +82,9 @@ REFUSED = {
     "no task": ("task", None, "expected a table"),
     "a word": ("prompt.style", "shout", "expected 'plain' or 'chat'"),
     "a precision": ("model.precision", "float16", "expected 'float32' or 'bfloat16'"),
-    "a placement": ("kl.placement", "none", "expected 'reward', 'loss' or 'surrogate'"),
-    "an estimator": ("kl.estimator", "k4", "expected 'k1', 'k2', 'k3' or 'abs'"),
+    "a placement": ("kl.placement", "none", "expected 'reward', 'advantage', 'loss' or"),
+    "an estimator": ("kl.estimator", "k4", "expected 'k1', 'k2', 'k3', 'abs' or 'exact'"),
+    "a cap below 1": ("kl.weight_cap", 0.5, "expected greater than or equal to 1"),
 }
 
 
@@ -112,9 +113,10 @@ NEVER_ZERO = """
 steps model.layers model.width model.heads warm_start.batch_size warm_start.learning_rate
 rollouts.prompts rollouts.group_size rollouts.max_new_tokens rollouts.temperature
 rollouts.prompts_at_once reward_model.comparisons reward_model.steps reward_model.batch_size
-reward_model.learning_rate kl.target kl.horizon critic.clip critic.learning_rate
+reward_model.learning_rate kl.weight_cap kl.target kl.horizon critic.clip critic.learning_rate
 optimiser.learning_rate optimiser.max_grad_norm optimiser.epochs optimiser.minibatches
-optimiser.target_kl optimiser.prompts_at_once evaluation.every evaluation.problems checkpoint.every
+optimiser.target_kl optimiser.truncated_importance_sampling optimiser.prompts_at_once
+evaluation.every evaluation.problems checkpoint.every
 """
 
 
@@ -389,6 +391,19 @@ def test_a_record_holds_tables_that_the_run_did_not_look_at():
     assert "critic is not used" in refusal(content)
 
 
+def test_a_record_without_a_key_means_what_runs_did_before_there_was_the_key():
+    content = recipe("grpo").model_dump(mode="json")
+    assert check(content, complete=True).reward.accept_truncated is False
+    del content["reward"]["accept_truncated"]
+    assert check(content, complete=True).reward.accept_truncated is True
+    assert recipe("grpo", reward={}).reward.accept_truncated is False  # which is no record
+    kl = {"beta": 0.1, "placement": "surrogate"}
+    content = recipe("grpo", kl=kl).model_dump(mode="json")
+    assert check(content, complete=True).penalty.weight_cap == 2.0
+    del content["kl"]["weight_cap"]
+    assert check(content, complete=True).penalty.weight_cap is None
+
+
 def test_a_record_of_what_is_impossible_is_refused():
     content = recipe("grpo").model_dump(mode="json")
     content["rollouts"]["group_size"] = 1
@@ -426,6 +441,7 @@ def with_task(changes):
     return {**content, "task": changes["task"]} if "task" in changes else content
 
 
+TWO = {"optimiser": {"epochs": 2}}
 UNUSED = {
     "a critic": ({"critic": {"clip": 0.2}}, "critic is not used: grpo has no critic"),
     "a reward model": (
@@ -454,13 +470,11 @@ UNUSED = {
     ),
     "an estimator in the reward": (
         {"kl": {"beta": 0.1, "placement": "reward", "estimator": "k3"}},
-        "kl.estimator is not used: with the KL in the reward the estimator is fixed "
-        "(k1 in the reward, k3 under the weight of the surrogate)",
+        "kl.estimator is not used: in the reward only k1 has the right gradient",
     ),
-    "an estimator in the surrogate": (
-        {"kl": {"beta": 0.1, "placement": "surrogate", "estimator": "k1"}},
-        "kl.estimator is not used: with the KL in the surrogate the estimator is fixed "
-        "(k1 in the reward, k3 under the weight of the surrogate)",
+    "an estimator in the advantage": (
+        {"kl": {"beta": 0.1, "placement": "advantage", "estimator": "k3"}},
+        "kl.estimator is not used: in the advantage only k1 has the right gradient",
     ),
     "a weight without a KL": (
         {"kl": {"weight": "token"}},
@@ -473,6 +487,33 @@ UNUSED = {
     "a weight in the loss": (
         {"kl": {"beta": 0.1, "weight": "token"}},
         "kl.weight is not used: with the KL in the loss nothing is weighted",
+    ),
+    "a cap in the reward": (
+        {"kl": {"beta": 0.1, "placement": "reward", "weight_cap": 3.0}},
+        "kl.weight_cap is not used: with the KL in the reward nothing is weighted",
+    ),
+    "a cap on the ratio of a token": (
+        {"kl": {"beta": 0.1, "placement": "surrogate", "weight": "token", "weight_cap": 3.0}},
+        "kl.weight_cap is not used: kl.weight is 'token', which is no product of ratios",
+    ),
+    "a cap on the ratio of the row": (
+        {"kl": {"beta": 0.1, "placement": "advantage", "weight_cap": 3.0}},
+        "kl.weight_cap is not used: kl.weight is 'row', which is no product of ratios",
+    ),
+    "the KL of the surrogate made anew": (
+        {"kl": {"beta": 0.1, "placement": "surrogate", "recomputed": True}, **TWO},
+        "kl.recomputed is not used: with the KL in the surrogate it is that of the policy that "
+        "learns in any case",
+    ),
+    "the KL of the loss made anew": (
+        {"kl": {"beta": 0.1, "placement": "loss", "recomputed": True}, **TWO},
+        "kl.recomputed is not used: with the KL in the loss it is that of the policy that "
+        "learns in any case",
+    ),
+    "the KL of a single update made anew": (
+        {"kl": {"beta": 0.1, "placement": "advantage", "recomputed": True}},
+        "kl.recomputed is not used: with one update for each batch the policy that learns is the "
+        "one that sampled",
     ),
     "a warm start of no steps": (
         {"warm_start": {"careless_steps": 5}},
@@ -541,7 +582,39 @@ IMPOSSIBLE = {
     "a KL without a place": (
         {"algorithm": {"name": "dr-grpo"}, "kl": {"beta": 0.25}},
         "kl.beta is 0.25, but dr-grpo was published without a KL penalty: say kl.placement = "
-        "'reward', 'loss' or 'surrogate'",
+        "'reward', 'advantage', 'loss' or 'surrogate'",
+    ),
+    "a KL made anew in a reward that is not": (
+        {"kl": {"beta": 0.1, "placement": "reward", "recomputed": True}, **TWO},
+        "kl.recomputed is True, but a KL in the reward is in the advantages before the first "
+        "update: say kl.placement = 'advantage'",
+    ),
+    "divergences that are differentiated alone": (
+        {"kl": {"beta": 0.1, "placement": "loss", "estimator": "exact"}},
+        "kl.estimator is 'exact', whose own derivative is a partial gradient: say kl.placement = "
+        "'surrogate'",
+    ),
+    "the surrogate of a biased estimate": (
+        {"kl": {"beta": 0.1, "placement": "surrogate", "estimator": "k2"}},
+        "kl.estimator is 'k2', expected one of 'k1', 'k3', 'exact': the surrogate of a biased "
+        "estimate is biased",
+    ),
+    "the ratio of the row in the surrogate": (
+        {"kl": {"beta": 0.1, "placement": "surrogate", "weight": "row"}},
+        "kl.weight is 'row', expected one of 'prefix', 'sequence', 'token': the surrogate of the "
+        "KL does not pass through that of grpo",
+    ),
+    "divergences under another weight": (
+        {
+            "kl": {
+                "beta": 0.1,
+                "placement": "surrogate",
+                "estimator": "exact",
+                "weight": "sequence",
+            }
+        },
+        "kl.weight is 'sequence', expected 'prefix': the divergence of a state is weighed by the "
+        "tokens before it",
     ),
     "a horizon too near": (
         {"kl": {"beta": 0.1, "controller": "adaptive", "horizon": 4.8}},
@@ -582,6 +655,9 @@ def test_values_that_do_not_go_together_are_refused(case):
         ("grpo", {"reward": {"overlong_buffer": 3}}),
         ("dr-grpo", {"kl": {"beta": 0.1, "placement": "surrogate"}}),
         ("cispo", {"kl": {"beta": 0.1, "placement": "loss", "estimator": "abs"}}),
+        ("rloo", {"kl": {"beta": 0.1, "placement": "advantage", "weight": "sequence"}}),
+        ("grpo", {"kl": {"beta": 0.1, "placement": "surrogate", "estimator": "exact"}}),
+        ("grpo", {"kl": {"beta": 0.1, "placement": "surrogate", "weight_cap": 1.0}}),
     ],
 )
 def test_values_on_the_edge_go_together(name, changes):
@@ -600,9 +676,30 @@ def test_the_penalty_goes_where_the_paper_has_it_unless_the_recipe_says_otherwis
     own = recipe(name, kl={"beta": 0.2, "placement": "loss", "estimator": "k2"})
     assert own.penalty == Penalty("loss", "k2", 0.2)
     own = recipe(name, kl={"beta": 0.2, "placement": "surrogate"})
-    assert own.penalty == Penalty("surrogate", "k3", 0.2, "prefix")
+    assert own.penalty == Penalty("surrogate", "k3", 0.2, "prefix", weight_cap=2.0)
     own = recipe(name, kl={"beta": 0.2, "placement": "surrogate", "weight": "token"})
     assert own.penalty == Penalty("surrogate", "k3", 0.2, "token")
+
+
+def test_weights_that_are_products_have_a_cap_unless_the_recipe_says_otherwise():
+    def cap(**kl):
+        return recipe("grpo", kl={"beta": 0.2, **kl}).penalty.weight_cap
+
+    for placement in ("advantage", "surrogate"):
+        for weight in ("prefix", "sequence"):
+            assert cap(placement=placement, weight=weight) == 2.0
+            assert cap(placement=placement, weight=weight, weight_cap=5.0) == 5.0
+        assert cap(placement=placement, weight="token") is None
+    assert cap(placement="surrogate", estimator="exact") == 2.0
+    assert cap(placement="advantage") is None
+
+
+def test_the_penalty_in_the_advantage_is_frozen_and_the_rows_unless_the_recipe_says_otherwise():
+    usual = recipe("grpo", kl={"beta": 0.2, "placement": "advantage"}).penalty
+    assert (usual.weight, usual.recomputed) == (ROW, False)
+    own = {"placement": "advantage", "weight": "prefix", "recomputed": True}
+    made = recipe("grpo", kl={"beta": 0.2, **own}, optimiser={"epochs": 2}).penalty
+    assert (made.weight, made.recomputed) == ("prefix", True)
 
 
 def test_dynamic_sampling_is_the_algorithms_choice_unless_the_recipe_says_otherwise():
