@@ -137,7 +137,11 @@ def _flat(facts: Facts) -> Iterator[Finding]:
             "7, Zero-variance groups",
             "B.28",
         )
-    elif facts.flat == "something" and facts.influence in ("group", "none"):
+    elif (
+        facts.flat == "something"
+        and facts.influence in ("group", "none")
+        and facts.kl_estimator != "k1"  # whose weight is the same everywhere
+    ):
         yield Finding(
             "flat-moves",
             NOTE,
@@ -239,7 +243,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
     if "old_log_probs" not in facts.takes:
         return
     near = RATIOS.index(1.001)
-    at = 1.001
+    at = RATIOS[near]
     flat = abs(positive[near] - 1) < 1e-5
     up = abs(positive[near] - at) < 1e-5
     if facts.clip.of_sequence:

@@ -71,6 +71,12 @@ def without_reference(one: Batch, *, sampler: bool = False) -> Batch:
     return one.with_(ref_log_probs=one.old_log_probs if sampler else one.log_probs)
 
 
+def of_rewards(subject: Subject, one: Batch) -> Tensor:
+    """The weights that rewards make: less those of the same batch without any reward."""
+    nothing = one.with_(rewards=torch.zeros_like(one.rewards))
+    return subject.weights(one) - subject.weights(nothing)
+
+
 # ---------------------------------------------------------------- hygiene
 
 
@@ -100,7 +106,7 @@ def padding_gets_no_gradient(subject: Subject) -> bool:
 def every_token_counts(subject: Subject) -> list[int]:
     """Positions, counted from the end of each response, whose tokens get no weight."""
     one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
-    silent = (subject.weights(one) == 0).all(dim=0)
+    silent = (of_rewards(subject, one) == 0).all(dim=0)
     return [int(i) - 4 for i in silent.nonzero().flatten()]
 
 
@@ -142,8 +148,8 @@ def influence(subject: Subject) -> str:
 def spread_is_divided_out(subject: Subject) -> bool:
     """Ten times the rewards, and the weights (all but) the same."""
     one = without_reference(batch([2] * 6, MIXED, group_size=3))
-    more = subject.weights(one.with_(rewards=10 * one.rewards))
-    plain = subject.weights(one)
+    more = of_rewards(subject, one.with_(rewards=10 * one.rewards))
+    plain = of_rewards(subject, one)
     return bool((more - plain).norm() < 0.1 * plain.norm())
 
 
@@ -261,7 +267,7 @@ def _moved(subject: Subject, fresh: Batch, ratio: float) -> Tensor:
     old = fresh.old_log_probs.clone()
     old[0, 0] -= math.log(ratio)
     one = fresh.with_(old_log_probs=old)
-    return subject.weights(without_reference(one, sampler=reference_is_the_sampler(subject)))
+    return of_rewards(subject, without_reference(one, sampler=reference_is_the_sampler(subject)))
 
 
 # ---------------------------------------------------------------- what is averaged
@@ -276,9 +282,8 @@ def average(subject: Subject) -> str:
     rewards = [1.0, 0.0, 0.0, 0.0]
 
     def of(lengths: list[int], width: int) -> Tensor:
-        return subject.weights(
-            without_reference(batch(lengths, rewards, group_size=4, width=width))
-        )
+        one = batch(lengths, rewards, group_size=4, width=width)
+        return of_rewards(subject, without_reference(one))
 
     equal, uneven = of([4, 4, 4, 4], 6), of(lengths, 6)
     if not bool((equal[:, 0] != 0).all()):
