@@ -269,7 +269,8 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "ratio-ignored",
                 NOTE,
-                "It takes old_log_probs, and their values do not matter: every sample counts as fresh.",
+                "It takes old_log_probs, and their values do not matter: every sample counts as "
+                "fresh.",
                 "",
                 "4, Importance sampling",
             )
@@ -306,8 +307,8 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "clip-maximum",
             MISTAKE,
-            "Bad answers are clipped on the wrong side: with A < 0 a token that has become likelier "
-            "loses its gradient, the one that has to be pushed back most.",
+            "Bad answers are clipped on the wrong side: with A < 0 a token that has become "
+            "likelier loses its gradient, the one that has to be pushed back most.",
             "min(ρA, clip(ρ)A) whatever the sign of A, that is the max of the two losses",
             "4, The six cases",
             "B.5",
@@ -316,8 +317,8 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "clip-without-min",
             MISTAKE,
-            "The ratio is clipped without the minimum: a token that went the wrong way and left the "
-            "interval loses its gradient and cannot come back.",
+            "The ratio is clipped without the minimum: a token that went the wrong way and left "
+            "the interval loses its gradient and cannot come back.",
             "min(ρA, clip(ρ)A): keep the unclipped branch where it is worse",
             "4, The six cases",
             "B.5",
@@ -367,8 +368,8 @@ def _kl(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "kl-without-gradient",
             MISTAKE,
-            f"The KL penalty ({estimator} in the {facts.kl_placement}) has no gradient in expectation: it is "
-            "printed, and nothing keeps the policy near the reference.",
+            f"The KL penalty ({estimator} in the {facts.kl_placement}) has no gradient in "
+            "expectation: it is printed, and nothing keeps the policy near the reference.",
             "put k1 into the reward, or k2 or an exact surrogate into the loss",
             "8, The gradients of k1, k2 and k3",
             "B.19",
@@ -460,7 +461,8 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "attached",
             NOTE,
-            f"A gradient flows into {', '.join(facts.attached)}: right only if the caller detaches.",
+            f"A gradient flows into {', '.join(facts.attached)}: right only if the caller "
+            "detaches.",
             "call .detach() where the mathematics says constant",
             "1, Score functions",
         )

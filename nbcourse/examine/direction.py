@@ -92,7 +92,7 @@ class Worst:
     rewards: list[float]
 
 
-def worst(subject: Subject, *, group_size: int = 3, tries: int = 150, seed: int = 0) -> Worst:
+def worst(subject: Subject, *, group_size: int = 3, tries: int = 100, seed: int = 0) -> Worst:
     """Search choices of one token among three: first at random, then near the worst."""
     space, source = SequenceSpace(3, 1), torch.Generator().manual_seed(seed)
     best = Worst(math.inf, [], [])

@@ -10,6 +10,7 @@ from nbcourse.examine.penalty import Descent
 from nbcourse.examine.probes import Kernel, Split
 from nbcourse.examine.subject import Subject
 
+NOWHERE = Worst(1.0, [], [])
 RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]
 
 
@@ -103,11 +104,13 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         subject, worlds.stale(reference_is_the_sampler=sampler), ordered=ordered
     )
     tell("the worst world")
+    # a world of one token: only a scale that depends on the group turns the gradient there
+    straight = fresh.verdict != "biased"
     return Facts(
         takes=subject.takes,
         fresh=fresh,
         stale=stale,
-        worst=direction.worst(subject),
+        worst=NOWHERE if straight else direction.worst(subject),
         difficulty=direction.difficulty(subject, group_size=4, ordered=ordered),
         influence=probes.influence(subject),
         spread_divided=probes.spread_is_divided_out(subject),

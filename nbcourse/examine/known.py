@@ -1,4 +1,4 @@
-"""Losses that have a name: the rows of the table of algorithms, and which one another is nearest to."""
+"""Losses that have a name: the rows of the table, and which of them another is nearest to."""
 
 from collections.abc import Mapping
 from functools import cache

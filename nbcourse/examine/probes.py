@@ -161,7 +161,11 @@ def computes_in_half_precision(subject: Subject) -> bool:
     one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
     low = one.log_probs.bfloat16()
     exact = one.with_(log_probs=low.double(), old_log_probs=low.double() - 0.003)
-    quantities = {**exact.offered(), "log_probs": low, "old_log_probs": exact.old_log_probs.float()}
+    quantities = {
+        **subject.quantities(exact),
+        "log_probs": low,
+        "old_log_probs": exact.old_log_probs.float(),
+    }
     log_probs = quantities["log_probs"].requires_grad_()
     loss = subject.loss(quantities)
     if not loss.requires_grad:
@@ -200,7 +204,7 @@ def micro_batches(subject: Subject) -> Split:
 
 def detached(subject: Subject) -> list[str]:
     """Quantities that are constants and yet receive a gradient."""
-    quantities = batch(UNEVEN, MIXED, group_size=3).offered()
+    quantities = subject.quantities(batch(UNEVEN, MIXED, group_size=3))
     names = [n for n in subject.takes if n not in ("log_probs", "mask", "group_size", "values")]
     leaves = {name: quantities[name].requires_grad_() for name in ("log_probs", *names)}
     # clones, for a loss may change what it is given in place
@@ -214,7 +218,7 @@ def detached(subject: Subject) -> list[str]:
 def leaves_arguments_alone(subject: Subject) -> list[str]:
     """Tensors of the caller that are changed in place."""
     one = batch(UNEVEN, MIXED, group_size=3)
-    quantities, before = one.offered(), one.offered()
+    quantities, before = subject.quantities(one), subject.quantities(one)
     subject.loss(quantities)
     tensors = [n for n in subject.takes if isinstance(before[n], Tensor)]
     return [n for n in tensors if not torch.equal(quantities[n], before[n])]
@@ -331,7 +335,7 @@ def kernel(subject: Subject) -> Kernel:
     plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
 
     def value(shift: float) -> float:
-        quantities: dict[str, Any] = plain.offered()
+        quantities = subject.quantities(plain)
         quantities["ref_log_probs"] = quantities["ref_log_probs"] - shift
         return subject.loss(quantities).item()
 

@@ -4,7 +4,7 @@ A gradient with respect to log-probs is all that a loss can do to a policy. Ever
 package is computed from these weights, ∂L/∂log π of each token of a batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any
@@ -39,23 +39,21 @@ class Batch:
     group_size: int
     advantages: Tensor | None = None
 
-    def offered(self) -> dict[str, Any]:
-        """Every quantity that a loss may ask for, by name; tensors of its own to change."""
-        advantages = self.advantages
-        if advantages is None:
-            per_response = leave_one_out(self.rewards, group_size=self.group_size)
-            advantages = per_response[:, None].expand(self.mask.shape) * self.mask
-        tensors = {
-            "log_probs": self.log_probs,
-            "old_log_probs": self.old_log_probs,
-            "ref_log_probs": self.ref_log_probs,
-            "advantages": advantages,
-            "rewards": self.rewards,
-            "mask": self.mask,
-            "values": torch.zeros_like(self.log_probs),
+    def offered(self, names: Collection[str]) -> dict[str, Any]:
+        """The quantities of these names; tensors of its own to change."""
+        found: dict[str, Any] = {}
+        for name in names:
+            if name == "values":
+                found[name] = torch.zeros_like(self.log_probs)
+            elif name == "advantages" and self.advantages is None:
+                per_response = leave_one_out(self.rewards, group_size=self.group_size)
+                found[name] = per_response[:, None].expand(self.mask.shape) * self.mask
+            else:
+                found[name] = getattr(self, name)
+        return {
+            name: value.detach().clone() if isinstance(value, Tensor) else value
+            for name, value in found.items()
         }
-        copies: dict[str, Any] = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        return {**copies, "group_size": self.group_size}
 
     def with_(self, **changes: Any) -> "Batch":
         """A copy with some quantities changed."""
@@ -96,7 +94,7 @@ class Subject:
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "Subject":
         """Read what a function takes from its signature."""
-        name = name or getattr(function, "__name__", "loss")
+        name = name or str(getattr(function, "__name__", "loss"))
         takes = []
         for parameter in signature(function).parameters.values():
             if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
@@ -111,6 +109,10 @@ class Subject:
         if "log_probs" not in takes:
             raise UserError(f"{name} takes no log_probs, expected the policy's as an argument")
         return cls(name, function, tuple(takes))
+
+    def quantities(self, batch: Batch) -> dict[str, Any]:
+        """What it takes of a batch, and the mask."""
+        return batch.offered({*self.takes, "mask"})
 
     def loss(self, quantities: Mapping[str, Any]) -> Tensor:
         """The scalar of some quantities.
@@ -142,7 +144,7 @@ class Subject:
         Raises:
             ValueError: if the loss does not depend on log_probs.
         """
-        quantities = batch.offered()
+        quantities = self.quantities(batch)
         log_probs = quantities["log_probs"].requires_grad_()
         loss = self.loss(quantities)
         if not loss.requires_grad:

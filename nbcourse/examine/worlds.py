@@ -100,14 +100,14 @@ class World:
         ]
 
     def _batch(self, tables: list[tuple[Tensor, Tensor, Tensor]], rows: list[Tensor]) -> Batch:
-        columns = [
+        log_probs, old, ref = (
             torch.cat([table[i][members] for table, members in zip(tables, rows, strict=True)])
             for i in range(3)
-        ]
+        )
         pairs = list(zip(self.prompts, rows, strict=True))
         mask = torch.cat([prompt.space.mask[members] for prompt, members in pairs])
         rewards = torch.cat([prompt.rewards[members] for prompt, members in pairs])
-        return Batch(*columns, mask, rewards, self.group_size)
+        return Batch(log_probs, old, ref, mask, rewards, self.group_size)
 
 
 def _groups(probs: Tensor, group_size: int, ordered: bool) -> Iterator[tuple[Tensor, float]]:
