@@ -90,6 +90,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         ValueError: if the loss raises, returns something else, or does not depend on log_probs.
     """
     tell("small batches")
+    probes.require_log_probs(subject)
     order_free = probes.order_of_responses_changes_nothing(subject)
     ordered = not order_free
     sampler = probes.reference_is_the_sampler(subject)

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from nbcourse.errors import UserError
 from nbcourse.examine.subject import Batch, Subject
 
 TOLERANCE = 1e-6  # relative; losses may well compute in float32
@@ -75,6 +75,15 @@ def of_rewards(subject: Subject, one: Batch) -> Tensor:
     """The weights that rewards make: less those of the same batch without any reward."""
     nothing = one.with_(rewards=torch.zeros_like(one.rewards))
     return subject.weights(one) - subject.weights(nothing)
+
+
+def require_log_probs(subject: Subject) -> None:
+    """Raises ValueError if the loss is the same whatever the log-probs are."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    other = one.with_(log_probs=one.log_probs - 0.1 * one.mask)
+    values = [subject.loss(subject.quantities(x)).item() for x in (one, other)]
+    if values[0] == values[1] and not bool((subject.weights(one) != 0).any()):
+        raise UserError(f"{subject.name} does not depend on log_probs, expected a loss that does")
 
 
 # ---------------------------------------------------------------- hygiene

@@ -1,4 +1,4 @@
-"""Losses with one planted mistake each, and what an examination calls it; right ones beside them."""
+"""Losses with one planted mistake each, and what they are called; right ones beside them."""
 
 import math
 
@@ -37,7 +37,7 @@ def advantages_of(rewards, group_size, mask):
     return leave_one_out(rewards, group_size=group_size)[:, None].expand(mask.shape)
 
 
-# ---------------------------------------------------------------- right, and written in several ways
+# ---------------------------------------------------------------- right, in several ways
 
 
 def reinforce_one(log_probs, advantages, mask):
