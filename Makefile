@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -78,16 +78,21 @@ FAMILY := reinforce rloo ppo grpo dr-grpo dapo
 runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
-	    --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+	    --set evaluation.every=2 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
-# The recorded ablation of chapter 8: every form of the KL where the optimum is known, and five of
-# them on arithmetic. A run on arithmetic that was interrupted is taken up again.
-FORMS := k1-reward k2-loss k3-loss k3-token k3-prefix
-kl-runs: $(READY)  ## train the recorded ablation of chapter 8 again: half an hour
+# The recorded study of chapter 6: what decides how much a critic explains.
+critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter of an hour
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
+	  book/runs/critic-study/arithmetic --seeds 3
+
+# The ablations of chapter 8: every form of the KL where the optimum is known, as recorded, and on
+# arithmetic the freezing crossed with the clip. A run that was interrupted is taken up again.
+FORMS := frozen recomputed frozen-unclipped recomputed-unclipped
+kl-runs: $(READY)  ## train the ablations of chapter 8 again: half an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
-	@for seed in 0 1 2 3 4; do for name in $(FORMS); do \
+	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
-	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+	    --out runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken

@@ -534,6 +534,12 @@ def compare(
     for row in comparison.rows(groups):
         table.add_row(*row)
     Console().print(table)
+    if found := comparison.confounded(groups):
+        typer.echo(
+            f"\nThey differ in {len(found)} fields, and nothing here says which one mattered:"
+        )
+        for difference in found:
+            typer.echo(f"  {difference}")
     if figure is not None:
         from nbcourse.display import curves
 

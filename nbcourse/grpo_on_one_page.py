@@ -112,12 +112,15 @@ def measured(rollout: Rollout, rewards: Tensor, reference: "Model") -> Numbers:
     """What the responses were like."""
     some = select(rollout, torch.arange(0, len(rewards), GROUP_SIZE))  # one of each group
     to_reference = some.log_probs - rollout_log_probs(reference, some)
+    lengths = rollout.mask.sum(dim=1).float()
     return {
         "reward": rewards.mean().item(),
         "accuracy": rewards.mean().item(),  # the reward is the verdict
         "no_spread": (rewards.view(-1, GROUP_SIZE).std(dim=1) == 0).float().mean().item(),
         "truncated": rollout.truncated.float().mean().item(),
-        "length": rollout.mask.sum(dim=1).float().mean().item(),
+        "length": lengths.mean().item(),
+        "length_right": lengths[rewards == 1].mean().item(),
+        "length_wrong": lengths[rewards == 0].mean().item(),
         "entropy": -masking.masked_mean(rollout.log_probs, rollout.mask).item(),
         "kl_ref": to_reference.masked_fill(~some.mask, 0.0).sum(dim=1).mean().item(),
         "updates": 1,

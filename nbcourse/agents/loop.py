@@ -143,7 +143,7 @@ def updates(
     episodes            episodes finished so far
     recent              mean undiscounted return of the last 100 of them, NaN before the first
     policy_loss, value_loss, entropy, clip_fraction    means over the update's minibatches;
-                        without a clip, the fraction that one of ±0.2 would silence
+                        without a clip, the fraction that one of ±0.2 would clip
     approx_kl           the same of KL(π_old‖π) estimated from the ratios (k3)
     kl                  KL(π_old‖π) after the update, exact, in the mean over its steps
     kl_coefficient      β while it lasted
@@ -211,19 +211,35 @@ def update(
         order = torch.randperm(len(batch), generator=generator)
         for part in order.tensor_split(min(agent.minibatches, len(batch))):
             loss, numbers = minibatch_loss(agent, network, batch[part], beta=beta)
-            optimiser.zero_grad()
-            loss.backward()
-            clip_grad_norm_(network.parameters(), agent.max_grad_norm)
-            optimiser.step()
+            step(agent, network, optimiser, loss)
             for name, number in {**numbers, "minibatches": 1.0}.items():
                 sums[name] += number
         with torch.no_grad():
             moved = kl.exact(batch.old_logits, network.logits(batch.observations)).mean().item()
         if agent.kl_stop is not None and moved > agent.kl_stop:
             break
+    for _ in range(agent.critic_steps):
+        step(agent, network, optimiser, critic_loss(agent, network, batch))
     count = sums["minibatches"]
     means = {name: total / count for name, total in sums.items()}
     return {**means, "minibatches": count, "kl": moved}
+
+
+def step(
+    agent: Agent, network: MLPActorCritic, optimiser: torch.optim.Optimizer, loss: Tensor
+) -> None:
+    """One step of the optimiser; parameters that the loss does not reach stay as they are."""
+    optimiser.zero_grad()
+    loss.backward()
+    clip_grad_norm_(network.parameters(), agent.max_grad_norm)
+    optimiser.step()
+
+
+def critic_loss(agent: Agent, network: MLPActorCritic, batch: Batch) -> Tensor:
+    """Half the mean squared distance of the critic from its targets."""
+    values = network.values(batch.observations)
+    columns = (x[None] for x in (values, batch.old_values, batch.targets, batch.mask))
+    return value_loss(*columns, clip=agent.value_clip)
 
 
 def minibatch_loss(
@@ -250,11 +266,9 @@ def minibatch_loss(
         "approx_kl": kl.estimate(old, now.detach(), "k3").mean().item(),
     }
     if agent.critic:
-        values = network.values(batch.observations)
-        columns = (x[None] for x in (values, batch.old_values, batch.targets, batch.mask))
-        critic_loss = value_loss(*columns, clip=agent.value_clip)
-        loss = loss + agent.value_coefficient * critic_loss
-        numbers["value_loss"] = critic_loss.item()
+        of_critic = critic_loss(agent, network, batch)
+        loss = loss + agent.value_coefficient * of_critic
+        numbers["value_loss"] = of_critic.item()
     return loss, numbers
 
 

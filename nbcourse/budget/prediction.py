@@ -196,7 +196,17 @@ class Plan:
     @property
     def reference_chunked(self) -> bool:
         """Whether the reference's logits are never whole."""
-        return self.shape.vocabulary >= LARGE_VOCABULARY
+        return self.shape.vocabulary >= LARGE_VOCABULARY or self.exact
+
+    @property
+    def exact(self) -> bool:
+        """Whether the KL is made of divergences over the whole vocabulary."""
+        return self.recipe.penalty.exact
+
+    @property
+    def updates(self) -> int:
+        """Updates on each batch."""
+        return self.recipe.optimiser.epochs * self.recipe.optimiser.minibatches
 
     @property
     def chunked(self) -> bool:
@@ -365,11 +375,14 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
         _choosing_bytes(plan, passes, plan.chunked, back=True),
     )
     # The gradient of the output matrix is whole before it is added to what is there.
-    output = {"logits": logits + FLOAT32 * shape.output_matrix}
+    moments = [{"logits": logits + FLOAT32 * shape.output_matrix}, {"working set": layer}]
+    if plan.exact:
+        divergences = _divergence_bytes(plan, passes)
+        moments.append({"logits": divergences + FLOAT32 * shape.output_matrix})
     return {
         **_copies(plan, models * shape.matrices),
         "activations": models * kept,
-        **_largest(output, {"working set": layer}),
+        **_largest(*moments),
     }
 
 
@@ -421,6 +434,17 @@ def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool
     # the gradient of the matrix is there in bfloat16 before it is added in float32.
     copies = min(logits, at_once) + shape.output_matrix
     return states + scratch + size * copies * (2 if back else 1)
+
+
+def _divergence_bytes(plan: Plan, passes: list[Pass]) -> int:
+    """Bytes while a piece of divergences is computed for the second time, with what they keep.
+
+    Both models' states, and for a piece the logits of both as they come, scaled and cleaned, both
+    log-probabilities, the probabilities and the log-ratio.
+    """
+    vocabulary = plan.shape.vocabulary
+    piece = min(_positions(passes), max(ROWS, CHUNK // vocabulary)) * vocabulary
+    return FLOAT32 * (2 * _positions(passes) * plan.shape.width + 9 * piece)
 
 
 def _positions(passes: list[Pass]) -> int:
@@ -501,7 +525,10 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
 
     The way back computes twice what the way there does: the gradients of inputs and of weights.
     Layers that forget their activations go the way there twice, and so does the output matrix
-    where the logits are never whole. A slice reads the weights on each way and adds its gradient to
+    where the logits are never whole. Where there are several updates, the log-probs before the
+    first take a pass of their own. Divergences over the vocabulary take a pass of the reference,
+    the logits of both models once more, and the way back of the policy's. A slice reads the
+    weights on each way and adds its gradient to
     what is there; activations are written and read. AdamW reads weight, gradient and two moments
     of each parameter, and writes all but the gradient.
     """
@@ -509,8 +536,9 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
     passes = plan.learning(prompts, response_tokens)
     models = 2 if plan.has_own_critic else 1
+    layers, output = models * 3 + plan.exact, 3 + plan.chunked + 6 * plan.exact
     flops = sum(
-        models * 3 * layer_flops(shape, forward) + (3 + plan.chunked) * output_flops(shape, forward)
+        layers * layer_flops(shape, forward) + output * output_flops(shape, forward)
         for forward in passes
     )
     if plan.checkpointing:  # a layer again, but for its last product, which nothing is saved from
@@ -525,11 +553,13 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     )
     slices = settings.minibatches * ceil(plan.minibatch / plan.slice)
     each = (3 + plan.checkpointing) * size * shape.matrices + 2 * FLOAT32 * shape.parameters
-    moved = models * (2 * kept + slices * each)
-    updates = settings.epochs * settings.minibatches
+    once = slices * size * shape.matrices  # the weights, for a pass without a gradient
+    moved = models * (2 * kept + slices * each) + plan.exact * once
+    several = plan.updates > 1
+    before = several * sum(_flops(shape, forward) for forward in passes)
     return {
-        "learn": Work(settings.epochs * flops, settings.epochs * moved),
-        "update weights": Work(0, updates * 7 * FLOAT32 * models * shape.parameters),
+        "learn": Work(settings.epochs * flops + before, settings.epochs * moved + several * once),
+        "update weights": Work(0, plan.updates * 7 * FLOAT32 * models * shape.parameters),
     }
 
 

@@ -1,4 +1,4 @@
-"""Checks of chapter 1: what the score multiplies, what a baseline costs, what a price buys."""
+"""Checks of chapter 1: what the score multiplies, what a baseline costs, what a KL penalty buys."""
 
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def mend_the_loss(attempt: Attempt, generator: Generator) -> None:
             "the softmax runs over the machines instead of the arms of one machine": (
                 torch.tensor([[-5.0, -1.0], [1.0, 2.0], [4.0, -1.0]]) / 9
             ),
-            "the advantages were divided by their standard deviation, which nobody asked for": (
+            "the advantages were divided by their standard deviation, which is not asked for": (
                 right / math.sqrt(3)
             ),
             "each reward is compared with the mean of the *others*; here the baseline is the mean "
@@ -95,13 +95,13 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
 
 
 def _variance(probs: Tensor, rewards: Tensor, baseline: float) -> float:
-    """Of one vote (r − b) ∇log π, summed over the logits, by plain loops."""
+    """Of the estimate from one pull, (r − b) ∇log π, summed over the logits, by plain loops."""
     arms = range(len(probs))
-    votes = [
+    estimates = [
         [float((rewards[a] - baseline) * (float(a == c) - probs[c])) for c in arms] for a in arms
     ]
-    means = [sum(float(probs[a]) * votes[a][c] for a in arms) for c in arms]
-    return sum(float(probs[a]) * (votes[a][c] - means[c]) ** 2 for a in arms for c in arms)
+    means = [sum(float(probs[a]) * estimates[a][c] for a in arms) for c in arms]
+    return sum(float(probs[a]) * (estimates[a][c] - means[c]) ** 2 for a in arms for c in arms)
 
 
 def harmful_baseline(attempt: Attempt, generator: Generator) -> None:
@@ -173,7 +173,7 @@ def _divergence(p: Tensor, q: Tensor) -> float:
     return sum(a * math.log(a / b) for a, b in zip(p.tolist(), q.tolist(), strict=True) if a > 0)
 
 
-def _price(spent: Callable[[float], float], budget: float) -> float:
+def _coefficient(spent: Callable[[float], float], budget: float) -> float:
     """β at which `spent`, which falls with β, equals the budget."""
     low, high = 1e-3, 1e3
     for _ in range(80):
@@ -190,7 +190,7 @@ def kl_budget(attempt: Attempt, generator: Generator) -> None:
     right = 1 / math.log(6)  # odds 1/3 → 2: e^(1/β) = 6
 
     def with_budget(spent: Callable[[Tensor], float]) -> float:
-        return _price(lambda beta: spent(_tilted(ref, rewards, beta)), budget)
+        return _coefficient(lambda beta: spent(_tilted(ref, rewards, beta)), budget)
 
     attempt.equal(
         attempt(ref.log(), rewards, budget),
@@ -203,15 +203,15 @@ def kl_budget(attempt: Attempt, generator: Generator) -> None:
                 with_budget(lambda pi: _divergence(ref, pi))
             ),
             "the reference is missing from the policy: the softmax of r/β starts from a uniform "
-            "one": _price(lambda b: _divergence(_tilted(uniform, rewards, b), ref), budget),
+            "one": _coefficient(lambda b: _divergence(_tilted(uniform, rewards, b), ref), budget),
             "the divergence is measured from the uniform policy instead of the reference": (
                 with_budget(lambda pi: _divergence(pi, uniform))
             ),
             "the divergence is in bits, with logarithms to the base 2; the budget is in nats": (
                 with_budget(lambda pi: _divergence(pi, ref) / math.log(2))
             ),
-            "that is the upper end of the interval: the half without the answer is kept. A price "
-            "that spends too much is too low": 1e3,
+            "that is the upper end of the interval: the half without the answer is kept. A "
+            "coefficient that spends too much is too low": 1e3,
             "that is the lower end of the interval: your divergence never reaches the budget. Is "
             "each logarithm weighted with the policy's probability?": 1e-3,
         },
@@ -236,7 +236,7 @@ def kl_budget(attempt: Attempt, generator: Generator) -> None:
         abs(found / 300.0 - 1) < 1e-4,
         "rewards of a thousand",
         otherwise=f"Right for small rewards, but with rewards of 0, 500 and 1000 you found "
-        f"{found:.6g} where it is 300. Likely mistake: a NaN on the way. At a low price e^(r/β) "
+        f"{found:.6g} where it is 300. Likely mistake: a NaN on the way. At a low β, e^(r/β) "
         "overflows, and infinity over infinity is NaN; or a probability is so small that it is 0, "
         "and 0 · log 0 is NaN: take log-probabilities from log_softmax. Or the search does not go "
         "up to 10³.",

@@ -1,4 +1,4 @@
-"""Checks of chapter 3: what follows a step, what a surprise is worth, what a monitor sees."""
+"""Checks of chapter 3: what follows a step, TD errors and GAE, what a monitor sees."""
 
 import torch
 from torch import Generator, Tensor
@@ -41,7 +41,7 @@ def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
             "terminated and truncated are exchanged": targets(1.0, 8.0),
             "these contain V(sₜ), the value of the state the step started in; the target needs "
             "that of the state it led to": torch.tensor([[3.0, 2.0], [6.0, 2.0], [2.0, 3.0]]),
-            "the critic's word is not discounted": torch.tensor(
+            "the critic's value is not discounted": torch.tensor(
                 [[9.0, 2.0], [11.0, 6.0], [7.0, 8.0]]
             ),
         },
@@ -91,8 +91,8 @@ def _gae(
     """Advantages by a plain loop from the back; where `cut`, nothing is carried back."""
     found, later = [], 0.0
     for t in reversed(range(len(rewards))):
-        surprise = rewards[t] + gamma * next_values[t] - values[t]
-        later = surprise + (0.0 if cut[t] else decay * later)
+        delta = rewards[t] + gamma * next_values[t] - values[t]
+        later = delta + (0.0 if cut[t] else decay * later)
         found.append(later)
     return torch.tensor(found[::-1], dtype=torch.float64)
 
@@ -102,7 +102,7 @@ def _whole_numbers(low: int, high: int, count: int, generator: Generator) -> lis
 
 
 def three_steps(generator: Generator) -> Numbers:
-    """Even values, all different, and rewards that leave no surprise at zero."""
+    """Even values, all different, and rewards that leave no TD error at zero."""
     rewards = [x + 0.5 for x in _whole_numbers(0, 4, 3, generator)]
     *values, after = (2.0 * x + 2.0 for x in torch.randperm(4, generator=generator).tolist())
     ends = ("terminated", "truncated")
@@ -117,22 +117,22 @@ def three_steps(generator: Generator) -> Numbers:
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = three_steps(generator)
     rewards, values, last = given["rewards"], given["values"], given["last_step"]
-    word = {"terminated": 0.0, "truncated": given["value_after"]}
+    value = {"terminated": 0.0, "truncated": given["value_after"]}
     other = "truncated" if last == "terminated" else "terminated"
 
     def gae(end: str = last, *, gamma: float = 0.5, decay: float = 0.4) -> Tensor:
-        followed = [*values[1:], word[end]]
+        followed = [*values[1:], value[end]]
         return _gae(rewards, values, followed, cut=[False, False, True], gamma=gamma, decay=decay)
 
-    right, surprises = gae(), gae(decay=0.0)
-    forward = [float(surprises[0])]
-    for surprise in surprises[1:].tolist():
-        forward.append(surprise + 0.4 * forward[-1])
+    right, deltas = gae(), gae(decay=0.0)
+    forward = [float(deltas[0])]
+    for delta in deltas[1:].tolist():
+        forward.append(delta + 0.4 * forward[-1])
     kept = {
         "terminated": "the last step terminated, and after that nothing follows: what the critic "
         "says of that state does not count",
-        "truncated": "the last step was truncated: the critic's word about the state after it "
-        "belongs into its surprise",
+        "truncated": "the last step was truncated: the critic's value of the state after it "
+        "belongs in its TD error",
     }
     attempt.equal(
         attempt(),
@@ -140,19 +140,19 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         case=f"your three steps {given}",
         mistakes={
             kept[last]: gae(other),
-            "these are the surprises, λ = 0; add what is carried back from later steps": surprises,
+            "these are the TD errors, λ = 0; add what is carried back from later steps": deltas,
             "λ was left out of the recursion: carried back is γλ, here 0.4": gae(decay=0.5),
             "γ was left out of the recursion: carried back is γλ, here 0.4": gae(decay=0.8),
-            "the critic's next word was not discounted": gae(gamma=1.0),
+            "the value of the next state was not discounted": gae(gamma=1.0),
             "the recursion ran from the front: a step was credited with what came *before* it": (
                 torch.tensor(forward)
             ),
             "these are the critic's targets, advantage plus value": right
             + torch.tensor(values, dtype=torch.float64),
-            "the surprises contain V(sₜ) twice; the next word is about the state that followed": (
+            "the TD errors contain V(sₜ) twice; the next value is of the state that followed": (
                 _gae(rewards, values, values, cut=[False, False, True], gamma=0.5, decay=0.4)
             ),
-            "the sign is the wrong way round: a good surprise is what came minus what was "
+            "the sign is the wrong way round: a TD error is what came minus what was "
             "expected": -right,
         },
         tolerance=6e-3,
@@ -170,8 +170,8 @@ def _programs(generator: Generator) -> tuple[Numbers, dict[str, str]]:
     never, cut = [False] * 5, [False, False, True, False, False]
     next_values = [values[1], values[2], really, values[4], at_the_end]
 
-    def gae(word: float, stops: list[bool]) -> Tensor:
-        followed = [*next_values[:2], word, *next_values[3:]]
+    def gae(value: float, stops: list[bool]) -> Tensor:
+        followed = [*next_values[:2], value, *next_values[3:]]
         return _gae(rewards, values, followed, cut=stops, gamma=0.9, decay=0.72)
 
     advantages = {
@@ -228,10 +228,10 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
         5 / 6,
         case="a quarter of the bias, q = 0.8, γ = 0.5, so that γq = 0.4",
         mistakes={
-            "the bias does not fall in proportion to 1 − λ: with weight λ the critic is asked "
-            "later, and asked all the same": 0.75,
-            "γ is missing: the critic's later words are discounted too": 0.75 / 0.8,
-            "q is missing: the critic is only asked again if the game has gone on": 0.75 / 0.875,
+            "the bias does not fall in proportion to 1 − λ: with weight λ the critic is used "
+            "later, and used all the same": 0.75,
+            "γ is missing: the critic's later values are discounted too": 0.75 / 0.8,
+            "q is missing: the critic is only used again if the game has gone on": 0.75 / 0.875,
             "that leaves the share 1 − s; s is the share that is left": 0.25 / 0.7,
             "that is the share of e, of what the critic is wrong by; asked for is the share of the "
             "bias that λ = 0 has, γqe": 0.5,
@@ -324,7 +324,8 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
         explained < -1,
         "worse than nothing, says the monitor",
         otherwise=f"'slandered': the explained variance is {explained:.4g}. A critic that always "
-        "says the same has 0. To be worse, it must vary more than the returns do, or against them.",
+        "predicts the same has 0. To be worse, it must vary more than the returns do, or against "
+        "them.",
     )
 
 
@@ -354,14 +355,14 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
             "rewards of the next episode are counted across both ends": with_rows(
                 t1=[2.6, 2.6], t2=[3.8, 3.8]
             ),
-            "after a terminated step the critic is asked; nothing follows there": with_rows(
+            "after a terminated step the critic's value is added; nothing follows there": with_rows(
                 t1=[2.6, 2.6], t2=[6.0, 6.0]
             ),
             "terminated and truncated are exchanged": with_rows(t1=[2.3, 2.6], t2=[3.0, 6.0]),
             "at the end of the table nothing is bootstrapped, as if all episodes were over": (
                 with_rows(t4=[5.6, 5.6], t5=[6.0, 6.0])
             ),
-            "the critic's word is discounted by γⁿ even where there are fewer than n rewards": (
+            "the critic's value is discounted by γⁿ even where there are fewer than n rewards": (
                 with_rows(t2=[3.3, 3.0], t5=[6.6, 6.6])
             ),
             "these take n + 1 rewards": torch.tensor(
@@ -400,6 +401,6 @@ EXERCISES = {
     "by-hand": Exercise("3.9 What follows the last step", by_hand, three_steps),
     "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
     "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda),
-    "fool-the-monitor": Exercise("3.12 How this fails silently", fool_the_monitor),
+    "fool-the-monitor": Exercise("3.13 How this fails silently", fool_the_monitor),
     "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 10: bytes that are always there, sums over processes, what rounding hides."""
+"""Checks of chapter 10: static memory, sums over processes, what rounding hides."""
 
 import math
 
@@ -276,7 +276,7 @@ def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-estimate": Exercise("10.2 What is always there", mend_the_estimate),
+    "mend-the-estimate": Exercise("10.2 Static memory", mend_the_estimate),
     "by-hand": Exercise("While sampling: keys and values", by_hand, cache_of_a_model),
     "slices-that-add-up": Exercise("10.9 Several processes", slices_that_add_up),
     "steps-until-seen": Exercise("10.6 Precision, and how this fails silently", steps_until_seen),

@@ -1,4 +1,4 @@
-"""Checks of chapter 7: groups without spread, whom a clip silences, what averages really climb."""
+"""Checks of chapter 7: zero-variance groups, which tokens a clip stops, what averages climb."""
 
 import math
 from itertools import product
@@ -118,28 +118,28 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
 def two_answers(attempt: Attempt, generator: Generator) -> None:
     for advantage in (1, -1):
         first, second = _two_lists_of_ratios(attempt(advantage), advantage)
-        if _silenced(first, advantage) == 1 and _silenced(second, advantage) == 3:
+        if _clipped(first, advantage) == 1 and _clipped(second, advantage) == 3:
             raise NotRight(
-                "PPO silences one token of your first answer and three of your second. Hand them "
+                "PPO clips one token of your first answer and three of your second. Hand them "
                 "in the other way round: three come first."
             )
-        _tokens_silenced(attempt, first, advantage, wanted=3, which="first")
+        _tokens_clipped(attempt, first, advantage, wanted=3, which="first")
         whole = _geometric_mean(first)
         attempt.holds(
             not _outside(whole, advantage),
             f"the first answer passes GSPO's clip, A = {advantage:+d}",
             otherwise=f"First answer, A = {advantage:+d}: its geometric mean is {whole:.3f}, so "
-            "GSPO silences it, too. The fourth token has to weigh against the other three: one "
+            "GSPO clips it, too. The fourth token has to weigh against the other three: one "
             "ratio far on the other side of 1 brings the mean back.",
         )
-        _tokens_silenced(attempt, second, advantage, wanted=1, which="second")
+        _tokens_clipped(attempt, second, advantage, wanted=1, which="second")
         whole, multiplied, added = (
             _geometric_mean(second),
             math.prod(second),
             sum(second) / 4,
         )
         says = f"Second answer, A = {advantage:+d}: its geometric mean is {whole:.3f}, inside "
-        says += "GSPO's interval, so nothing is silenced. "
+        says += "GSPO's interval, so nothing is clipped. "
         if _outside(multiplied, advantage) and not _outside(added, advantage):
             says += (
                 f"The product of the four, {multiplied:.3f}, is outside, but GSPO takes its "
@@ -154,7 +154,7 @@ def two_answers(attempt: Attempt, generator: Generator) -> None:
             says += "The one token has to go farther out, or the other three nearer to the border."
         attempt.holds(
             _outside(whole, advantage),
-            f"GSPO silences the second answer, A = {advantage:+d}",
+            f"GSPO clips the second answer, A = {advantage:+d}",
             otherwise=says,
         )
 
@@ -192,7 +192,7 @@ def _outside(ratio: float, advantage: int) -> bool:
     return ratio > HIGH if advantage > 0 else ratio < LOW
 
 
-def _silenced(ratios: list[float], advantage: int) -> int:
+def _clipped(ratios: list[float], advantage: int) -> int:
     return sum(_outside(ratio, advantage) for ratio in ratios)
 
 
@@ -200,20 +200,20 @@ def _geometric_mean(ratios: list[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def _tokens_silenced(
+def _tokens_clipped(
     attempt: Attempt, ratios: list[float], advantage: int, *, wanted: int, which: str
 ) -> None:
-    count = _silenced(ratios, advantage)
-    other_side = _silenced(ratios, -advantage)
+    count = _clipped(ratios, advantage)
+    other_side = _clipped(ratios, -advantage)
     says = (
-        f"{which.capitalize()} answer, A = {advantage:+d}: PPO silences {count} of the tokens with "
+        f"{which.capitalize()} answer, A = {advantage:+d}: PPO clips {count} of the tokens with "
         f"ratios {', '.join(f'{ratio:.3g}' for ratio in ratios)}, and {wanted} are asked for."
     )
     if other_side and wanted in (other_side, count + other_side):
         keeps = "below 0.8" if advantage > 0 else "above 1.2"
         says += (
             f" With A = {advantage:+d} a token {keeps} went the wrong way and keeps its gradient, "
-            "which brings it back; only the other end silences."
+            "which brings it back; only the other end clips."
         )
     attempt.holds(
         count == wanted,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -307,18 +308,20 @@ def entropy_bonus(attempt: Attempt, generator: Generator) -> None:
     policy, old = torch.tensor([0.5, 0.8]).double(), torch.tensor([0.25, 0.5]).double()
     lines, old_lines, mask = (x[:2] for x in _listed(policy, old))
     attempt.tensor(attempt(lines, old_lines, mask), ())
+    # Batches of two with their probabilities: a baseline made of the other answer is no mistake.
+    by_hand = torch.tensor([-0.25 * _entropy(0.8), 0.5 * 0.16 * math.log(4)], dtype=torch.float64)
     attempt.equal(
-        _averaged(attempt.gradient, policy, old),
-        torch.tensor([-0.25 * _entropy(0.8), 0.5 * 0.16 * math.log(4)], dtype=torch.float64),
+        _averaged(attempt.gradient, policy, old, batch=2),
+        by_hand,
         case="answers of one or two tokens, π(go on) = 0.5 and then 0.8, π_old(go on) = 0.25 and "
-        "then 0.5, the mean gradient by the two logits; H = h(p₁) + p₁ h(p₂), and h′(1/2) = 0",
+        "then 0.5, the mean gradient by the two logits over all batches of two; "
+        "H = h(p₁) + p₁ h(p₂), and h′(1/2) = 0",
         mistakes={
             says: _mean_gradient(loss, policy, old) for says, loss in MISTAKEN_ENTROPIES.items()
         }
         | {
-            "the sign: this loss lowers the entropy when it is descended": torch.tensor(
-                [0.25 * _entropy(0.8), -0.5 * 0.16 * math.log(4)], dtype=torch.float64
-            )
+            "the sign: this loss lowers the entropy when it is descended": -by_hand,
+            "the answers are added up; take their mean": 2 * by_hand,
         },
     )
     for sampler in ("another policy", "the policy itself"):
@@ -326,7 +329,7 @@ def entropy_bonus(attempt: Attempt, generator: Generator) -> None:
         if sampler == "the policy itself":
             old = policy
         attempt.equal(
-            _averaged(attempt.gradient, policy, old),
+            _averaged(attempt.gradient, policy, old, batch=2),
             _minus_entropy_gradient(policy),
             case=f"answers of up to four tokens, sampled by {sampler}, all of them listed",
         )
@@ -338,18 +341,6 @@ def entropy_bonus(attempt: Attempt, generator: Generator) -> None:
         "padding counts for nothing",
         otherwise="What stands at padding changes the gradient. Put zeros there before you add up "
         "anything, and not afterwards.",
-    )
-    one_by_one = torch.cat(
-        [
-            attempt.gradient(*(x[i : i + 1] for x in (lines, old_lines, mask)))
-            for i in range(len(lines))
-        ]
-    )
-    attempt.equal(
-        clean,
-        one_by_one / len(lines),
-        case="five answers in one batch, against one at a time (a fifth of each)",
-        mistakes={"the answers are added up; take their mean": one_by_one},
     )
 
 
@@ -364,19 +355,21 @@ def _listed(policy: Tensor, old: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return log_probs, old_log_probs, mask
 
 
-def _averaged(gradient: Callable[..., Tensor], policy: Tensor, old: Tensor) -> Tensor:
-    """(T,) mean over answers of π_old of a loss's gradient by the logit of 'go on' in each place.
+def _averaged(
+    gradient: Callable[..., Tensor], policy: Tensor, old: Tensor, *, batch: int = 1
+) -> Tensor:
+    """(T,) mean over batches of π_old of a loss's gradient by the logit of 'go on' in each place.
 
-    `gradient` is that of the loss of one answer by its log-probs, (1, T).
+    `gradient` is that of the loss of a batch by its log-probs, (batch, T).
     """
     lines = _listed(policy, old)
+    went_on = torch.ones(len(policy) + 1, len(policy)).double().tril(-1)
+    scores, chances = (went_on - policy) * lines[2], lines[1].sum(dim=1).exp()
     total = torch.zeros_like(policy)
-    for answer in range(len(policy) + 1):
-        log_probs, old_log_probs, mask = (x[answer : answer + 1] for x in lines)
-        went_on = torch.arange(len(policy)) < answer
-        score = (went_on.double() - policy) * mask[0]
-        chance = old_log_probs.sum().exp()
-        total += chance * gradient(log_probs, old_log_probs, mask)[0] * score
+    for answers in product(range(len(policy) + 1), repeat=batch):
+        rows = list(answers)
+        slopes = gradient(*(x[rows] for x in lines))
+        total += chances[rows].prod() * (slopes * scores[rows]).sum(dim=0)
     return total
 
 

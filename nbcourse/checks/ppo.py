@@ -1,4 +1,4 @@
-"""Checks of chapter 4: which samples are silent, what old data cost, where a penalty leads."""
+"""Checks of chapter 4: which samples are clipped, what old data cost, where a penalty leads."""
 
 import math
 from collections.abc import Callable
@@ -22,13 +22,13 @@ def mend_the_silence(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "these are all samples outside the interval; one that has gone the *wrong* way has its "
             "whole gradient": _marks("x.x x.x .x"),
-            "the signs are swapped: a good sample is silent once it is above the interval, a bad "
+            "the signs are swapped: a good sample is clipped once it is above the interval, a bad "
             "one once it is below": _marks("x.. ..x .."),
             "the ratio is upside down: it is new over old": _marks("x.. ..x x."),
             "the logarithm of the ratio was compared with ε; the interval is one of ratios": (
                 _marks("..x x.. ..")
             ),
-            "the lower end is missing: a bad sample can be silent, too": _marks("..x ... .x"),
+            "the lower end is missing: a bad sample can be clipped, too": _marks("..x ... .x"),
             "only the upper end is looked at, for good and bad alike": _marks("..x ..x .x"),
             "these are the samples that *have* a gradient": ~_marks("..x x.. .x"),
         },
@@ -44,7 +44,7 @@ def mend_the_silence(attempt: Attempt, generator: Generator) -> None:
         not found[advantages == 0].any(),
         "advantages of 0",
         otherwise="Samples with the advantage 0 are counted. They have no gradient whatever their "
-        "ratio, so it is not the clip that silences them.",
+        "ratio, so it is not the clip that takes it away.",
     )
     attempt.equal(found, torch.tensor(expected), case="40 random samples, ε = 0.1")
 
@@ -346,13 +346,13 @@ def _log(kind: str, rate: float, generator: Generator) -> list[dict[str, float]]
             "upside down": sampled - now,
         }.get(kind, now - sampled)
         ratio = log_ratio.exp()
-        silent = torch.where(advantages > 0, ratio > 1.2, ratio < 0.8)
+        clipped = torch.where(advantages > 0, ratio > 1.2, ratio < 0.8)
         rows.append(
             {
                 "kl": (probs @ (sampled - now)).item(),
                 "approx_kl": (probs @ (ratio - 1 - log_ratio)).item(),
                 "mean_ratio": (probs @ ratio).item(),
-                "clip_fraction": probs[silent].sum().item(),
+                "clip_fraction": probs[clipped].sum().item(),
             }
         )
     return rows
@@ -365,6 +365,6 @@ EXERCISES = {
     "by-hand": Exercise("4.6 PPO-clip: the six cases", by_hand, four_samples),
     "clip-the-probability": Exercise("4.6 PPO-clip: the six cases", clip_the_probability),
     "best-sampler": Exercise("What it costs", best_sampler),
-    "watchdog": Exercise("4.14 How this fails silently", watchdog),
+    "watchdog": Exercise("4.15 How this fails silently", watchdog),
     "penalty-optimum": Exercise("4.5 PPO-penalty", penalty_optimum),
 }

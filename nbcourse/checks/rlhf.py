@@ -74,7 +74,7 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
 def three_tokens(generator: Generator) -> Numbers:
     """An answer of three tokens: its log-ratios to the reference, and the critic's values.
 
-    The values are such that the last surprise is not 0, and none is half of the next one.
+    The values are such that the last TD error is not 0, and none is half of the next one.
     """
     tenths = torch.tensor([-4, -3, -2, 2, 3, 4])
     log_ratios = tenths[torch.randperm(6, generator=generator)[:3]].tolist()
@@ -96,16 +96,16 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         right,
         case=f"your log-ratios {numbers['log_ratios']} and values {numbers['values']}",
         mistakes={
-            "leaving the reference is rewarded: the price is *minus* β times the log-ratio": answer(
+            "leaving the reference is rewarded: the penalty is minus β times the log-ratio": answer(
                 paid + 0.5 * d
             ),
-            "the price β = 1/2 is missing; the log-ratio itself was subtracted": answer(paid - d),
+            "the factor β = 1/2 is missing; the log-ratio itself was subtracted": answer(paid - d),
             "every token earns the score; it is paid once, at the last": answer(1.0 - 0.5 * d),
             "the score is missing": answer(-0.5 * d),
             "the rewards are right, the advantages are those for λ = 1": answer(
                 paid - 0.5 * d, lam=1.0
             ),
-            "the rewards are right; the second row holds the surprises δ, without what follows": (
+            "the rewards are right; the second row holds the TD errors δ, without what follows": (
                 answer(paid - 0.5 * d, lam=0.0)
             ),
             "the rewards are right; the second row holds the critic's targets A + V": torch.stack(
@@ -113,7 +113,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             ),
             "after the last token comes nothing, so its next value is 0 and not the value of the "
             "last state": answer(paid - 0.5 * d, after=V[2].item()),
-            "the rewards are right; the surprises have the wrong sign: what came, minus what was "
+            "the rewards are right; the TD errors have the wrong sign: what came, minus what was "
             "expected": torch.stack([right[0], -right[1]]),
         },
         tolerance=6e-3,
@@ -329,7 +329,7 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
                 torch.tensor([[*token_by_token, 0.0]], dtype=torch.float64)
             ),
             "λ has been forgotten": spread(3.0, 1.0),
-            "these are the surprises δ of the segments, without what follows": spread(2.0, 1.0),
+            "these are the TD errors δ of the segments, without what follows": spread(2.0, 1.0),
             "the values are those of a segment's last token; the state in which the segment was "
             "begun is that of its first": spread(-1.0, -4.0),
             "the values inside a segment were averaged; only the state at its beginning is one in "
@@ -376,10 +376,10 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-step-scores": Exercise("6.5 A price for leaving the reference", mend_the_step_scores),
+    "mend-the-step-scores": Exercise("6.5 The KL penalty", mend_the_step_scores),
     "by-hand": Exercise("6.1 One answer, by hand", by_hand, three_tokens),
     "fool-the-batch-mean": Exercise("Only differences are identified", fool_the_batch_mean),
     "ties": Exercise("6.4 A reward model from comparisons", ties),
-    "how-far-to-go": Exercise("6.12 Believing the reward model too much", how_far_to_go),
+    "how-far-to-go": Exercise("6.12 Reward hacking", how_far_to_go),
     "segment-credit": Exercise("6.6 Credit for each token", segment_credit),
 }

@@ -210,9 +210,9 @@ def length_bias(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-groups": Exercise("2.5 Whom do we compare with?", mend_the_groups),
+    "mend-the-groups": Exercise("2.5 Which baseline?", mend_the_groups),
     "by-hand": Exercise("2.1 Four rollouts, by hand", by_hand, four_rewards),
-    "unequal-groups": Exercise("2.5 Whom do we compare with?", unequal_groups),
+    "unequal-groups": Exercise("2.5 Which baseline?", unequal_groups),
     "discounted-weights": Exercise(
         "2.4 Rewards, returns, and why the past drops out", discounted_weights
     ),

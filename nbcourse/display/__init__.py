@@ -5,7 +5,8 @@ Nothing below imports this room; matplotlib, IPython and ipywidgets are imported
 
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
-from nbcourse.display.explorers import explore_baseline, explore_clip
+from nbcourse.display.downhill_explorer import explore_downhill
+from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
@@ -16,7 +17,9 @@ __all__ = [
     "draw_seeds",
     "explore_baseline",
     "explore_clip",
+    "explore_downhill",
     "explore_kl",
+    "explore_lambda",
     "figure",
     "show",
     "show_installation",

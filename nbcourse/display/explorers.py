@@ -5,7 +5,8 @@ slider that calls the function; for pages without a kernel the same drawings are
 each position of a plain HTML slider. Both travel in one output; the reader's program picks.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from nbcourse.functional.advantages import variance_optimal_baseline
 from nbcourse.functional.surrogates import ppo_clip
-from nbcourse.toys import bandit, enumeration
+from nbcourse.toys import bandit, chain, enumeration
 
 STYLE = (
     "<style>.nb-explorer{max-width:760px;font:14px system-ui,sans-serif}"
@@ -289,6 +290,91 @@ def explore_clip(
 
     above = next(i for i, ratio in enumerate(values) if ratio > high)
     return Explorer("ratio ρ", values, above + 1, "".join(background), draw, read)
+
+
+def explore_lambda(
+    process: chain.DecisionProcess, policy: Tensor, critics: Mapping[str, Tensor], *, start: int
+) -> Explorer:
+    """Move the number of episodes of a batch: each critic's best λ moves with it.
+
+    Args:
+        process: S states, A actions.
+        policy: (S, A), π(a | s).
+        critics: name → (S,), at most three of them.
+        start: the state in which episodes begin.
+
+    Returns:
+        An explorer to be shown as the last line of a cell.
+    """
+    lambdas = [i / 40 for i in range(39)] + [0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 1.0]
+    moments = {
+        name: [
+            chain.gradient_estimator(process, policy, critic, start=start, lam=lam)
+            for lam in lambdas
+        ]
+        for name, critic in critics.items()
+    }
+    colors = dict(zip(critics, ("#0072B2", "#D55E00", "#009E73"), strict=False))
+
+    def errors(name: str, episodes: int) -> list[float]:
+        """Root mean squared error of the gradient, relative to its length."""
+        return [
+            math.sqrt(m.mean_squared_error(episodes)) / m.gradient.norm().item()
+            for m in moments[name]
+        ]
+
+    def best(name: str, episodes: int) -> tuple[float, float]:
+        return min(zip(errors(name, episodes), lambdas, strict=True))
+
+    exponents = [float(k) for k in range(11)]
+    everything = [e for name in critics for k in exponents for e in errors(name, 2 ** int(k))]
+    x = _scale(0.0, 1.0, 60, 520)
+    y = _scale(math.log(min(everything)), math.log(max(everything)), 245, 35)
+    background = [
+        _text(60, 18, "Error of the gradient, relative to its length", weight="bold"),
+        _line(60, 250, 520, 250),
+        _line(60, 250, 60, 35),
+        _text(290, 290, "λ", anchor="middle"),
+        _line(60, y(0.0), 520, y(0.0), color="#777", dash="2 4"),
+        _text(530, y(0.0) + 4, "as wrong as no step at all"),
+    ]
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        background += [
+            _line(x(tick), 250, x(tick), 254),
+            _text(x(tick), 268, f"{tick:g}", anchor="middle"),
+        ]
+    for tick in (0.03, 0.1, 0.3, 1.0, 3.0):
+        if min(everything) <= tick <= max(everything):
+            background.append(_text(52, y(math.log(tick)) + 4, f"{tick:g}", anchor="end"))
+    for row, (name, color) in enumerate(colors.items()):
+        background += [
+            _line(535, 35 + 18 * row, 560, 35 + 18 * row, color=color, width=2),
+            _text(567, 39 + 18 * row, name),
+        ]
+
+    def draw(exponent: float) -> str:
+        marks = []
+        for name, color in colors.items():
+            found = errors(name, 2 ** round(exponent))
+            path = " ".join(
+                f"{x(lam):.1f},{y(math.log(e)):.1f}" for lam, e in zip(lambdas, found, strict=True)
+            )
+            least, lam = best(name, 2 ** round(exponent))
+            marks += [
+                f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>',
+                f'<circle cx="{x(lam):.1f}" cy="{y(math.log(least)):.1f}" r="6" fill="{color}"/>',
+            ]
+        return "".join(marks)
+
+    def read(exponent: float) -> str:
+        episodes = 2 ** round(exponent)
+        parts = [f"{episodes} episode{'s' if episodes > 1 else ''} a batch"]
+        for name in critics:
+            least, lam = best(name, episodes)
+            parts.append(f"{name}: best λ = {lam:.3g}, error {least:.2f}")
+        return " · ".join(parts)
+
+    return Explorer("log₂ of the batch", exponents, 0, "".join(background), draw, read)
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

@@ -59,8 +59,8 @@ def explore_kl(
 
     Source: Schulman 2020, "Approximating KL Divergence", for k1, k2 and k3.
     """
-    hundredths = _hundredths(probs, name="probs")
-    ref_hundredths = _hundredths(ref_probs, name="ref_probs")
+    hundredths = in_hundredths(probs, name="probs")
+    ref_hundredths = in_hundredths(ref_probs, name="ref_probs")
     tokens = NAMES[: len(hundredths)] if names is None else names
     for name, values in (("ref_probs", ref_hundredths), ("names", tokens)):
         if len(values) != len(hundredths):
@@ -89,7 +89,7 @@ def explore_kl(
     )
 
 
-def _hundredths(probs: Sequence[float], *, name: str) -> list[int]:
+def in_hundredths(probs: Sequence[float], *, name: str) -> list[int]:
     """Probabilities as whole hundredths, in which the bars count."""
     if not 2 <= len(probs) <= len(NAMES):
         raise ValueError(f"{name} has {len(probs)} entries, expected 2 to {len(NAMES)}")

@@ -9,7 +9,8 @@ from statistics import mean
 
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
-from nbcourse.experiments.controlled import interval
+from nbcourse.experiments.controlled import Difference, differences, interval
+from nbcourse.training.recipe import Recipe
 
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 
@@ -21,11 +22,13 @@ class Group:
     Attributes:
         name: of their folders, without the seed.
         folders: where they are.
+        recipe: of the first.
         metrics: the lines of each run.
     """
 
     name: str
     folders: Sequence[Path]
+    recipe: Recipe
     metrics: Sequence[list[dict[str, float]]]
 
     def held_out(self) -> list[tuple[float, list[float]]]:
@@ -57,10 +60,25 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         Group(
             re.sub(r"-seed\d+$", "", members[0].name),
             members,
+            records.read_recipe(members[0]),
             [records.read_metrics(folder) for folder in members],
         )
         for members in found.values()
     ]
+
+
+def confounded(compared: Sequence[Group]) -> list[Difference]:
+    """The fields in which groups differ, if there are several: no run says which of them mattered.
+
+    `in_use` decides what counts: a critic's settings do not where only one of them has a critic.
+    """
+    if len(compared) < 2:
+        return []
+    names = [group.name for group in compared]
+    if len({*names}) < len(names):
+        names = [str(group.folders[0]) for group in compared]
+    found = differences({name: group.recipe for name, group in zip(names, compared, strict=True)})
+    return found if len(found) > 1 else []
 
 
 def rows(compared: Sequence[Group]) -> list[list[str]]:

@@ -1,6 +1,7 @@
 """A controlled experiment: configurations that differ in one field, seeds that pair their runs.
 
 differ       → the one field in which they differ, or an error that names all of them
+differences  → all the fields in which they differ
 experiment   → each configuration with each seed, read at the same steps of one schedule
 Experiment   → the curves, and the difference between two configurations, seed by seed
 """
@@ -12,6 +13,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from nbcourse.errors import UserError
@@ -34,6 +36,11 @@ class Difference:
 
     field: str
     values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """Such as `steps: rloo 80, dapo 40`."""
+        shown = ", ".join(f"{name} {_shown(value)}" for name, value in self.values.items())
+        return f"{self.field}: {shown}"
 
     def rows(self) -> list[list[str]]:
         """For a table: name of the configuration, value of the field."""
@@ -92,6 +99,25 @@ def differ(configurations: Mapping[str, Any]) -> Difference:
     Raises:
         ValueError: if there are fewer than two, or they differ in no field or in several.
     """
+    found = differences(configurations)
+    if len(found) != 1:
+        listed = "; ".join(map(str, found))
+        raise UserError(
+            f"configurations differ in {len(found)} fields, expected one"
+            + (f" ({listed})" if found else "")
+        )
+    return found[0]
+
+
+def differences(configurations: Mapping[str, Any]) -> list[Difference]:
+    """Every field in which configurations differ, as `differ` counts them.
+
+    Args:
+        configurations: name → rows of a table, recipes, other dataclasses, or mappings.
+
+    Raises:
+        ValueError: if there are fewer than two.
+    """
     if len(configurations) < 2:
         raise UserError(f"configurations are {list(configurations)}, expected at least two")
     flat = {name: _fields_of(configuration) for name, configuration in configurations.items()}
@@ -102,16 +128,7 @@ def differ(configurations: Mapping[str, Any]) -> Difference:
         same = all(value == values[0] for value in values)
         if len(column) == len(flat) and not same and not all(one.usual for one in column.values()):
             found.append(Difference(key, {name: one.value for name, one in column.items()}))
-    if len(found) != 1:
-        listed = "; ".join(
-            f"{one.field}: {', '.join(f'{n} {_shown(v)}' for n, v in one.values.items())}"
-            for one in found
-        )
-        raise UserError(
-            f"configurations differ in {len(found)} fields, expected one"
-            + (f" ({listed})" if found else "")
-        )
-    return found[0]
+    return found
 
 
 def experiment(
@@ -189,7 +206,7 @@ class _Field:
 
 def _fields_of(configuration: Any) -> dict[str, _Field]:
     """Every field by its dotted name; the settings of a row are all of them, defaults too."""
-    if isinstance(configuration, Recipe):
+    if isinstance(configuration, Recipe) and configuration.known:
         usual = configuration.row.all_settings
         tables = configuration.in_use()
         return {
@@ -197,7 +214,9 @@ def _fields_of(configuration: Any) -> dict[str, _Field]:
             for key, value in _flat(tables).items()
             if key != "seed"
         }
-    if is_dataclass(configuration):
+    if isinstance(configuration, BaseModel):
+        named = configuration.model_dump(exclude={"seed"})
+    elif is_dataclass(configuration):
         named = {f.name: getattr(configuration, f.name) for f in fields(configuration)}
     else:
         named = dict(configuration)

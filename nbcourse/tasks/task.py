@@ -3,12 +3,24 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nbcourse.rows import needs_of, settings_of
+
+
+class Step(NamedTuple):
+    """A step on the way to the answer.
+
+    Attributes:
+        end: characters of the response up to its end.
+        reward: what it earns.
+    """
+
+    end: int
+    reward: float
 
 
 class Task(ABC):
@@ -50,6 +62,13 @@ class Task(ABC):
         """1 for a response whose answer is the problem's, 0 for every other: (B,)."""
         pairs = zip(responses, problems, strict=True)
         return torch.tensor([float(self.read(text) == problem.answer) for text, problem in pairs])
+
+    def steps(self, response: str, problem: Any) -> list[Step]:
+        """The steps of a response before its answer, in order; here, none.
+
+        The answer is the last step of every response, and is judged by `rewards`.
+        """
+        return []
 
     def preference(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
         """The score by which two responses are compared, the higher the better: (B,).

@@ -1,9 +1,9 @@
-"""A small Markov chain whose values, and what every estimator of them gets wrong, are exact.
+"""Small Markov chains and decision processes in which the error of every estimator is exact.
 
-Actions are already averaged out: the chain is what a fixed policy makes of its environment. A
-state s is followed by s' with probability P(s, s'), which pays a reward of mean r(s, s') and
-variance σ²(s, s'), independent of all else, until a terminal state ends the episode. Chapter 3
-measures its estimators here.
+In a chain the actions are already averaged out: it is what a fixed policy makes of a decision
+process. A state s is followed by s' with probability P(s, s'), which pays a reward of mean r(s, s')
+and variance σ²(s, s'), independent of all else, until a terminal state ends the episode. Chapter 3
+measures its estimators here: of values on a chain, of the policy gradient on a decision process.
 """
 
 from dataclasses import dataclass, field
@@ -88,8 +88,8 @@ def _require_an_end(chain: Chain) -> None:
         ends = ends | ((chain.transitions > 0) & ends).any(dim=1)
     if not ends.all():
         raise ValueError(
-            f"gamma is 1 but state {int((~ends).nonzero()[0])} never reaches a terminal state: "
-            "its value has no bound"
+            f"state {int((~ends).nonzero()[0])} never reaches a terminal state: what is summed "
+            "without a discount (gamma is 1, or the score of each step) has no bound"
         )
 
 
@@ -118,6 +118,58 @@ def random_walk(size: int, *, gamma: float = 1.0) -> Chain:
     terminal = torch.ones(size + 2, dtype=torch.bool)
     terminal[inner] = False
     return Chain(transitions, rewards, terminal, gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionProcess:
+    """A finite Markov decision process (MDP), in float64.
+
+    Args:
+        transitions: (A, S, S), P(s' | s, a) in row s of matrix a.
+        rewards: (S, S), mean reward of each transition.
+        terminal: (S,) bool, as in `Chain`.
+        gamma: discount γ in [0, 1].
+
+    Raises:
+        ValueError: if transitions is not (A, S, S) with (S, S) like rewards.
+    """
+
+    transitions: Tensor
+    rewards: Tensor
+    terminal: Tensor
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        dimensions(self.transitions, "ASS", name="transitions")
+        if self.transitions.shape[1:] != self.rewards.shape:
+            raise ValueError(
+                f"transitions has shape {tuple(self.transitions.shape)}, expected (A, S, S) with "
+                f"rewards {tuple(self.rewards.shape)}"
+            )
+
+    def under(self, policy: Tensor) -> Chain:
+        """The chain that a policy makes of it, differentiable in the policy.
+
+        Args:
+            policy: (S, A), π(a | s); the rows of terminal states are not read.
+
+        Raises:
+            ValueError: if policy is not (S, A), or the chain is none.
+        """
+        actions, size, _ = self.transitions.shape
+        if policy.shape != (size, actions):
+            raise ValueError(f"policy has shape {tuple(policy.shape)}, expected {(size, actions)}")
+        transitions = torch.einsum("sa,ast->st", policy.double(), self.transitions.double())
+        return Chain(transitions, self.rewards, self.terminal, self.gamma)
+
+    def action_values(self, following: Tensor) -> Tensor:
+        """(S, A): Σ_{s'} P(s' | s, a) [r(s, s') + γ V(s')] for values V of what follows, (S,).
+
+        Book: equation (eq-bellman).
+        """
+        worth = self.rewards + self.gamma * _on_states(self, following)
+        found = torch.einsum("ast,st->sa", self.transitions.double(), worth)
+        return torch.where(self.terminal[:, None], 0.0, found)
 
 
 def values(chain: Chain) -> Tensor:
@@ -249,6 +301,98 @@ def lambda_estimator(
     return Moments(bias=mean + critic - values(chain), variance=variance)
 
 
+@dataclass(frozen=True, eq=False)
+class GradientMoments:
+    """How far an estimate of the policy gradient from one episode is off.
+
+    Attributes:
+        gradient: (S, A), what it estimates, with respect to the logits of the policy.
+        bias: (S, A), mean of the estimate minus that.
+        variance: summed over all entries.
+    """
+
+    gradient: Tensor
+    bias: Tensor
+    variance: float
+
+    def mean_squared_error(self, episodes: int = 1) -> float:
+        """E‖ĝ − ∇J‖² of the mean over independent episodes: bias² + variance / episodes."""
+        return self.bias.square().sum().item() + self.variance / episodes
+
+
+def gradient_estimator(
+    process: DecisionProcess, policy: Tensor, critic: Tensor, *, start: int, lam: float
+) -> GradientMoments:
+    """Exact bias and variance of the policy gradient that one episode yields with GAE.
+
+    The estimate is Ĝ₀ with Ĝₜ = Âₜ gₜ + Ĝₜ₊₁, where gₜ = ∇ log π(aₜ | sₜ) for a softmax over the
+    logits of each state and Âₜ = δₜ + γλ Âₜ₊₁. The noise of one Â is in those before it, so the
+    variance of the sum is not the sum of variances. But (Â, Ĝ) depends on the past through the
+    state alone, so its second moments obey linear equations like those of `lambda_estimator`:
+    with κ = γλ and everything on the right given s,
+
+        E[Â²]  = E[δ² + 2κ δ Â' + κ² Â'²]
+        E[ÂĜ]  = E[Â² g + δ Ĝ' + κ Â'Ĝ']
+        E‖Ĝ‖²  = E[Â² ‖g‖² + 2 g · (δ Ĝ' + κ Â'Ĝ') + ‖Ĝ'‖²].
+
+    Args:
+        process: S states, A actions.
+        policy: (S, A), π(a | s).
+        critic: (S,), V̂; its entries at terminal states are not read.
+        start: the state in which episodes begin.
+        lam: λ in [0, 1].
+
+    Returns:
+        The moments. `gradient` is Σ_s d(s) Σ_a π(a|s) A(s, a) ∇ log π(a|s) with undiscounted visits
+        d: for γ = 1 that is ∇J, for γ < 1 what agents take for it.
+
+    Raises:
+        ValueError: if policy is not (S, A), critic is not (S,), lam is outside [0, 1], start is no
+            state or terminal, or an episode may never end.
+
+    Book: equation (eq-gradient-error).
+    """
+    chain = process.under(policy)
+    critic = _on_states(chain, critic)
+    Bounds(0, 1).check(lam, name="lam")
+    _require_an_end(chain)
+    if not 0 <= start < len(critic) or chain.terminal[start]:
+        raise ValueError(f"start is {start}, expected a state that is not terminal")
+    policy = torch.where(chain.terminal[:, None], 0.0, policy.double())
+    joint = torch.einsum("sa,ast->sat", policy, process.transitions.double())
+    score = torch.eye(policy.shape[1], dtype=torch.float64) - policy[:, None, :]  # (S, A, A)
+    decay = chain.gamma * lam
+    delta = chain.rewards + chain.gamma * critic - critic[:, None]  # (S, S)
+
+    mean = _solve(chain, decay, (chain.transitions * delta).sum(dim=1))  # E[Â]
+    known = delta.square() + 2 * decay * delta * mean
+    square = _solve(chain, decay**2, (chain.transitions * known).sum(dim=1))  # E[Â²]
+    advantage = (joint * (delta + decay * mean)[:, None]).sum(dim=2)  # π(a|s) E[Â | s, a]
+    squares = (joint * (known + decay**2 * square)[:, None]).sum(dim=2)  # π(a|s) E[Â² | s, a]
+
+    whole = _solve(chain, 1.0, _own_row(advantage, score))  # E[Ĝ], (S, S, A)
+    later = torch.einsum("st,st,tub->sub", chain.transitions, delta, whole)  # E[δ Ĝ']
+    both = _solve(chain, decay, _own_row(squares, score) + later)  # E[ÂĜ]
+    crossed = torch.einsum("sat,st,tsb,sab->s", joint, delta, whole, score) + decay * torch.einsum(
+        "sat,tsb,sab->s", joint, both, score
+    )
+    total = _solve(chain, 1.0, (squares * score.square().sum(dim=2)).sum(dim=1) + 2 * crossed)
+
+    exact = policy * (process.action_values(values(chain)) - values(chain)[:, None])
+    gradient = _solve(chain, 1.0, _own_row(exact, score))[start]
+    return GradientMoments(
+        gradient=gradient,
+        bias=whole[start] - gradient,
+        variance=(total[start] - whole[start].square().sum()).item(),
+    )
+
+
+def _own_row(weights: Tensor, score: Tensor) -> Tensor:
+    """(S, A) → (S, S, A): Σ_a weight(s, a) ∇ log π(a|s), which has entries in row s alone."""
+    rows = torch.einsum("sa,sab->sb", weights, score)
+    return torch.diag_embed(rows.T).permute(1, 2, 0)
+
+
 def sample(
     chain: Chain, starts: Tensor, *, steps: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -297,10 +441,11 @@ def _one_step_earlier(
 def _solve(chain: Chain, decay: float, first_step: Tensor) -> Tensor:
     """x = first_step + decay · P x."""
     identity = torch.eye(len(first_step), dtype=torch.float64)
-    return torch.linalg.solve(identity - decay * chain.transitions, first_step)
+    flat = first_step.reshape(len(first_step), -1)
+    return torch.linalg.solve(identity - decay * chain.transitions, flat).view_as(first_step)
 
 
-def _on_states(chain: Chain, critic: Tensor) -> Tensor:
+def _on_states(chain: Chain | DecisionProcess, critic: Tensor) -> Tensor:
     (critic,) = same_shape(critic=critic)
     if critic.shape != chain.terminal.shape:
         raise ValueError(

@@ -7,7 +7,7 @@ comes from the form in which the KL was written.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class Batch:
     Attributes:
         log_probs: (N, T) of the policy that learns, with gradient.
         conditional_kl: (N, T) KL(π‖π_ref) over the vocabulary in the state of each token, with
-            gradient.
+            gradient; 0 behind the end.
         old_log_probs: (N, T) of the policy that sampled.
         ref_log_probs: (N, T).
         mask: (N, T) bool.
@@ -91,6 +91,20 @@ class Batch:
     old_log_probs: Tensor
     ref_log_probs: Tensor
     mask: Tensor
+
+    @classmethod
+    def of(
+        cls, space: SequenceSpace, logits: Tensor, old_logits: Tensor, ref_logits: Tensor
+    ) -> "Batch":
+        """From the tables of the three policies, (S, V) each; gradients flow to the first."""
+        per_state = kl.exact(logits, ref_logits)
+        return cls(
+            space.log_probs(logits),
+            per_state[space.states].masked_fill(~space.mask, 0.0),
+            space.log_probs(old_logits),
+            space.log_probs(ref_logits),
+            space.mask,
+        )
 
     def weighted(self, returns: Tensor) -> Tensor:
         """Mean of π(y)/π_old(y) · return, less the mean return of the policy that sampled.
@@ -206,10 +220,10 @@ def gradient(
     """
     one_of(form, tuple(FORMS), name="form")
     logits = logits.detach().requires_grad_()
-    seen = [space.log_probs(logits), kl.exact(logits, ref_logits)[space.states]]
+    whole = Batch.of(space, logits, old_logits, ref_logits)
+    seen = [whole.log_probs, whole.conditional_kl]
     leaves = [tensor.detach().requires_grad_() for tensor in seen]
-    old_log_probs, ref_log_probs = space.log_probs(old_logits), space.log_probs(ref_logits)
-    batch = Batch(leaves[0], leaves[1], old_log_probs, ref_log_probs, space.mask)
+    batch = replace(whole, log_probs=leaves[0], conditional_kl=leaves[1])
     loss = beta * FORMS[form](batch) - batch.weighted(rewards)
     slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
     # The loss is a mean, so each sequence had the share 1/N in these slopes.

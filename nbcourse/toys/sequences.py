@@ -5,8 +5,8 @@ every quantity of chapters 2 and 8 has an exact value. With three tokens and len
 27 sequences and 13 states.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -46,14 +46,12 @@ class SequenceSpace:
             )
         if self.eos is not None and self.eos not in range(self.vocab_size):
             raise ValueError(f"eos is {self.eos}, expected a token below {self.vocab_size} or None")
-        if self.vocab_size**self.length > 100_000:
+        if self._count() > 100_000:
             raise ValueError(
                 f"vocab_size={self.vocab_size} and length={self.length} make "
-                f"{self.vocab_size**self.length:,} sequences, expected at most 100,000"
+                f"{self._count():,} sequences, expected at most 100,000"
             )
-        sequences = dict.fromkeys(
-            map(self._cut, product(range(self.vocab_size), repeat=self.length))
-        )
+        sequences = list(self._from(()))
         prefixes = dict.fromkeys(s[:t] for t in range(self.length) for s in sequences if len(s) > t)
         index = {prefix: state for state, prefix in enumerate(prefixes)}
         padding = [0] * self.length
@@ -68,8 +66,21 @@ class SequenceSpace:
             object.__setattr__(self, name, torch.tensor(values))
         object.__setattr__(self, "prefixes", tuple(prefixes))
 
-    def _cut(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        return tokens[: tokens.index(self.eos) + 1] if self.eos in tokens else tokens
+    def _count(self) -> int:
+        """How many there are: those that an EOS ends at each length, and those of full length."""
+        if self.eos is None:
+            return self.vocab_size**self.length
+        going_on = self.vocab_size - 1
+        ended = sum(going_on**t for t in range(self.length - 1))
+        return int(ended + going_on ** (self.length - 1) * self.vocab_size)
+
+    def _from(self, prefix: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """All sequences that begin with a prefix, in the order of the alphabet."""
+        if len(prefix) == self.length or (prefix and prefix[-1] == self.eos):
+            yield prefix
+            return
+        for token in range(self.vocab_size):
+            yield from self._from((*prefix, token))
 
     def random_logits(self, generator: torch.Generator, *, spread: float = 1.0) -> Tensor:
         """A policy to start from: (S, V) normal logits in float64."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nbcourse import rows
 from nbcourse.functional import advantages, kl, returns, surrogates
@@ -79,6 +80,25 @@ def group_relative(
     )
 
 
+def process_supervised(
+    step_rewards: Tensor,
+    step_ends: Tensor,
+    mask: Tensor,
+    *,
+    group_size: int,
+    eps: NonNegative = 1e-4,
+) -> Estimate:
+    """The standard scores, within the group, of a token's own step and of all that follow.
+
+    Without steps on the way, the answer is the only one, and this is `group_relative`.
+    Book: (eq-process-supervision).
+    """
+    per_token = advantages.process_supervision(
+        step_rewards, step_ends, mask.sum(dim=1), group_size=group_size, eps=eps
+    )
+    return Estimate(pad(per_token, (0, mask.shape[1] - per_token.shape[1])))
+
+
 def group_centred(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate:
     """The distance from the group's mean, not divided by its spread (Dr. GRPO)."""
     return _to_tokens(
@@ -125,7 +145,9 @@ class Algorithm(Row):
     Attributes:
         advantage: (rewards, mask, *, what it needs, its settings) → `Estimate`. It may ask for
             `rewards` (B, T), `mask` (B, T), `group_size`, `values` (B, T) of a critic,
-            `greedy_scores` (B,) and `average`, the running mean of rewards.
+            `greedy_scores` (B,), `average`, the running mean of rewards, and `step_rewards` and
+            `step_ends` (B, S), as `functional.advantages.process_supervision` takes them: the
+            steps that the task sees in a response, and last the score, at the last token.
         surrogate: a function of `functional.surrogates`, or one like it: → (B, T). It may ask for
             `log_probs` (B, T) with gradient, `old_log_probs`, `ref_log_probs`, `advantages` and
             `values`, all (B, T) and constant, and `mask`.
@@ -162,6 +184,8 @@ class Algorithm(Row):
                 "values",
                 "greedy_scores",
                 "average",
+                "step_rewards",
+                "step_ends",
             ),
             "surrogate": (
                 "log_probs",
@@ -209,6 +233,13 @@ ALGORITHMS: dict[str, Algorithm] = {
     ),
     "grpo": Algorithm(
         advantage=group_relative,
+        surrogate=surrogates.ppo_clip,
+        aggregation="seq-mean-token-mean",
+        kl="loss",
+        source="Shao et al. 2024",
+    ),
+    "grpo-process": Algorithm(
+        advantage=process_supervised,
         surrogate=surrogates.ppo_clip,
         aggregation="seq-mean-token-mean",
         kl="loss",

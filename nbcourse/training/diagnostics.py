@@ -5,13 +5,16 @@ accuracy            share of responses the verifier accepts
 no_spread           share of sampled groups whose responses all earned the same
 truncated           share of responses that did not end themselves
 length              mean tokens in a response
+length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
 kl_old              KL to the policy before the first update, nats a token (k3), while learning
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping
-policy_loss, value_loss, explained_variance
+policy_loss, value_loss
+explained_variance  of the critic's targets, which for λ < 1 are made of its own values
+monte_carlo_explained_variance  of the returns that were paid, which no critic has a part in
 """
 
 import math
@@ -24,21 +27,26 @@ from torch import Tensor
 
 from nbcourse.functional.kl import estimate
 from nbcourse.functional.masking import masked_mean
+from nbcourse.functional.returns import discounted_returns
+from nbcourse.functional.values import explained_variance
 from nbcourse.lm.rollouts import Rollout, select
-from nbcourse.training.algorithms import Algorithm
+from nbcourse.training.algorithms import Algorithm, Estimate, Penalty
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 
 
 def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
     """What can be said before learning."""
-    rollout = experience.rollout
+    rollout, correct = experience.rollout, experience.correct
+    lengths = rollout.mask.sum(dim=1).float()
     return {
         "reward": experience.scores.mean().item(),
-        "accuracy": experience.correct.mean().item(),
+        "accuracy": correct.mean().item(),
         "no_spread": experience.no_spread,
         "truncated": rollout.truncated.float().mean().item(),
-        "length": rollout.mask.sum(dim=1).float().mean().item(),
+        "length": lengths.mean().item(),
+        "length_right": lengths[correct == 1].mean().item(),
+        "length_wrong": lengths[correct == 0].mean().item(),
         "entropy": -masked_mean(rollout.log_probs, rollout.mask).item(),
         "kl_ref": kl_to_reference(learner, experience),
     }
@@ -66,6 +74,25 @@ def kl_to_reference(learner: Learner, experience: Experience) -> float:
 def _log_ratios(rollout: Rollout, ref_log_probs: Tensor) -> Tensor:
     """log π − log π_ref of each response: (B,)."""
     return (rollout.log_probs - ref_log_probs).masked_fill(~rollout.mask, 0.0).sum(dim=1)
+
+
+def of_critic(
+    learner: Learner, experience: Experience, estimate: Estimate, penalty: Penalty
+) -> dict[str, float]:
+    """How much the critic explained when the responses were sampled; nothing without a critic.
+
+    Of its targets, and of what was really paid from each token on. The second number knows nothing
+    of λ, nor of a mistake in the targets; it is in the units of the rewards as they were paid.
+    """
+    values, mask = experience.values, experience.rollout.mask
+    if values is None or estimate.returns is None:
+        return {}
+    gamma = learner.recipe.settings.get("gamma", 1.0)
+    paid = discounted_returns(experience.rewards(penalty), mask, gamma=gamma)
+    return {
+        "explained_variance": explained_variance(values, estimate.returns, mask),
+        "monte_carlo_explained_variance": explained_variance(values, paid, mask),
+    }
 
 
 class Means:

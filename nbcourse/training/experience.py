@@ -1,5 +1,6 @@
 """From prompts to experience: sample, score, and ask reference and critic what they make of it."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,8 @@ class Experience:
         scores: (B,) what each earned: verdict or reward model, minus penalties.
         correct: (B,) the verifier's verdict, 0 or 1, whatever the scores are.
         greedy_scores: (B,) score of the greedy response to the same prompt, if it is needed.
+        steps: for each response the steps before its answer, as (last token, reward), if they are
+            needed.
         old_log_probs: (B, T) of the learner before its first update on the batch; None where there
             is no other update, and the log-probs that it then differentiates are the old ones.
         ref_log_probs: (B, T), if the algorithm uses the reference.
@@ -40,11 +43,30 @@ class Experience:
     scores: Tensor
     correct: Tensor
     greedy_scores: Tensor | None = None
+    steps: list[list[tuple[int, float]]] | None = None
     old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
     sampled: int = 0
     no_spread: float = 0.0
+
+    def rewards_of_steps(self) -> dict[str, Tensor | None]:
+        """`step_rewards` and `step_ends`, (B, S): the steps, and last the score, at the last token.
+
+        Both are None where the algorithm does not need them.
+        """
+        if self.steps is None:
+            return {"step_rewards": None, "step_ends": None}
+        shape = len(self.steps), max(map(len, self.steps))
+        missing = [[(-1, 0.0)] * (shape[1] - len(steps)) for steps in self.steps]
+        rows = [steps + rest for steps, rest in zip(self.steps, missing, strict=True)]
+        like, last = self.scores, self.rollout.mask.sum(dim=1, keepdim=True) - 1
+        ends = torch.tensor([[end for end, _ in row] for row in rows], device=like.device)
+        earned = torch.tensor([[reward for _, reward in row] for row in rows]).to(like)
+        return {
+            "step_rewards": torch.cat([earned.view(shape), like[:, None]], dim=1),
+            "step_ends": torch.cat([ends.view(shape).long(), last], dim=1),
+        }
 
     def rewards(self, penalty: Penalty) -> Tensor:
         """(B, T): the score on the last token, and the KL on every token if it belongs there."""
@@ -177,7 +199,32 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
             )
             greedy_scores, _ = score(learner, best, problems)
             greedy_scores = greedy_scores.repeat_interleave(settings.group_size)
-    return Experience(rollout, scores, correct, greedy_scores)
+    steps = steps_of(learner, rollout, asked) if recipe.row.needs("step_rewards") else None
+    return Experience(rollout, scores, correct, greedy_scores, steps)
+
+
+def steps_of(
+    learner: Learner, rollout: Rollout, problems: Sequence[Any]
+) -> list[list[tuple[int, float]]]:
+    """The steps that the task sees in each response: the number of its last token, and a reward.
+
+    A step that ends within a token ends with it.
+    """
+    task, decode = learner.recipe.task.build(), learner.tokenizer.decode
+    texts = rollout.texts(learner.tokenizer)
+    found = []
+    for text, problem, tokens in zip(texts, problems, rollout.tokens, strict=True):
+
+        def characters(count: int, tokens: Tensor = tokens) -> int:
+            return len(str(decode(tokens[:count])))
+
+        found.append(
+            [
+                (bisect_left(range(len(tokens)), step.end, key=characters) - 1, step.reward)
+                for step in task.steps(text, problem)
+            ]
+        )
+    return found
 
 
 def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -231,13 +278,14 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     rows = group_rows(groups.to(batch.scores.device), group)
     if len(rows) == 0:
         return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
-    greedy = batch.greedy_scores
+    greedy, steps = batch.greedy_scores, batch.steps
     return replace(
         batch,
         rollout=select(batch.rollout, rows),
         scores=batch.scores[rows],
         correct=batch.correct[rows],
         greedy_scores=None if greedy is None else greedy[rows],
+        steps=None if steps is None else [steps[row] for row in rows.tolist()],
     )
 
 
@@ -250,4 +298,5 @@ def _join(parts: Sequence[Experience]) -> Experience:
         torch.cat([part.scores for part in parts]),
         torch.cat([part.correct for part in parts]),
         torch.cat(greedy) if greedy else None,
+        None if parts[0].steps is None else [row for part in parts for row in part.steps or ()],
     )

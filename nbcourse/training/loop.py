@@ -12,7 +12,7 @@ from torch import Tensor
 from nbcourse.errors import UserError
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.functional.surrogates import truncated_importance_weights
-from nbcourse.functional.values import explained_variance, value_loss
+from nbcourse.functional.values import value_loss
 from nbcourse.lm.rollouts import group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.training import diagnostics
@@ -97,6 +97,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
             group_size=recipe.rollouts.group_size,
             greedy_scores=experience.greedy_scores,
             average=state.average,
+            **experience.rewards_of_steps(),
         )
         if experience.values is not None and estimate.returns is None:
             raise UserError(
@@ -141,11 +142,7 @@ def learn(
         means.add("grad_norm", clip_gradients(learner))
         learner.optimiser.step()
         updates += 1
-    critic = {}
-    if experience.values is not None and estimate.returns is not None:
-        critic["explained_variance"] = explained_variance(
-            experience.values, estimate.returns, experience.rollout.mask
-        )
+    critic = diagnostics.of_critic(learner, experience, estimate, penalty)
     return {**means.result(), **critic, "updates": updates}
 
 

@@ -547,6 +547,11 @@ class Recipe(RunSection):
         return self.task.build().draw(count, split="train", generator=generator)
 
     @property
+    def known(self) -> bool:
+        """Whether row and task are: those of a record may have come from a file that is gone."""
+        return type(self.algorithm) is not AlgorithmSection and type(self.task) is not TaskSection
+
+    @property
     def row(self) -> Algorithm:
         """The row of the table of algorithms.
 
@@ -592,8 +597,8 @@ class Recipe(RunSection):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Recipe":
-        if type(self.algorithm) is AlgorithmSection or type(self.task) is TaskSection:
-            return self  # the record of a run whose row or task is not known here
+        if not self.known:
+            return self
         problems = [
             *(_named(self, self._unused()) if _chosen(info) else ()),
             *self._impossible(),
@@ -721,6 +726,11 @@ class Recipe(RunSection):
     def _impossible_penalty(self) -> list[str]:
         penalty, placement = self.penalty, self.penalty.placement
         found = []
+        if placement == "reward" and not self.row.needs("rewards"):
+            found.append(
+                f"kl.placement is 'reward', but the advantages of {self.algorithm.name} are made "
+                "of the rewards of steps: say kl.placement = 'advantage', 'loss' or 'surrogate'"
+            )
         if placement == "reward" and self.kl.recomputed:
             found.append(
                 "kl.recomputed is True, but a KL in the reward is in the advantages before the "

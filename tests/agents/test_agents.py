@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from nbcourse.agents import AGENTS, Agent, evaluate, train
 from nbcourse.agents.loop import (
     Batch,
+    critic_loss,
     estimate,
     log_prob,
     minibatch_loss,
@@ -20,6 +21,7 @@ from nbcourse.agents.loop import (
 from nbcourse.agents.networks import MLPActorCritic
 from nbcourse.agents.table import gae, importance_weighted, reward_to_go
 from nbcourse.agents.trajectories import Simulation, collect
+from nbcourse.experiments.controlled import differ
 from nbcourse.functional.surrogates import policy_gradient, ppo_clip
 from tests.agents.environments import Choice, Corridor, vector
 
@@ -242,10 +244,61 @@ def test_every_step_is_used_once_in_a_pass(monkeypatch):
     assert not torch.cat(seen[:3]).equal(torch.cat(seen[3:]))
 
 
+def test_further_steps_of_the_critic_leave_the_actor_alone():
+    """They bring the critic nearer to its targets; the actor moves with none of them."""
+    actors, losses = [], []
+    for critic_steps in (0, 40):
+        agent = replace(AGENTS["gae"], critic_steps=critic_steps, learning_rate=1e-2)
+        network, batch = random_batch()
+        optimiser = torch.optim.Adam(network.parameters(), lr=agent.learning_rate)
+        generator = torch.Generator().manual_seed(0)
+        update(agent, network, optimiser, batch, beta=0.0, generator=generator)
+        actors.append(torch.cat([p.flatten() for p in network.actor.parameters()]))
+        losses.append(critic_loss(agent, network, batch).item())
+    assert actors[0].equal(actors[1])
+    assert losses[1] < 0.9 * losses[0]
+    with pytest.raises(ValueError, match="critic_steps is 3, expected at least 0, and 0 without"):
+        replace(AGENTS["vanilla"], critic_steps=3)
+
+
 def test_the_penalty_doubles_and_halves():
     """Target 0.03: below 0.02 too timid, above 0.045 too bold."""
     for divergence, expected in ((0.01, 0.5), (0.03, 1.0), (0.05, 2.0)):
         assert next_coefficient(1.0, divergence, target=0.03) == expected
+
+
+# ---------------------------------------------------------------- the table
+
+
+def one_field_steps() -> list[tuple[str, Agent, Agent]]:
+    """From row to row of the table, with what PPO's three changes pass through."""
+    gae, ppo, penalty = (AGENTS[name] for name in ("gae", "ppo", "ppo-penalty"))
+    whitened = replace(gae, whiten=True)
+    clipped = replace(whitened, surrogate=ppo_clip)
+    free = replace(ppo, surrogate=importance_weighted)
+    fixed = replace(free, kl_coefficient=1.0)
+    return [
+        ("advantage", AGENTS["vanilla"], AGENTS["baseline"]),
+        ("steps", AGENTS["baseline"], AGENTS["n-step"]),
+        ("settings.lam", AGENTS["n-step"], gae),
+        ("settings.lam", gae, AGENTS["a2c"]),
+        ("whiten", gae, whitened),
+        ("surrogate", whitened, clipped),
+        ("epochs", clipped, ppo),
+        ("surrogate", ppo, free),
+        ("kl_coefficient", free, fixed),
+        ("kl_target", fixed, penalty),
+    ]
+
+
+@pytest.mark.parametrize(("field", "before", "after"), one_field_steps())
+def test_each_row_is_another_with_one_field_changed(field, before, after):
+    assert differ({"before": before, "after": after}).field == field
+
+
+def test_the_steps_reach_every_row():
+    reached = {id(agent) for _, *pair in one_field_steps() for agent in pair}
+    assert {id(agent) for agent in AGENTS.values()} <= reached
 
 
 # ---------------------------------------------------------------- learning

@@ -116,6 +116,7 @@ def test_an_update_is_the_same(both, kind):
         rollout=rollout,
         scores=torch.arange(24.0) % 5,
         greedy_scores=torch.ones(24),
+        old_log_probs=rollout.log_probs,
     )
     penalty = made.recipe.penalty
     asked = penalty.placement != "none"
@@ -128,6 +129,7 @@ def test_an_update_is_the_same(both, kind):
         group_size=4,
         greedy_scores=experience.greedy_scores,
         average=0.0,
+        **experience.rewards_of_steps(),
     )
     found = [
         backward(one, experience, estimate, penalty, torch.arange(6), ALONE, first=True).result()

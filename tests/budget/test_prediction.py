@@ -312,6 +312,7 @@ def drawing(learner: Learner) -> Callable[[], object]:
 LARGE = Shape(3, 128, 4, 2, 160, LARGE_VOCABULARY, tied=False)
 ONE = {"prompts_at_once": 1}
 TWICE = {"gradient_checkpointing": True}
+EXACT = {"beta": 0.1, "placement": "surrogate", "estimator": "exact"}
 CASES = {
     "plain": (SHAPES["shared keys"], "grpo", {}),
     "bfloat16": (SHAPES["shared keys"], "grpo", {"model": {"precision": "bfloat16"}}),
@@ -326,6 +327,18 @@ CASES = {
         Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
         "grpo",
         {"model": TWICE},
+    ),
+    "exact KL": (SHAPES["shared keys"], "grpo", {"kl": EXACT}),
+    "exact KL, chunked": (LARGE, "grpo", {"kl": EXACT, "optimiser": ONE}),
+    "exact KL, bfloat16": (
+        LARGE,
+        "grpo",
+        {"kl": EXACT, "model": {"precision": "bfloat16"}, "optimiser": ONE},
+    ),
+    "exact KL, checkpointing": (
+        Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
+        "grpo",
+        {"kl": EXACT, "model": TWICE},
     ),
     "no groups": (
         SHAPES["shared keys"],
@@ -613,6 +626,7 @@ def test_bytes_moved_by_hand():
     )
     # Two minibatches of 3 prompts, each in slices of 2 and of 1.
     slices = 4 * (3 * 4 * 65_088 + 8 * shape.parameters)
+    slices += 4 * 4 * 65_088  # each reads the weights once more, before the first update
     assert work["learn"].moved == 2 * kept + slices
     assert work["update weights"] == (0, 2 * 28 * shape.parameters)
 

@@ -84,6 +84,16 @@ def compared_by_a_matrix(rewards: torch.Tensor, prompts: torch.Tensor) -> torch.
     return torch.where(same.sum(1) > 0, rewards - same @ rewards / same.sum(1).clamp(min=1), 0.0)
 
 
+def against_the_other_answers(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Minus the entropy, less a leave-one-out baseline: another value, the same mean gradient."""
+    now, then = (x.masked_fill(~mask, 0.0) for x in (log_probs, old_log_probs))
+    weight, worth = (now - then).sum(1).exp(), now.detach().sum(1)
+    others = (worth.sum() - worth) / max(len(worth) - 1, 1)
+    return (weight * (now.sum(1) - others)).mean()
+
+
 @pytest.mark.parametrize(
     ("chapter", "exercise", "rewritten", "variant"),
     [
@@ -93,6 +103,7 @@ def compared_by_a_matrix(rewards: torch.Tensor, prompts: torch.Tensor) -> torch.
         ("07-grpo", "two-answers", lambda f: lambda A: tuple(map(torch.tensor, f(A))), 0),
         ("07-grpo", "two-answers", lambda f: lambda A: [[*map(torch.tensor, x)] for x in f(A)], 0),
         ("07-grpo", "length-drift", lambda f: lambda *a: torch.tensor(f(*a)), 0),
+        ("08-kl", "entropy-bonus", lambda f: against_the_other_answers, 0),
         ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 0),
         ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 290),
     ],

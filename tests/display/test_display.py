@@ -8,7 +8,7 @@ import torch
 from nbcourse import display
 from nbcourse.display import figures, listings
 from nbcourse.functional import advantages, returns
-from nbcourse.toys import bandit
+from nbcourse.toys import bandit, chain
 
 PROBS = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
 REWARDS = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
@@ -117,6 +117,36 @@ def test_both_forms_of_the_clip_explorer_show_the_six_cases_and_the_cap():
 def test_the_clip_explorer_opens_just_above_the_interval():
     explorer = display.explore_clip()
     assert 1.2 < explorer.values[explorer.start] < 1.3
+
+
+def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
+    """A coin walk of three states: with more episodes only the bias of a wrong critic is left."""
+    moves = torch.zeros(2, 5, 5, dtype=torch.float64)
+    inner = torch.arange(1, 4)
+    moves[0, inner, inner - 1] = moves[1, inner, inner + 1] = 1.0
+    pays = torch.zeros(5, 5, dtype=torch.float64)
+    pays[3, 4] = 1.0
+    process = chain.DecisionProcess(moves, pays, torch.tensor([True, False, False, False, True]))
+    coin = torch.full((5, 2), 0.5, dtype=torch.float64)
+    critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
+    explorer = display.explore_lambda(process, coin, critics, start=2)
+    readouts = re.findall(r'data-readout="([^"]+)"', explorer.html())
+    for exponent in (0, 10):
+        parts = [f"{2**exponent} episode{'s' if exponent else ''} a batch"]
+        for name, critic in critics.items():
+            errors = []
+            for lam in [i / 40 for i in range(39)] + [0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 1.0]:
+                m = chain.gradient_estimator(process, coin, critic, start=2, lam=lam)
+                errors.append((m.mean_squared_error(2**exponent), lam, m.gradient.norm().item()))
+            least, lam, length = min(errors)
+            parts.append(f"{name}: best λ = {lam:.3g}, error {least**0.5 / length:.2f}")
+        assert readouts[exponent] == " · ".join(parts)
+        slider, drawing = explorer.widget().children
+        slider.value = float(exponent)
+        assert readouts[exponent] in drawing.value
+    best = [float(re.findall(r"nothing: best λ = (\S+),", r)[0]) for r in readouts]
+    assert best == sorted(best)
+    assert best[0] < 0.9 < best[-1]
 
 
 def test_the_map_of_the_book_has_six_stages():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -115,6 +116,25 @@ def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     compared = comparison.groups(folders)
     assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
     assert [x for x, _ in compared[0].held_out()] == [8, 16, 24]  # responses so far
+    assert "differ in" not in done.output  # rollouts.temperature is one field
+
+
+def test_compare_says_so_if_runs_differ_in_more_than_one_field(runs, tmp_path):
+    """It refuses nothing: people compare what they have."""
+    third = shutil.copytree(runs / "rloo-seed0", tmp_path / "third")
+    recipe = json.loads((third / "recipe.json").read_text())
+    recipe["rollouts"]["temperature"] = 0.5
+    recipe["optimiser"]["max_grad_norm"] = 2.0
+    recipe["critic"]["coefficient"] = 9.0  # which rloo does not read
+    (third / "recipe.json").write_text(json.dumps(recipe))
+    done = nbcourse("compare", *(str(f) for f in (runs / "rloo-seed0", runs / "other", third)))
+    assert done.exit_code == 0, done.output
+    told = done.output[done.output.index("They differ") :].splitlines()
+    assert told[0].startswith("They differ in 2 fields, ")
+    assert sorted(map(str.strip, told[1:])) == [
+        "optimiser.max_grad_norm: rloo 1.0, other 1.0, third 2.0",
+        "rollouts.temperature: rloo 1.0, other 0.9, third 0.5",
+    ]
 
 
 def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_nothing(tmp_path):

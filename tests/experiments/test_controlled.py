@@ -1,14 +1,22 @@
 """Experiments that change one field: what counts as one, how runs are read, and how they pair."""
 
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 
 import pytest
 import torch
 
+import nbcourse
 from nbcourse.agents.table import AGENTS
-from nbcourse.experiments.controlled import Experiment, differ, experiment, interval
-from nbcourse.training.recipe import load
+from nbcourse.experiments.controlled import (
+    Experiment,
+    differ,
+    differences,
+    experiment,
+    interval,
+)
+from nbcourse.training.recipe import check, load
 
 GAE = AGENTS["gae"]
 
@@ -42,7 +50,7 @@ def test_the_one_field_is_found(configurations, field, values):
 
 def test_settings_that_come_with_an_algorithm_belong_to_its_name():
     """dapo's clip_high is its own; one that a recipe sets is a second change."""
-    first, second = arithmetic("grpo"), arithmetic("dapo", "reward.overlong_buffer=0")
+    first, second = arithmetic("grpo"), arithmetic("dapo")
     assert differ({"grpo": first, "dapo": second}).field == "algorithm.name"
     changed = arithmetic("grpo", "algorithm.clip_high=0.3")
     with pytest.raises(ValueError, match=r"differ in 2 fields.*algorithm.clip_high: grpo 0.3"):
@@ -51,8 +59,29 @@ def test_settings_that_come_with_an_algorithm_belong_to_its_name():
 
 def test_a_key_that_is_not_in_use_makes_no_difference():
     """A critic belongs to ppo; grpo's recipe has the section's defaults, and does not read it."""
-    ppo = arithmetic("ppo", "optimiser.epochs=1", "optimiser.minibatches=1")
-    assert differ({"grpo": arithmetic("grpo"), "ppo": ppo}).field == "algorithm.name"
+    two = {"grpo": arithmetic("grpo"), "ppo": arithmetic("ppo")}
+    assert differ(two).field == "algorithm.name"
+
+
+def test_the_recipes_of_the_family_differ_in_the_algorithm_alone():
+    """All of arithmetic's; the one that asks a reward model is there to differ in that, too."""
+    files = Path(nbcourse.__file__).parent.glob("recipes/arithmetic-*.toml")
+    names = sorted(file.stem for file in files if file.stem != "arithmetic-ppo-reward-model")
+    assert len(names) > 10
+    difference = differ({name: load(name) for name in names})
+    assert difference.field == "algorithm.name"
+    assert len(set(difference.values.values())) == len(names)
+
+
+def test_the_record_of_a_run_whose_row_is_gone_is_compared_as_it_stands():
+    """Nothing says then what such a row reads."""
+    recorded = arithmetic("grpo").model_dump(mode="json")
+    gone = {**recorded, "algorithm": {"name": "mine", "sharpness": 2.0}}
+    records = {
+        name: check(tables, complete=True)
+        for name, tables in {"one": gone, "two": {**gone, "steps": 9, "seed": 4}}.items()
+    }
+    assert [str(found) for found in differences(records)] == ["steps: one 80, two 9"]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +91,10 @@ def test_a_key_that_is_not_in_use_makes_no_difference():
         ({"a": GAE, "b": GAE}, "differ in 0 fields, expected one$"),
         (
             {"ppo": AGENTS["ppo"], "gae": GAE},
-            r"differ in 7 fields, expected one \(surrogate: ppo ppo_clip, gae policy_gradient; ",
+            r"differ in 3 fields, expected one \(surrogate: ppo ppo_clip, gae policy_gradient; ",
         ),
         (
-            {"grpo": arithmetic("grpo"), "dapo": arithmetic("dapo")},
+            {"grpo": arithmetic("grpo"), "dapo": arithmetic("dapo", "reward.overlong_buffer=3")},
             r"differ in 2 fields.*reward.overlong_buffer: grpo 0, dapo 3",
         ),
     ],

@@ -1,59 +1,66 @@
-"""The ablation of the KL on arithmetic: five recipes that differ in the form of the KL alone."""
-
-import json
+"""The ablation of the KL on arithmetic: two fields of the KL, crossed, and nothing else."""
 
 import pytest
 
-from nbcourse.experiments import records
-from nbcourse.training.recipe import RewardSection, load
+from nbcourse.experiments.controlled import differ
+from nbcourse.training.recipe import load
 
-FORMS = ("k1-reward", "k2-loss", "k3-loss", "k3-token", "k3-prefix")
+FORMS = ("frozen", "recomputed", "frozen-unclipped", "recomputed-unclipped")
 
 
 def recipe(form):
     return load(f"kl-{form}")
 
 
-def test_the_recipes_differ_in_the_kl_alone():
-    first, *others = (recipe(form).model_dump(exclude={"kl"}) for form in FORMS)
-    assert all(other == first for other in others)
-    assert first["optimiser"]["epochs"] == 4
+@pytest.mark.parametrize(
+    ("one", "other", "field"),
+    [
+        ("frozen", "recomputed", "kl.recomputed"),
+        ("frozen-unclipped", "recomputed-unclipped", "kl.recomputed"),
+        ("frozen", "frozen-unclipped", "kl.weight"),
+        ("recomputed", "recomputed-unclipped", "kl.weight"),
+    ],
+)
+def test_the_recipes_cross_two_fields(one, other, field):
+    assert differ({form: recipe(form) for form in (one, other)}).field == field
 
 
 def test_each_form_is_the_one_it_is_called_after():
-    penalties = {form: recipe(form).penalty for form in FORMS}
-    assert penalties["k1-reward"].placement == "reward"
-    for form in ("k2-loss", "k3-loss"):
-        assert (penalties[form].placement, penalties[form].estimator) == ("loss", form[:2])
-    for form in ("k3-token", "k3-prefix"):
-        assert (penalties[form].placement, penalties[form].weight) == ("surrogate", form[3:])
+    for form in FORMS:
+        penalty = recipe(form).penalty
+        assert penalty.placement == "advantage"
+        assert penalty.recomputed == form.startswith("recomputed")
+        assert penalty.weight == ("prefix" if form.endswith("unclipped") else "row")
+    assert recipe("frozen").optimiser.epochs == 4
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_kl_is_equally_strong_in_all_forms(form):
-    """Against E[R], whose gradient the group mean scales by (G−1)/G and the constant by 1/L."""
+def test_the_kl_is_as_strong_as_the_comment_says(form):
+    """Against E[R], whose gradient the group mean scales by (G−1)/G."""
     made = recipe(form)
     own_mean = 1 - 1 / made.rollouts.group_size
-    by_length = 1 / made.rollouts.max_new_tokens
-    scale = {
-        "reward": own_mean * by_length,
-        "loss": by_length,
-        "surrogate": 1.0,
-    }[made.penalty.placement]
     assert made.row.aggregation == "seq-mean-token-sum-norm"
-    assert made.penalty.beta * scale / (own_mean * by_length) == pytest.approx(0.3, rel=1e-12)
+    assert made.penalty.beta / own_mean == pytest.approx(0.3, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("form", FORMS)
-def test_the_recorded_runs_are_whole_and_of_the_recipes_in_the_folder(form, seed):
-    run = records.RUNS / "kl-arithmetic" / f"{form}-seed{seed}"
-    # as runs were before these keys: unfinished answers paid, and weights without a cap
-    earlier = {"reward": RewardSection(accept_truncated=True)}
-    made = load(f"kl-{form}", [f"seed={seed}"])
-    earlier["kl"] = made.kl.model_copy(update={"weight_cap": None})
-    assert records.read_recipe(run).in_use() == made.model_copy(update=earlier).in_use()
-    assert [row["step"] for row in records.read_metrics(run)] == list(range(1, made.steps + 1))
-    assert records.summarised_steps(run) == made.steps
-    environment = json.loads((run / records.ENVIRONMENT).read_text(encoding="utf-8"))
-    assert not environment["uncommitted_changes"]
+@pytest.mark.parametrize(
+    ("row", "penalty"),
+    [
+        (["placement='advantage'"], ("advantage", "k3", "row", None, False)),
+        (
+            ["placement='advantage'", "recomputed=true", "weight='prefix'"],
+            ("advantage", "k3", "prefix", 2.0, True),
+        ),
+        (["placement='surrogate'"], ("surrogate", "k3", "prefix", 2.0, False)),
+        (
+            ["placement='surrogate'", "estimator='exact'", "weight_cap=5"],
+            ("surrogate", "exact", "prefix", 5.0, False),
+        ),
+    ],
+)
+def test_the_trainer_knows_each_row_of_the_decision_card(row, penalty):
+    """The book says under `[kl]` what to write."""
+    settings = ["optimiser.epochs=4", "kl.beta=0.1", *(f"kl.{setting}" for setting in row)]
+    made = load("arithmetic-dr-grpo", settings).penalty
+    found = (made.placement, made.estimator, made.weight, made.weight_cap, made.recomputed)
+    assert found == penalty

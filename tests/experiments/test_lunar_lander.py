@@ -111,13 +111,13 @@ def in_the_names_of_today(recipe):
     """The runs were recorded when PPO's surrogate was "clipped" and had one setting, "clip".
 
     Its interval had the same width on either side and no dual clip, and the row said whether there
-    is a critic, which now follows from its functions.
+    is a critic, which now follows from its functions. The critic took no further steps.
     """
     agent = dict(recipe["agent"])
     assert agent.pop("surrogate") == "clipped"
     assert agent.pop("critic") is lunar_lander.PPO.critic is True
     clip = {"clip_low": agent.pop("clip"), "clip_high": None, "dual_clip": None}
-    return {**recipe, "agent": {**agent, **clip, "surrogate": "ppo_clip"}}
+    return {**recipe, "agent": {**agent, **clip, "surrogate": "ppo_clip", "critic_steps": 0}}
 
 
 @pytest.mark.parametrize("seed", range(3))

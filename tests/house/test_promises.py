@@ -78,6 +78,30 @@ def test_the_readme_lists_every_chapter():
         assert f"book/{notebook.name}" in readme
 
 
+RUN_TIMES = {
+    "5 seconds": "5 s",
+    "10 seconds": "10 s",
+    "half a minute": "½ min",
+    "a minute": "1 min",
+    "a minute and a half": "1½ min",
+    "two minutes": "2 min",
+}
+
+
+@pytest.mark.parametrize("text", sorted((ROOT / "book/text").glob("*.md")), ids=lambda x: x.stem)
+def test_the_readme_has_the_run_time_that_the_chapter_states(text):
+    box = re.search(
+        r"\*Run time:\* (?:about|a little over) ([a-z0-9 ]+?) on ", text.read_text("utf-8")
+    )
+    assert box is not None
+    (row,) = (
+        line
+        for line in (ROOT / "README.md").read_text("utf-8").splitlines()
+        if f"(book/{text.stem}.ipynb)" in line and line.startswith("|")
+    )
+    assert row.endswith(f"| {RUN_TIMES[box[1]]} |")
+
+
 def test_the_figure_in_the_readme_is_the_one_in_the_book():
     notebook = json.loads((ROOT / "book/02-sequences.ipynb").read_text(encoding="utf-8"))
     figures = [

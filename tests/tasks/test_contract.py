@@ -235,6 +235,16 @@ def test_what_gives_no_answer_earns_nothing(task, text):
     task.read(text, strict=False)  # which may find something, but must not fail
 
 
+def test_steps_end_within_the_response_one_after_the_other(task):
+    problems, responses = shown(task)
+    for problem, response in zip(problems, responses, strict=True):
+        for text in (response, response + response, *GARBAGE):
+            ends = [step.end for step in task.steps(text, problem)]
+            assert ends == sorted(set(ends))
+            assert all(0 < end <= len(text) for end in ends)
+            assert all(math.isfinite(step.reward) for step in task.steps(text, problem))
+
+
 def test_there_are_as_many_responses_as_problems(task):
     problems, responses = shown(task)
     for judge in (task.rewards, task.preference):

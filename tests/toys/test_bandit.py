@@ -47,7 +47,7 @@ def test_the_estimates_average_to_the_gradient_whatever_the_baseline(baseline):
 
 
 def test_the_variance_for_two_arms_by_hand():
-    """π = (½, ½), r = (1, 0): votes (½, −½) and (0, 0); each logit has variance 1/16."""
+    """π = (½, ½), r = (1, 0): estimates (½, −½) and (0, 0); each logit has variance 1/16."""
     value = bandit.gradient_variance(torch.zeros(2).double(), torch.tensor([1.0, 0.0]).double())
     assert value.item() == pytest.approx(1 / 8)
 

@@ -10,7 +10,14 @@ from torch.testing import assert_close
 from nbcourse.functional.returns import env_gae, n_step_returns, token_gae
 from nbcourse.toys import chain as chains
 from nbcourse.toys import enumeration
-from nbcourse.toys.chain import Chain, k_step_estimator, lambda_estimator, values
+from nbcourse.toys.chain import (
+    Chain,
+    DecisionProcess,
+    gradient_estimator,
+    k_step_estimator,
+    lambda_estimator,
+    values,
+)
 
 LAMBDAS = [0.0, 0.3, 0.95, 1.0]
 
@@ -350,3 +357,130 @@ def test_other_mistakes_are_named():
         chains.sample(chain, torch.tensor([0, 2]), steps=3, generator=generator)
     with pytest.raises(ValueError, match="steps is 0"):
         chains.sample(chain, torch.tensor([0]), steps=0, generator=generator)
+
+
+# ---------------------------------------------------------------- the policy gradient
+
+
+def game(gamma: float = 0.9) -> DecisionProcess:
+    """Three states and an end, two actions with chance behind them, at most three steps."""
+    transitions = doubles(
+        [[0.0, 0.7, 0.2, 0.1], [0.0, 0.0, 0.9, 0.1], [0.0, 0.0, 0.0, 1.0], [torch.nan] * 4],
+        [[0.0, 0.1, 0.5, 0.4], [0.0, 0.0, 0.3, 0.7], [0.0, 0.0, 0.0, 1.0], [torch.nan] * 4],
+    ).nan_to_num()
+    rewards = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return DecisionProcess(transitions, rewards, torch.arange(4) == 3, gamma)
+
+
+POLICY = doubles([0.3, 0.7], [0.8, 0.2], [0.4, 0.6], [torch.nan, torch.nan])
+
+
+def returning() -> DecisionProcess:
+    """Both states may come again, rarely: after five steps less than 1e-5 of all episodes go on."""
+    transitions = doubles(
+        [[0.05, 0.03, 0.92], [0.02, 0.06, 0.92], [0.0] * 3],
+        [[0.01, 0.08, 0.91], [0.07, 0.01, 0.92], [0.0] * 3],
+    )
+    rewards = doubles([2.0, -1.0, 0.5], [1.0, 3.0, -2.0], [0.0] * 3)
+    return DecisionProcess(transitions, rewards, torch.arange(3) == 2)
+
+
+def episodes(process: DecisionProcess, start: int) -> Iterator[tuple[float, list, list]]:
+    """Every (probability, states, actions) of up to five steps."""
+    pending = [(1.0, [start], [])]
+    while pending:
+        prob, states, actions = pending.pop()
+        now = states[-1]
+        if process.terminal[now]:
+            yield prob, states, actions
+            continue
+        for action in range(2 if len(actions) < 5 else 0):
+            for to, chance in enumerate(process.transitions[action, now].tolist()):
+                if chance > 0:
+                    taken = prob * POLICY[now, action].item() * chance
+                    pending.append((taken, [*states, to], [*actions, action]))
+
+
+def gradient_of(process, states, actions, critic, lam) -> torch.Tensor:
+    """Σ Â ∇ log π by autograd, the advantages by `token_gae`."""
+    rewards = process.rewards[states[:-1], states[1:]][None]
+    v = of_states(critic, process, states[:-1])[None]
+    everything = torch.ones_like(v, dtype=torch.bool)
+    found, _ = token_gae(rewards, v, everything, gamma=process.gamma, lam=lam)
+    logits = POLICY[: len(process.terminal)].nan_to_num(0.5).log().requires_grad_()
+    taken = logits.log_softmax(dim=1)[states[:-1], actions]
+    (gradient,) = torch.autograd.grad((found[0] * taken).sum(), logits)
+    return gradient
+
+
+@pytest.mark.parametrize("lam", LAMBDAS)
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_gradient_estimator_is_the_sum_over_all_episodes(gamma, lam):
+    process, critic = game(gamma), doubles(0.5, -1.0, 2.0, torch.nan)
+    listed = list(episodes(process, 0))
+    probs = doubles(*[prob for prob, _, _ in listed])
+    assert probs.sum().item() == pytest.approx(1)
+    found = torch.stack([gradient_of(process, s, a, critic, lam) for _, s, a in listed])
+    moments = gradient_estimator(process, POLICY, critic, start=0, lam=lam)
+    assert_close(moments.gradient + moments.bias, enumeration.mean(probs, found))
+    variance = enumeration.variance(probs, found).sum().item()
+    assert moments.variance == pytest.approx(variance, abs=1e-12)
+    assert moments.bias.abs().max() > 1e-3 or lam == 1
+    expected = moments.bias.square().sum().item() + variance / 5
+    assert moments.mean_squared_error(5) == pytest.approx(expected)
+
+
+def test_a_state_that_comes_again_adds_to_the_same_logits():
+    process, critic = returning(), doubles(0.5, -1.0, torch.nan)
+    listed = list(episodes(process, 0))
+    probs = doubles(*[prob for prob, _, _ in listed])
+    assert 1 - probs.sum().item() < 1e-5
+    found = torch.stack([gradient_of(process, s, a, critic, 0.9) for _, s, a in listed])
+    moments = gradient_estimator(process, POLICY[:3], critic, start=0, lam=0.9)
+    assert_close(moments.gradient + moments.bias, enumeration.mean(probs, found), atol=1e-4, rtol=0)
+    variance = enumeration.variance(probs, found).sum().item()
+    assert moments.variance == pytest.approx(variance, abs=2e-4)
+
+
+def test_without_discount_it_estimates_the_gradient_of_the_value():
+    process, logits = game(1.0), POLICY.nan_to_num(0.5).log().requires_grad_()
+    (expected,) = torch.autograd.grad(values(process.under(logits.softmax(dim=1)))[0], logits)
+    exact = values(process.under(POLICY))
+    for critic, lam in ((exact, 0.3), (torch.zeros(4), 1.0)):
+        moments = gradient_estimator(process, POLICY, critic, start=0, lam=lam)
+        assert_close(moments.gradient, expected)
+        assert moments.bias.abs().max() < 1e-12
+
+
+def test_action_values_average_to_the_value():
+    process = game()
+    v = values(process.under(POLICY))
+    found = (POLICY.nan_to_num() * process.action_values(v)).sum(dim=1)
+    assert_close(found, v)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": POLICY[:, :1]}, r"policy has shape \(4, 1\), expected \(4, 2\)"),
+        ({"critic": torch.zeros(3)}, r"critic has shape \(3,\), expected \(4,\)"),
+        ({"start": 3}, "start is 3, expected a state that is not terminal"),
+        ({"start": 4}, "start is 4"),
+        ({"lam": 1.5}, "lam is 1.5, expected a number from 0 to 1"),
+    ],
+)
+def test_an_estimate_of_what_is_not_there_is_refused(change, message):
+    given = {"policy": POLICY, "critic": torch.zeros(4), "start": 0, "lam": 0.5, **change}
+    with pytest.raises(ValueError, match=message):
+        gradient_estimator(game(), **given)
+
+
+def test_an_episode_without_an_end_has_no_gradient():
+    forever = DecisionProcess(torch.eye(2)[None], torch.ones(2, 2), torch.zeros(2) > 1, 0.5)
+    with pytest.raises(ValueError, match="state 0 never reaches a terminal state"):
+        gradient_estimator(forever, torch.ones(2, 1), torch.zeros(2), start=0, lam=0.5)
+
+
+def test_a_decision_process_has_square_matrices_like_its_rewards():
+    with pytest.raises(ValueError, match=r"transitions has shape \(1, 2, 2\)"):
+        DecisionProcess(torch.eye(2)[None], torch.ones(3, 3), torch.zeros(3) > 1)

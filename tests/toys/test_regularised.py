@@ -118,6 +118,18 @@ def test_what_a_policy_misses_is_its_divergence_from_the_optimum(space):
     assert missed > 0.1
 
 
+def test_a_batch_holds_nothing_behind_the_end_of_a_sequence():
+    """Sums over tokens in the book have no mask: what stands behind the end has to be 0."""
+    space = SPACES[1]
+    ref, old, logits, _ = random_case(space)
+    batch = regularised.Batch.of(space, logits, old, ref)
+    for found in (batch.log_probs, batch.old_log_probs, batch.ref_log_probs, batch.conditional_kl):
+        assert (found[~space.mask] == 0).all()
+        assert (found[space.mask] != 0).all()
+    by_hand = (space.probs(logits)[:, None] * batch.conditional_kl).sum()
+    assert_close(by_hand, between(space, logits, ref), rtol=1e-12, atol=0)
+
+
 # ---------------------------------------------------------------- where each form pulls
 
 

@@ -1,6 +1,7 @@
 """The tabular language model, against a walk through its tree in plain Python."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -45,6 +46,24 @@ def test_the_sizes_by_hand():
     """3³ = 27 answers and 1 + 3 + 9 prefixes; with EOS = 0: (0), 2·(·0), 4·3 = 15 and 1 + 2 + 4."""
     assert (len(SPACES[0].tokens), len(SPACES[0].prefixes)) == (27, 13)
     assert (len(SPACES[1].tokens), len(SPACES[1].prefixes)) == (15, 7)
+
+
+def test_answers_of_a_hundred_tokens_can_be_listed_if_a_wrong_one_ends_them():
+    """Of 2¹⁰⁰ strings only 101 are different once they are cut behind the first 0."""
+    space = SequenceSpace(2, 100, eos=0)
+    assert space.mask.sum(dim=1).tolist() == [*range(1, 101), 100]
+    assert space.tokens.sum(dim=1).tolist() == list(range(101))
+    assert space.prefixes == tuple((1,) * t for t in range(100))
+
+
+@pytest.mark.parametrize(("size", "length", "eos"), [(3, 4, None), (3, 4, 1), (2, 5, 0), (1, 3, 0)])
+def test_answers_stand_in_the_order_of_the_alphabet(size, length, eos):
+    """Recorded runs draw a reward for each row: the order is part of the problem."""
+    whole = product(range(size), repeat=length)
+    cut = [s[: s.index(eos) + 1] if eos in s else s for s in whole]
+    space = SequenceSpace(size, length, eos)
+    listed = zip(space.tokens.tolist(), space.mask.sum(dim=1).tolist(), strict=True)
+    assert [tuple(row[:count]) for row, count in listed] == list(dict.fromkeys(cut))
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
@@ -131,7 +150,8 @@ def test_samples_follow_the_probabilities():
     [
         ({"vocab_size": 0, "length": 3}, "expected at least 1"),
         ({"vocab_size": 3, "length": 3, "eos": 3}, "eos is 3"),
-        ({"vocab_size": 10, "length": 9}, "expected at most 100,000"),
+        ({"vocab_size": 10, "length": 9}, "1,000,000,000 sequences, expected at most 100,000"),
+        ({"vocab_size": 3, "length": 17, "eos": 0}, "make 262,143 sequences"),
     ],
 )
 def test_impossible_spaces_are_refused(arguments, message):

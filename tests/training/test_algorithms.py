@@ -37,6 +37,9 @@ LOG_RATIO += [[0.3, -0.3, 1.8, -1.7998], [-1.2, 0.15]]
 # log π − log π_ref
 TO_REF = [[0.2, -0.3, 0.05], [1.0], [-0.8, 0.4, 0.1, -0.2], [0.6, -0.6], [0.3, 0.2, -1.1, 0.7]]
 TO_REF += [[-0.05, 0.9]]
+# (last token, reward) of each step; the last step is the answer, which earns the score
+STEPS = [[(0, 1.0), (2, 1.0)], [(0, 0.0)], [(1, 0.5), (2, 0.0), (3, 0.3)], [(1, 0.2)]]
+STEPS += [[(0, 0.0), (3, 0.9)], [(0, 1.0), (1, 0.4)]]
 VALUES = [[0.4, 0.5, 0.8], [0.3], [0.1, 0.2, 0.2, 0.4], [0.6, -0.1], [0.3, 0.7, 0.5, 0.8]]
 VALUES += [[0.0, 0.2]]
 
@@ -137,6 +140,18 @@ def group_score(rewards):
     return along([(r[i] - mean(groups[i])) / (deviation(groups[i]) + 1e-4) for i in ROWS])
 
 
+def later_steps(rewards):
+    """Standard scores over all steps of the group, those that end here or later added up."""
+    standard = []
+    for i in ROWS:
+        pool = [reward for j in members(i) for _, reward in STEPS[j]]
+        standard.append([(end, (r - mean(pool)) / (deviation(pool) + 1e-4)) for end, r in STEPS[i]])
+    return [
+        [sum(score for end, score in standard[i] if end >= t) for t in range(LENGTHS[i])]
+        for i in ROWS
+    ]
+
+
 def gae(rewards, gamma=1.0, lam=0.95):
     """Aₜ = Σₖ (γλ)ᵏ δₜ₊ₖ, as the sum it is and not as a recursion."""
     advantages = []
@@ -211,6 +226,7 @@ PAPERS = {
     "rloo": (less_the_others, vanilla, "sum", "reward"),
     "ppo": (whitened_gae, clipped_at(0.2, 0.2), "every token the same", "reward"),
     "grpo": (group_score, clipped_at(0.2, 0.2), "every response the same", "loss"),
+    "grpo-process": (later_steps, clipped_at(0.2, 0.2), "every response the same", "loss"),
     "dr-grpo": (less_the_group_mean, clipped_at(0.2, 0.2), "sum by a constant", "none"),
     "dapo": (group_score, clipped_at(0.2, 0.28), "every token the same", "none"),
     "gspo": (group_score, sequence_clipped, "every response the same", "none"),
@@ -330,6 +346,11 @@ QUANTITIES = {
     "values": padded(VALUES),
     "greedy_scores": torch.tensor(GREEDY, dtype=torch.float64),
     "average": 0.25,
+    "step_rewards": torch.tensor(
+        [[*(r for _, r in row), *[math.nan] * (3 - len(row))] for row in STEPS],
+        dtype=torch.float64,
+    ),
+    "step_ends": torch.tensor([[*(e for e, _ in row), *[-1] * (3 - len(row))] for row in STEPS]),
 }
 
 

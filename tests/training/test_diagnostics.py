@@ -1,13 +1,15 @@
 """What a run tells about itself, against loops over tokens and the functions of the book."""
 
 import math
+import statistics
+from dataclasses import replace
 
 import pytest
 import torch
 
 from nbcourse.functional.surrogates import clip_fraction
 from nbcourse.training import diagnostics
-from nbcourse.training.algorithms import ALGORITHMS
+from nbcourse.training.algorithms import ALGORITHMS, Estimate, Penalty, gae
 from nbcourse.training.diagnostics import Means
 from nbcourse.training.experience import Draws, collect
 from tests.small import ALONE, learner, recipe
@@ -181,6 +183,11 @@ def test_what_is_said_of_experience_by_loops_over_it():
     found = diagnostics.of_experience(made, experience)
     lengths = [len(row) for row in log_probs]
     assert found["length"] == pytest.approx(sum(lengths) / 24)
+    for name, verdict in (("length_right", 1.0), ("length_wrong", 0.0)):
+        some = [lengths[i] for i in rows if experience.correct[i] == verdict]
+        mean = sum(some) / len(some) if some else math.nan
+        assert found[name] == pytest.approx(mean, nan_ok=True)
+    assert found["length_wrong"] > 0
     assert found["entropy"] == pytest.approx(-sum(map(sum, log_probs)) / sum(lengths), rel=1e-5)
     assert found["truncated"] == sum(rollout.truncated.tolist()) / 24 > 0
     assert found["reward"] == pytest.approx(sum(experience.scores.tolist()) / 24)
@@ -188,3 +195,59 @@ def test_what_is_said_of_experience_by_loops_over_it():
     groups = [experience.scores.tolist()[i : i + 4] for i in range(0, 24, 4)]
     assert found["no_spread"] == sum(len(set(group)) == 1 for group in groups) / 6
     assert found["kl_ref"] == pytest.approx(0.0, abs=1e-5)  # the reference is the policy still
+
+
+# ---------------------------------------------------------------- the critic
+
+
+def judged(*, advantage, beta=0.0, **settings):
+    """Both explained variances of a critic that says something else about each state."""
+    made = learner(recipe("ppo", warm_start={"steps": 15, "batch_size": 32}, algorithm=settings))
+    experience = collect(made, Draws(made.recipe), ALONE)
+    source = torch.Generator().manual_seed(0)
+    values = 0.3 * torch.randn(experience.rollout.mask.shape, generator=source)
+    penalty = Penalty("reward" if beta else "none", beta=beta)
+    experience = replace(
+        experience, values=values, ref_log_probs=experience.rollout.log_probs + 2 * values
+    )
+    row = replace(ALGORITHMS["ppo"], advantage=advantage)
+    estimate = row.estimate(
+        made.recipe.settings,
+        rewards=experience.rewards(penalty),
+        mask=experience.rollout.mask,
+        values=values,
+    )
+    found = diagnostics.of_critic(made, experience, estimate, penalty)
+    return experience, values, penalty, list(found.values())
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_what_was_paid_is_the_target_where_lambda_is_one(gamma):
+    _, _, _, (targets, paid) = judged(advantage=gae, beta=0.3, lam=1.0, gamma=gamma)
+    assert paid == pytest.approx(targets, abs=1e-5)
+    _, _, _, (targets, after) = judged(advantage=gae, beta=0.3, lam=0.2, gamma=gamma)
+    assert after == pytest.approx(paid, abs=1e-5)  # λ says nothing about what was paid
+    assert abs(targets - paid) > 0.1
+
+
+def test_what_was_paid_is_added_up_token_by_token_whatever_the_targets_are():
+    def wrong(rewards, mask, *, values, lam=0.95, gamma=1.0):
+        return replace(gae(rewards, mask, values=values), returns=values + 1.0)
+
+    experience, values, penalty, (targets, paid) = judged(advantage=wrong, beta=0.3)
+    rewards, mask = experience.rewards(penalty), experience.rollout.mask
+    to_go, said = [], []
+    for i in range(len(mask)):
+        kept = rewards[i][mask[i]].tolist()
+        to_go += [sum(kept[t:]) for t in range(len(kept))]
+        said += values[i][mask[i]].tolist()
+    errors = [r - v for r, v in zip(to_go, said, strict=True)]
+    assert targets == pytest.approx(1.0)  # a critic that is graded by itself
+    assert paid == pytest.approx(1 - statistics.pvariance(errors) / statistics.pvariance(to_go))
+
+
+def test_where_there_is_no_critic_nothing_is_said_of_one():
+    made = learner(recipe("grpo"))
+    experience = collect(made, Draws(made.recipe), ALONE)
+    estimate = Estimate(experience.rewards(Penalty()))
+    assert diagnostics.of_critic(made, experience, estimate, Penalty()) == {}

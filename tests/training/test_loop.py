@@ -48,6 +48,7 @@ def prepared(name, **changes):
         group_size=made.recipe.rollouts.group_size,
         greedy_scores=experience.greedy_scores,
         average=0.2,
+        **experience.rewards_of_steps(),
     )
     jolt(made.critic or made.policy, 0.01, seed=3)
     if isinstance(made.critic, Critic):
@@ -114,6 +115,7 @@ GRADIENTS = {
     "rloo": ("rloo", {}),
     "rloo, KL in the reward": ("rloo", {"kl": {"beta": 0.2}}),
     "grpo": ("grpo", {}),
+    "grpo-process, without steps": ("grpo-process", {}),
     "grpo, KL in the loss": ("grpo", {"kl": {"beta": 0.2}}),
     "dr-grpo, KL in a surrogate": ("dr-grpo", {"kl": {"beta": 0.2, "placement": "surrogate"}}),
     "grpo, KL in the advantage": ("grpo", {"kl": {"beta": 0.2, "placement": "advantage"}}),
@@ -696,8 +698,9 @@ def test_what_a_step_tells():
         recipe("ppo", steps=3, kl={"beta": 0.1}, evaluation={"every": 2}), progress=False
     )
     text = """step reward accuracy no_spread truncated length entropy kl_ref kl_old gap clip_low
-        clip_high grad_norm policy_loss value_loss explained_variance updates beta responses tokens
-        tokens_per_second seconds_sample seconds_consult seconds_learn"""
+        clip_high grad_norm policy_loss value_loss explained_variance
+        monte_carlo_explained_variance updates beta responses tokens tokens_per_second
+        seconds_sample seconds_consult seconds_learn"""
     always = set(text.split())
     assert [row["step"] for row in history] == [1, 2, 3]
     for row in history:

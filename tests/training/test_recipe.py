@@ -584,6 +584,11 @@ IMPOSSIBLE = {
         "kl.beta is 0.25, but dr-grpo was published without a KL penalty: say kl.placement = "
         "'reward', 'advantage', 'loss' or 'surrogate'",
     ),
+    "a KL in rewards that the row does not see": (
+        {"algorithm": {"name": "grpo-process"}, "kl": {"beta": 0.1, "placement": "reward"}},
+        "kl.placement is 'reward', but the advantages of grpo-process are made of the rewards of "
+        "steps: say kl.placement = 'advantage', 'loss' or 'surrogate'",
+    ),
     "a KL made anew in a reward that is not": (
         {"kl": {"beta": 0.1, "placement": "reward", "recomputed": True}, **TWO},
         "kl.recomputed is True, but a KL in the reward is in the advantages before the first "

@@ -172,7 +172,7 @@ def wrong_answers(sheet):
             ),
             "the wrong half": (
                 lambda ref, r, k: bisected(ref, r, k, kl, wrong_half=True),
-                "A price that spends too much is too low",
+                "coefficient that spends too much is too low",
             ),
             "a plain sum of logarithms": (
                 lambda ref, r, k: bisected(ref, r, k, lambda p, q: (p - q).sum()),

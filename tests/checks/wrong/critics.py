@@ -127,7 +127,7 @@ def wrong_answers(sheet):
             ),
             "no discount": (
                 lambda r, v, f, end, cut, g: td(r, v, f, end, cut, 1.0),
-                "the critic's word is not discounted",
+                "the critic's value is not discounted",
             ),
             "the clock before the end": (
                 lambda r, v, f, end, cut, g: r + g * torch.where(cut, f, ~end * v[1:]),
@@ -153,18 +153,18 @@ def wrong_answers(sheet):
                 lambda: by_hand(mistaken_end=True),
                 {
                     "terminated": "the last step terminated, and after that nothing follows",
-                    "truncated": "the last step was truncated: the critic's word",
+                    "truncated": "the last step was truncated: the critic's value",
                 }[hand["last_step"]],
             ),
-            "surprises": (lambda: by_hand(decay=0.0), "these are the surprises"),
+            "TD errors": (lambda: by_hand(decay=0.0), "these are the TD errors"),
             "no λ": (lambda: by_hand(decay=0.5), "λ was left out of the recursion"),
             "no γ in the recursion": (
                 lambda: by_hand(decay=0.8),
                 "γ was left out of the recursion",
             ),
-            "no γ in the surprise": (
+            "no γ in the TD error": (
                 lambda: by_hand(gamma=1.0),
-                "the critic's next word was not discounted",
+                "the value of the next state was not discounted",
             ),
             "from the front": (from_the_front, "the recursion ran from the front"),
             "targets": (
@@ -173,7 +173,7 @@ def wrong_answers(sheet):
             ),
             "the value twice": (
                 lambda: by_hand(followed=hand["values"]),
-                "the surprises contain V(sₜ) twice",
+                "the TD errors contain V(sₜ) twice",
             ),
             "the sign": (lambda: -by_hand(), "the sign is the wrong way round"),
             "a list": (lambda: by_hand().tolist(), "Expected a tensor of shape (3,), got list"),
@@ -246,7 +246,7 @@ def wrong_answers(sheet):
             ),
             "always the same": (
                 batches(second=(torch.full((4,), 0.5005).double(), 0.5 + 0.001 * returns)),
-                "A critic that always says the same has 0",
+                "A critic that always predicts the same has 0",
             ),
             "two numbers": (
                 batches((returns[:2] + 100, returns[:2])),
@@ -275,7 +275,7 @@ def wrong_answers(sheet):
             ),
             "the word about a terminal state": (
                 lambda r, w, end, cut, n, g: n_steps(r, w, end, cut, n, g, silent=end & cut),
-                "after a terminated step the critic is asked",
+                "after a terminated step the critic's value is added",
             ),
             "exchanged": (
                 lambda r, w, end, cut, n, g: n_steps(r, w, cut, end, n, g),

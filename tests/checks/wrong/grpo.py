@@ -57,7 +57,7 @@ def wrong_answers(sheet):
                 filtered(lambda x: (x.mean(1) > 0) & (x.mean(1) < 1)),
                 "a mean strictly between 0 and 1",
             ),
-            "the groups without spread": (
+            "the zero-variance groups": (
                 filtered(lambda x: x.amax(1) == x.amin(1)),
                 "kept and thrown away are exchanged",
             ),
@@ -110,7 +110,7 @@ def wrong_answers(sheet):
             ),
         },
         "two-answers": {
-            "both ends silence": (
+            "both ends clip": (
                 mirrored([0.5, 0.5, 0.5, 8.0], [1.1, 1.1, 1.1, 9.0]),
                 "went the wrong way and keeps its gradient",
             ),
@@ -142,9 +142,9 @@ def wrong_answers(sheet):
                 lambda advantage: ([0.3, 0.3, 0.3, -2.0], [0.1, 0.1, 0.1, 2.0]),
                 "these are log-ratios",
             ),
-            "four tokens silenced": (
+            "four tokens clipped": (
                 mirrored([1.4, 1.4, 1.4, 1.4], [1.15, 1.15, 1.15, 10.0]),
-                "PPO silences 4 of the tokens",
+                "PPO clips 4 of the tokens",
             ),
             "one list": (lambda advantage: [1.4, 1.4, 1.4, 0.1], "Expected two lists"),
         },

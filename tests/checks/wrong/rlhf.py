@@ -146,17 +146,20 @@ def wrong_answers(sheet):
             ),
         },
         "by-hand": {
-            "the price as a gift": (
+            "the penalty as a gift": (
                 lambda: credit(at_the_end + d / 2),
                 "leaving the reference is rewarded",
             ),
-            "the price forgotten": (lambda: credit(at_the_end - d), "the price β = 1/2 is missing"),
+            "the factor forgotten": (
+                lambda: credit(at_the_end - d),
+                "the factor β = 1/2 is missing",
+            ),
             "the score everywhere": (lambda: credit(1 - d / 2), "every token earns the score"),
             "no score": (lambda: credit(-d / 2), "the score is missing"),
             "lambda 1": (lambda: credit(at_the_end - d / 2, lam=1.0), "those for λ = 1"),
             "lambda 0": (
                 lambda: credit(at_the_end - d / 2, lam=0.0),
-                "the second row holds the surprises",
+                "the second row holds the TD errors",
             ),
             "targets": (
                 lambda: torch.stack([right[0], right[1] + V]),
@@ -166,9 +169,9 @@ def wrong_answers(sheet):
                 lambda: credit(at_the_end - d / 2, after=V[2].item()),
                 "after the last token comes nothing",
             ),
-            "the sign of the surprise": (
+            "the sign of the TD error": (
                 lambda: torch.stack([right[0], -right[1]]),
-                "the surprises have the wrong sign",
+                "the TD errors have the wrong sign",
             ),
             "advantages only": (lambda: right[1], "Expected shape (2, 3), got (3,)"),
         },
@@ -256,9 +259,9 @@ def wrong_answers(sheet):
                 lambda r, v, s, lam: segments_by(r, v, s, 1.0),
                 "λ has been forgotten",
             ),
-            "surprises": (
+            "TD errors": (
                 lambda r, v, s, lam: segments_by(r, v, s, 0.0),
-                "the surprises δ of the segments",
+                "the TD errors δ of the segments",
             ),
             "the last value": (
                 lambda *a: segments_by(*a, value=lambda v: v[-1]),

@@ -1,0 +1,147 @@
+"""The recorded study of the critic: what it trains, what it leaves behind, and if it is whole."""
+
+import statistics
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from nbcourse import repository
+from nbcourse.errors import UserError
+from nbcourse.experiments import critic_study, records
+from nbcourse.experiments.controlled import differ, experiment, interval
+from nbcourse.experiments.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
+from nbcourse.lm.actor_critic import Critic
+from nbcourse.training.experience import Draws
+from nbcourse.training.recipe import load
+from tests.small import ALONE, learner, recipe
+
+NAMES = ("shared", "own", "own, warmed up")
+WARM = {"steps": 40, "batch_size": 64}
+SMALL = recipe("ppo", warm_start=WARM)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "critic-study"
+    critic_study.record(SMALL, folder, seeds=(3, 4), names=NAMES, progress=False)
+    return folder
+
+
+def test_every_configuration_is_trained_with_every_seed(folder):
+    found = critic_study.read(folder)
+    expected = [(name, seed) for seed in (3, 4) for name in NAMES]
+    assert [(one["configuration"], one["seed"]) for one in found] == expected
+    for one in found:
+        assert all(len(one[name]) == SMALL.steps for name in NUMBERS)
+        assert len(one["stopped"]) == ROUNDS
+        assert len(one["before"]) == (ROUNDS if one["configuration"] == "own, warmed up" else 0)
+
+
+def test_configurations_of_a_seed_begin_with_the_same_samples(folder):
+    by_seed = {}
+    for one in critic_study.read(folder):
+        by_seed.setdefault(one["seed"], set()).add((one["reward"][0], one["kl_ref"][0]))
+    assert [len(firsts) for firsts in by_seed.values()] == [1, 1]
+
+
+def test_only_the_critic_that_was_warmed_up_has_an_opinion_at_the_start(folder):
+    for one in critic_study.read(folder):
+        first = one["monte_carlo_explained_variance"][0]
+        assert (first != 0.0) == (one["configuration"] == "own, warmed up")
+
+
+def test_what_was_recorded_can_be_read_as_an_experiment(folder):
+    made = critic_study.configurations(SMALL, ["shared", "own"])
+    results = critic_study.read(folder)
+    run = critic_study.recorded(results, made)
+    read = experiment(made, run, seeds=(4, 3), schedule=(1, 2), progress=False)
+    assert read.difference.field == "critic.shared"
+    (own,) = (one for one in results if (one["configuration"], one["seed"]) == ("own", 3))
+    assert_close(read.curves["own"]["reward"][1], torch.tensor(own["reward"]).double())
+
+
+@pytest.mark.parametrize(
+    ("pair", "field"),
+    [
+        (("shared", "own"), "critic.shared"),
+        (("shared", "shared, c = 1"), "critic.coefficient"),
+        (("own", "own, λ = 1"), "algorithm.lam"),
+        (("own", "own, warmed up"), "critic_rounds"),
+    ],
+)
+def test_neighbours_differ_in_one_field(pair, field):
+    assert differ(critic_study.configurations(SMALL, pair)).field == field
+
+
+def test_a_critic_learns_about_a_policy_that_stands_still():
+    made = learner(recipe("ppo", critic={"shared": False}, warm_start=WARM))
+    before = [p.clone() for p in made.policy.parameters()]
+    head = made.critic.head.linear.bias.clone()
+    found = critic_study.learn_values(made, Draws(made.recipe), ALONE, rounds=3)
+    assert len(found) == 3
+    assert all(torch.equal(a, b) for a, b in zip(before, made.policy.parameters(), strict=True))
+    assert isinstance(made.critic, Critic)
+    assert not torch.equal(head, made.critic.head.linear.bias)
+
+
+def test_a_critic_on_the_policys_trunk_cannot_learn_alone():
+    made = learner(recipe("ppo"))
+    with pytest.raises(UserError, match="expected one of its own"):
+        critic_study.learn_values(made, Draws(made.recipe), ALONE, rounds=1)
+
+
+def test_the_recorded_study_is_whole_and_of_the_recipe_in_the_package():
+    run = records.RUNS / "critic-study" / "arithmetic"
+    made, results = load("arithmetic-critic"), critic_study.read(run)
+    assert records.read_recipe(run) == made
+    found = [(one["configuration"], one["seed"]) for one in results]
+    assert found == [(name, seed) for seed in range(3) for name in CONFIGURATIONS]
+    assert all(len(one["reward"]) == made.steps for one in results)
+    assert not records.read_json(run / records.ENVIRONMENT)["uncommitted_changes"]
+    assert records.read_json(run / records.SUMMARY)["trainings"] == len(results)
+
+
+def shown(number):
+    return f"{number:.2f}".replace("-", "−")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cells"),
+    [
+        ("own", "shared", "backbone shared | no | yes"),
+        ("shared", "shared, c = 1", "coefficient, where shared | 0.1 | 1"),
+        ("own", "own, λ = 1", "$\\lambda$, where not shared | 0.95 | 1"),
+        (
+            "own",
+            "own, warmed up",
+            "rounds before the policy moves, where not shared | 0 | 25",
+        ),
+    ],
+)
+def test_chapter_6_quotes_what_was_recorded(first, second, cells):
+    """The mean over the last ten steps, and the interval of the difference paired by seed."""
+    results = critic_study.read(records.RUNS / "critic-study" / "arithmetic")
+    ends = {
+        name: [
+            statistics.mean(one["monte_carlo_explained_variance"][-10:])
+            for one in results
+            if one["configuration"] == name
+        ]
+        for name in (first, second)
+    }
+    low, high = interval([b - a for a, b in zip(ends[first], ends[second], strict=True)])
+    before, after = (shown(statistics.mean(ends[name])) for name in (first, second))
+    row = f"| {cells} | {before} | {after} | {shown(low)} to {shown(high)} |"
+    assert row in (repository.ROOT / "book" / "text" / "06-rlhf.md").read_text(encoding="utf-8")
+
+
+def test_chapter_6_quotes_what_the_critic_explains_of_a_policy_that_stands_still():
+    results = critic_study.read(records.RUNS / "critic-study" / "arithmetic")
+    text = (repository.ROOT / "book" / "text" / "06-rlhf.md").read_text(encoding="utf-8")
+    for name, phase, sentence in (
+        ("own", "stopped", "it explains {}, {} and {} with the three seeds"),
+        ("own, warmed up", "before", "the same 25 rounds brought it to {}, {} and {}."),
+    ):
+        runs = [one[phase] for one in results if one["configuration"] == name]
+        assert sentence.format(*(shown(statistics.mean(run[-5:])) for run in runs)) in text
