@@ -23,7 +23,7 @@ class Direction:
             batches), or "biased".
         size: what the factors go by: "group" or "batch".
         factors: that size → the factor, for the verdicts that have one.
-        cosine_min: the least cosine between the two.
+        cosine_min: the least cosine between the two; NaN if a step is.
         lengths: the least and the largest factor of all.
     """
 
@@ -45,6 +45,8 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
             # the loss is a mean over prompts
             found.append((sizes, *beside(-gradient * count, prompt.gradient())))
     cosines, factors = [c for _, c, _ in found], [f for _, _, f in found]
+    if any(map(math.isnan, cosines)):
+        return Direction("biased", "group", {}, math.nan, (math.nan, math.nan))
     # −1 in every world is a sign, and no bias
     straight = min(cosines) > 1 - EQUAL or max(cosines) < -1 + EQUAL
     lengths = (min(factors), max(factors))
@@ -92,7 +94,7 @@ class Worst:
     rewards: list[float]
 
 
-def worst(subject: Subject, *, group_size: int = 3, tries: int = 100, seed: int = 0) -> Worst:
+def worst(subject: Subject, *, group_size: int = 3, tries: int = 60, seed: int = 0) -> Worst:
     """Search choices of one token among three: first at random, then near the worst."""
     space, source = SequenceSpace(3, 1), torch.Generator().manual_seed(seed)
     best = Worst(math.inf, [], [])

@@ -24,12 +24,14 @@ class Clip:
         bounds: lower and upper end of the interval in which tokens keep their gradient: the lower
             for negative advantages, the upper for positive ones; 0 and ∞ where there is none.
         of_sequence: whether the ratio is one of the whole response.
+        of_reference: whether it is one to the reference.
     """
 
     positive: list[float]
     negative: list[float]
     bounds: tuple[float, float]
     of_sequence: bool
+    of_reference: bool
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,26 @@ class Facts:
     influence: str
     spread_divided: bool
     flat: str
+    constant_term: bool
+    who_learns: str
+    level: str
+    positions: list[float]
+    advantages_mix: bool
+    credit_reaches_back: bool
     average: str
     clip: Clip
     kernel: Kernel
     kernel_in_reward: Kernel
+    kl_length: float
+    kl_clamped: bool
+    kl_drowns: bool
     descent: Descent
     stale_descent: Descent
-    padding_invariant: bool
+    padding: str
     padding_unread: bool
     padding_clean: bool
     padding_gradient_free: bool
+    empty_harmless: bool
     silent_positions: list[int]
     order_free: bool
     micro_batches: Split
@@ -74,9 +86,12 @@ class Facts:
     @property
     def kl_estimator(self) -> str:
         """The value of the KL: of `probes.KERNELS`, "other" or "none"."""
-        if self.kl_placement == "reward":
-            return self.kernel_in_reward.name
-        return self.kernel.name
+        return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).name
+
+    @property
+    def kl_scale(self) -> float:
+        """The factor in front of that value."""
+        return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).scale
 
 
 def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Facts:
@@ -90,7 +105,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         ValueError: if the loss raises, returns something else, or does not depend on log_probs.
     """
     tell("small batches")
-    probes.require_log_probs(subject)
+    probes.require_loss(subject)
     order_free = probes.order_of_responses_changes_nothing(subject)
     ordered = not order_free
     sampler = probes.reference_is_the_sampler(subject)
@@ -106,7 +121,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     )
     tell("the worst world")
     # a world of one token: only a scale that depends on the group turns the gradient there
-    straight = fresh.verdict != "biased"
+    straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
     return Facts(
         takes=subject.takes,
         fresh=fresh,
@@ -116,16 +131,26 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         influence=probes.influence(subject),
         spread_divided=probes.spread_is_divided_out(subject),
         flat=probes.flat_groups(subject),
+        constant_term=probes.constant_term(subject),
+        who_learns=probes.who_learns(subject),
+        level=probes.level(subject),
+        positions=probes.positions(subject),
+        advantages_mix=probes.advantages_mix(subject),
+        credit_reaches_back=probes.credit_reaches_back(subject),
         average=probes.average(subject),
         clip=_clip(subject),
         kernel=probes.kernel(subject),
         kernel_in_reward=probes.kernel_in_reward(subject),
+        kl_length=penalty.length(subject, ordered=ordered),
+        kl_clamped=probes.kernel_is_clamped(subject),
+        kl_drowns=probes.kernel_drowns(subject),
         descent=penalty.descent(subject, ordered=ordered),
         stale_descent=penalty.descent(subject, distance=0.1, ordered=ordered),
-        padding_invariant=probes.padding_changes_nothing(subject),
+        padding=probes.padding_changes(subject),
         padding_unread=clean[-7.0],
         padding_clean=all(clean.values()),
         padding_gradient_free=probes.padding_gets_no_gradient(subject),
+        empty_harmless=probes.empty_response_is_harmless(subject),
         silent_positions=probes.every_token_counts(subject),
         order_free=order_free,
         micro_batches=probes.micro_batches(subject),
@@ -140,7 +165,9 @@ def _clip(subject: Subject) -> Clip:
     positive, negative = (probes.ratio_weights(subject, sign, RATIOS) for sign in (1, -1))
     lower = _edge(subject, -1, -3.0) if negative[0] == 0 else 0.0
     upper = _edge(subject, 1, 3.0) if positive[-1] == 0 else math.inf
-    return Clip(positive, negative, (lower, upper), probes.ratio_of_the_sequence(subject))
+    of_sequence = probes.ratio_of_the_sequence(subject)
+    of_reference = probes.ratio_is_to_the_reference(subject)
+    return Clip(positive, negative, (lower, upper), of_sequence, of_reference)
 
 
 def _edge(subject: Subject, sign: int, outside: float) -> float:

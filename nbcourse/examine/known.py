@@ -61,6 +61,8 @@ def row(name: str, *, beta: float = BETA) -> Subject:
             values=values,
             greedy_scores=torch.zeros_like(rewards),
             average=0.0,
+            step_rewards=rewards[:, None],  # the answer is the only step
+            step_ends=mask.sum(dim=1, keepdim=True) - 1,
         )
         return policy_loss(
             algorithm,

@@ -73,27 +73,41 @@ def without_reference(one: Batch, *, sampler: bool = False) -> Batch:
 
 def of_rewards(subject: Subject, one: Batch) -> Tensor:
     """The weights that rewards make: less those of the same batch without any reward."""
-    nothing = one.with_(rewards=torch.zeros_like(one.rewards))
-    return subject.weights(one) - subject.weights(nothing)
+    nothing = subject.weights(one.with_(rewards=torch.zeros_like(one.rewards)))
+    # a flat group may give NaN, which `flat_groups` tells
+    return subject.weights(one) - nothing.nan_to_num(nan=0.0)
 
 
-def require_log_probs(subject: Subject) -> None:
-    """Raises ValueError if the loss is the same whatever the log-probs are."""
+def require_loss(subject: Subject) -> None:
+    """Raises ValueError if it is not finite, or the same whatever the log-probs are."""
     one = batch(UNEVEN, MIXED, group_size=3)
     other = one.with_(log_probs=one.log_probs - 0.1 * one.mask)
     values = [subject.loss(subject.quantities(x)).item() for x in (one, other)]
-    if values[0] == values[1] and not bool((subject.weights(one) != 0).any()):
+    weights = subject.weights(one)
+    if not all(map(math.isfinite, values)) or not bool(weights.isfinite().all()):
+        raise UserError(
+            f"{subject.name} returns {values[0]:g} for an ordinary batch, or such a gradient; "
+            "expected finite numbers"
+        )
+    if values[0] == values[1] and not bool((weights != 0).any()):
         raise UserError(f"{subject.name} does not depend on log_probs, expected a loss that does")
 
 
 # ---------------------------------------------------------------- hygiene
 
 
-def padding_changes_nothing(subject: Subject) -> bool:
-    """Two more columns that belong to no response."""
+def padding_changes(subject: Subject) -> str:
+    """What two more columns that belong to no response change.
+
+    "nothing", "scale" (every weight, by one factor) or "direction".
+    """
     narrow = batch(UNEVEN, MIXED, group_size=3)
     wide = batch(UNEVEN, MIXED, group_size=3, width=6)
-    return same(subject.weights(wide)[:, :4], subject.weights(narrow))
+    before, after = subject.weights(narrow), subject.weights(wide)[:, :4]
+    if same(after, before):
+        return "nothing"
+    factor = (after * before).sum() / before.square().sum()
+    return "scale" if same(after, factor * before) else "direction"
 
 
 def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
@@ -134,7 +148,7 @@ def influence(subject: Subject) -> str:
     "own" (there is no baseline), "group", "batch", "strided" (every other response, as if groups
     were not side by side) or "other"; "none" if the loss does not look at rewards.
     """
-    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    one = without_reference(batch([2] * 6, [1.0, 0.2, 0.5, 0.9, 0.4, 0.0], group_size=3))
     before = subject.weights(one)
     moved = torch.zeros(6, 6, dtype=torch.bool)
     for j in range(6):
@@ -155,11 +169,11 @@ def influence(subject: Subject) -> str:
 
 
 def spread_is_divided_out(subject: Subject) -> bool:
-    """Ten times the rewards, and the weights (all but) the same."""
+    """Ten times the rewards, or a tenth, and the weights (all but) the same."""
     one = without_reference(batch([2] * 6, MIXED, group_size=3))
-    more = of_rewards(subject, one.with_(rewards=10 * one.rewards))
     plain = of_rewards(subject, one)
-    return bool((more - plain).norm() < 0.1 * plain.norm())
+    scaled = [of_rewards(subject, one.with_(rewards=k * one.rewards)) for k in (10, 0.1)]
+    return all(bool((other - plain).norm() < 0.1 * plain.norm()) for other in scaled)
 
 
 def computes_in_half_precision(subject: Subject) -> bool:
@@ -243,14 +257,113 @@ def survives_long_answers(subject: Subject) -> bool:
 
 
 def flat_groups(subject: Subject) -> str:
-    """What becomes of a group whose rewards are all alike: "nothing", "something" or "nan"."""
+    """What becomes of a group whose rewards are all alike.
+
+    "nothing", "something" (whatever the reward), "noise" (rounding, where a reward is no dyadic
+    number), or "nan".
+    """
     found = []
     for reward in (0.0, 1.0):
         one = without_reference(batch([3, 2, 3], [reward] * 3, group_size=3))
         found.append(subject.weights(one))
     if not all(bool(weights.isfinite().all()) for weights in found):
         return "nan"
-    return "nothing" if all(bool((w.abs() <= 1e-9).all()) for w in found) else "something"
+    if not all(bool((w.abs() <= 1e-9).all()) for w in found):
+        return "something"
+    spread = _in_float32(subject, [1.0, 0.0] * 4).abs().max()
+    noise = max(_in_float32(subject, [k / 100] * 8).abs().max() for k in range(1, 100, 2))
+    return "noise" if noise > 0.05 * spread else "nothing"
+
+
+def _in_float32(subject: Subject, rewards: list[float]) -> Tensor:
+    one = without_reference(batch([1] * len(rewards), rewards, group_size=len(rewards)))
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "rewards")
+    return subject.weights(one.with_(**{name: getattr(one, name).float() for name in names}))
+
+
+def constant_term(subject: Subject) -> bool:
+    """Whether every token has the same weight, and not 0, where no response earns anything."""
+    one = without_reference(batch([2, 2, 2], [0.0, 0.0, 0.0], group_size=3))
+    weights = subject.weights(one)
+    return weights[0, 0].abs().item() > 1e-9 and same(weights, weights[0, 0].expand_as(weights))
+
+
+def empty_response_is_harmless(subject: Subject) -> bool:
+    """A response without any token, such as one that was masked away whole."""
+    one = batch([3, 0, 2], [1.0, 0.0, 0.0], group_size=3)
+    try:
+        return bool(subject.weights(one).isfinite().all())
+    except UserError:  # refused: that is as clear as can be
+        return True
+
+
+def credit_reaches_back(subject: Subject) -> bool:
+    """Whether tokens before a gap in the mask, such as a tool's answer, are given credit."""
+    one = without_reference(batch([4, 4], [1.0, 0.0], group_size=2))
+    mask = one.mask.clone()
+    mask[:, 2] = False
+    gap = of_rewards(subject, one.with_(mask=mask))
+    whole = of_rewards(subject, one)
+    return bool((gap[:, :2] != 0).all()) or not bool((whole[:, :2] != 0).all())
+
+
+# ---------------------------------------------------------------- what a token counts
+
+
+def who_learns(subject: Subject) -> str:
+    """Which answers move the policy on fresh samples.
+
+    "both" (good ones up, bad ones down, or the reverse), "good" or "bad" only, "alike" (all the
+    same way), or "neither".
+    """
+    one = without_reference(batch([2, 2, 2, 2], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    weights = of_rewards(subject, one)
+    good, bad = weights[0, 0].item(), weights[1, 0].item()
+    if good == 0 or bad == 0:
+        return "good" if good else "bad" if bad else "neither"
+    return "alike" if good * bad > 0 else "both"
+
+
+def level(subject: Subject) -> str:
+    """What changes where a token is less likely to all policies, so that every ratio stays.
+
+    "none", "own" (the token's weight) or "others" (those of other tokens).
+    """
+    one = batch([4, 4], [1.0, 0.0], group_size=2)
+    names = ("log_probs", "old_log_probs", "ref_log_probs")
+    shift = torch.zeros_like(one.log_probs)
+    shift[0, 1] = -0.3
+    other = one.with_(**{name: getattr(one, name) + shift for name in names})
+    before, after = subject.weights(one), subject.weights(other)
+    moved = (after - before).abs() > TOLERANCE * before.abs().max()
+    if not bool(moved.any()):
+        return "none"
+    moved[0, 1] = False
+    return "others" if bool(moved.any()) else "own"
+
+
+def positions(subject: Subject) -> list[float]:
+    """What the tokens of a response of four count, beside the last one."""
+    one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    weights = of_rewards(subject, one)[0]
+    return (weights / weights[-1]).tolist()
+
+
+def advantages_mix(subject: Subject) -> bool:
+    """Whether the advantage of another response counts as much as a response's own."""
+    one = without_reference(batch([2, 2, 2], [1.0, 0.0, 0.0], group_size=3))
+    source = torch.Generator().manual_seed(1)
+    given = torch.randn(3, 2, generator=source, dtype=torch.float64)
+
+    def effect(row: int) -> Tensor:
+        more = given.clone()
+        more[row] += 0.5
+        plain = subject.weights(one.with_(advantages=given))
+        return (subject.weights(one.with_(advantages=more)) - plain)[0]
+
+    if "advantages" not in subject.takes:
+        return False
+    return bool((effect(0) != 0).any()) and same(effect(0), effect(1))
 
 
 # ---------------------------------------------------------------- the ratio and its clip
@@ -266,6 +379,17 @@ def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) ->
     fresh = batch([1, 1], rewards, group_size=2)
     unit, *found = (_moved(subject, fresh, ratio)[0, 0].item() for ratio in (1.0, *ratios))
     return [w / unit if unit else math.nan for w in found]
+
+
+def ratio_is_to_the_reference(subject: Subject) -> bool:
+    """Whether a token counts its ratio π/π_ref, where it should count π/π_old."""
+    plain = without_reference(batch([1, 1], [1.0, 0.0], group_size=2))
+    ref = plain.ref_log_probs.clone()
+    ref[0, 0] -= math.log(1.01)
+    unit, moved = (
+        of_rewards(subject, one)[0, 0].item() for one in (plain, plain.with_(ref_log_probs=ref))
+    )
+    return unit != 0 and math.isclose(moved / unit, 1.01, rel_tol=1e-5)
 
 
 def ratio_of_the_sequence(subject: Subject) -> bool:
@@ -289,27 +413,29 @@ def _moved(subject: Subject, fresh: Batch, ratio: float) -> Tensor:
 def average(subject: Subject) -> str:
     """How tokens are averaged, by what a token counts in responses of several lengths.
 
-    One of the names of `functional.aggregation.MODES`, "token-sum", or "other".
+    One of the names of `functional.aggregation.MODES`, "divided-twice" (by the length of the
+    response, squared), "position" (a mean over responses at each position), or "other".
     """
     lengths = [4, 2, 3, 1]
     rewards = [1.0, 0.0, 0.0, 0.0]
 
-    def of(lengths: list[int], width: int) -> Tensor:
-        one = batch(lengths, rewards, group_size=4, width=width)
-        return of_rewards(subject, without_reference(one))
+    def of(lengths: list[int]) -> tuple[Tensor, Tensor]:
+        one = without_reference(batch(lengths, rewards, group_size=4, width=6))
+        return of_rewards(subject, one).double(), one.mask
 
-    equal, uneven = of([4, 4, 4, 4], 6), of(lengths, 6)
-    if not bool((equal[:, 0] != 0).all()):
+    (equal, _), (uneven, mask) = of([4, 4, 4, 4]), of(lengths)
+    if not bool((equal[mask] != 0).all()):
         return "other"
-    change = uneven[:, 0] / equal[:, 0]  # of each response's first token
-    L = torch.tensor(lengths, dtype=torch.float64)
+    L = torch.tensor(lengths, dtype=torch.float64)[:, None]
     expected: dict[str, Tensor] = {
         "seq-mean-token-mean": 4 / L,
-        "token-mean": (16 / L.sum()).expand(4),
-        "seq-mean-token-sum": torch.ones(4, dtype=torch.float64),
+        "token-mean": 16 / L.sum(),
+        "seq-mean-token-sum": torch.ones(()),
+        "divided-twice": (4 / L) ** 2,
+        "position": 4 / mask.sum(dim=0).clamp(min=1),
     }
     for name, factor in expected.items():
-        if same(change.double(), factor):
+        if same(uneven[mask], (factor * equal)[mask]):
             return name
     return "other"
 
@@ -360,6 +486,33 @@ def kernel(subject: Subject) -> Kernel:
         if same(found, scale * expected):
             return Kernel(name, scale)
     return Kernel("other", math.nan)
+
+
+def kernel_is_clamped(subject: Subject) -> bool:
+    """Whether the KL of a token far from the reference has no gradient."""
+    plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
+    far, near = (
+        subject.weights(plain.with_(ref_log_probs=plain.log_probs + distance))[0, 0].item()
+        for distance in (12.0, 0.5)
+    )
+    return near != 0 and far == 0
+
+
+def kernel_drowns(subject: Subject) -> bool:
+    """Whether in float32 the KL of a token close to the reference is rounding noise."""
+    log_probs = torch.full((2, 1), -1.0)
+    mask, rewards = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2)
+
+    def value(dtype: torch.dtype, shift: float) -> float:
+        own = log_probs.to(dtype)
+        one = Batch(own, own, own - shift, mask, rewards.to(dtype), 2)
+        return subject.loss(subject.quantities(one)).item()
+
+    shift = 2.0**-13  # exact in float32
+    exact, rounded = (
+        value(dtype, shift) - value(dtype, 0.0) for dtype in (torch.float64, torch.float32)
+    )
+    return exact != 0 and abs(rounded - exact) > 0.2 * abs(exact)
 
 
 def kernel_in_reward(subject: Subject) -> Kernel:

@@ -31,8 +31,8 @@ class Report:
         for finding in self.findings:
             lines += [f"[{finding.kind}] {finding.text}"]
             lines += [f"    instead: {finding.mend}"] if finding.mend else []
-            erratum = f"; appendix {finding.erratum}" if finding.erratum else ""
-            lines += [f"    see chapter {finding.section}{erratum}", ""]
+            erratum = f"; appendix B, {finding.erratum}" if finding.erratum else ""
+            lines += [f"    see {finding.section}{erratum}", ""]
         return "\n".join(lines).rstrip()
 
     def verdict(self) -> list[str]:
@@ -81,7 +81,7 @@ class Report:
             "detached": detached(facts),
             "finite": {"long": facts.finite_long},
             "nearest": {"row": self.nearest},
-            "errata": sorted({f.erratum for f in self.findings if f.erratum and f.kind == MISTAKE}),
+            "errata": sorted({f.erratum for f in self.findings if f.erratum and f.kind != CHOICE}),
             "findings": [vars(finding) for finding in self.findings],
         }
         return _without_infinities(plain)
@@ -107,7 +107,7 @@ def mask_safe(facts: Facts) -> bool:
         facts.padding_clean
         and facts.padding_unread
         and facts.padding_gradient_free
-        and facts.padding_invariant
+        and facts.padding == "nothing"
     )
 
 
@@ -142,6 +142,8 @@ REQUIREMENTS = {
 
 def _fresh(facts: Facts) -> str:
     fresh = facts.fresh
+    if math.isnan(fresh.cosine_min):
+        return "On fresh samples its expected step is no number: some batch gives NaN."
     if fresh.verdict == "exact":
         return "On fresh samples its expected step is ∇J, exactly, in every world that was listed."
     if fresh.verdict == "proportional":
@@ -164,6 +166,8 @@ def _fresh(facts: Facts) -> str:
 
 
 def _stale(facts: Facts) -> str:
+    if math.isnan(facts.stale.cosine_min):
+        return "Nor is it on stale samples."
     if facts.stale.verdict != "biased":
         return "On stale samples that stays so."
     return (
