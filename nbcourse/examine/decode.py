@@ -52,7 +52,7 @@ def _sign(facts: Facts) -> Iterator[Finding]:
             "minimise −A · log π: put the minus sign back",
             "1.3 The log-derivative trick",
         )
-    elif all(factor == 0 for factor in factors):
+    elif facts.who_learns == "neither" or all(f == 0 for f in facts.fresh.lengths):
         yield Finding(
             "no-signal",
             MISTAKE,
@@ -64,6 +64,8 @@ def _sign(facts: Facts) -> Iterator[Finding]:
 
 def _tokens(facts: Facts) -> Iterator[Finding]:
     """Who learns on fresh samples, and what a token counts there."""
+    if not facts.order_free and facts.influence != "strided":
+        return
     if facts.advantages_mix:
         yield Finding(
             "broadcast",
@@ -433,6 +435,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             "exp(log_probs − old_log_probs): new over old",
             "4.2 Importance sampling, the right way up",
         )
+        return
     elif flat and all(abs(w - 1) < 1e-5 for w in positive + negative):
         if facts.kl_placement != "reward":  # there, a KL is computed from them
             yield Finding(
@@ -536,6 +539,8 @@ def _kl(facts: Facts) -> Iterator[Finding]:
         return
     estimator, descent = facts.kl_estimator, facts.descent
     if facts.kl_placement == descent.descends == "none":
+        if facts.clip.of_reference:
+            return
         yield Finding(
             "reference-ignored",
             MISTAKE,

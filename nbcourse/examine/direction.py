@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.examine.subject import Subject
-from nbcourse.examine.worlds import DIFFICULTIES, Prompt, World, coin
-from nbcourse.toys.sequences import SequenceSpace
+from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
 EQUAL = 1e-6  # a loss may compute in float32
 
@@ -96,7 +95,7 @@ class Worst:
 
 def worst(subject: Subject, *, group_size: int = 3, tries: int = 60, seed: int = 0) -> Worst:
     """Search choices of one token among three: first at random, then near the worst."""
-    space, source = SequenceSpace(3, 1), torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(seed)
     best = Worst(math.inf, [], [])
     centre: tuple[Tensor, Tensor] | None = None
     for i in range(tries):
@@ -105,7 +104,7 @@ def worst(subject: Subject, *, group_size: int = 3, tries: int = 60, seed: int =
             logits, rewards = 2 * noise[0], noise[1].mul(2).exp()
         else:
             logits, rewards = centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
-        one = Prompt(space, logits[None], rewards)
+        one = Prompt(CHOICE, logits[None], rewards)
         (gradient,) = World([one], group_size).expected(subject, ordered=False)
         if gradient.norm() < 1e-10 or one.gradient().norm() < 1e-10:
             continue

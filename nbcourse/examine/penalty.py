@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nbcourse.examine.direction import EQUAL, beside
 from nbcourse.examine.subject import Subject
-from nbcourse.examine.worlds import COIN, EVEN, Prompt, World, away, prompt
+from nbcourse.examine.worlds import CHOICE, EVEN, Prompt, World, away, prompt
 from nbcourse.toys.sequences import SequenceSpace
 
 OFF_REFERENCE = 0.3
@@ -61,7 +61,7 @@ def descent(
 
 def length(subject: Subject, *, ordered: bool) -> float:
     """β for responses of one token over β for responses of two; 1 if it does not go by length."""
-    one, two = (descent(subject, ordered=ordered, space=space).beta for space in (COIN, EVEN))
+    one, two = (descent(subject, ordered=ordered, space=space).beta for space in (CHOICE, EVEN))
     return one / two if two else 1.0
 
 

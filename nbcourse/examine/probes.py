@@ -81,6 +81,8 @@ def of_rewards(subject: Subject, one: Batch) -> Tensor:
 def require_loss(subject: Subject) -> None:
     """Raises ValueError if it is not finite, or the same whatever the log-probs are."""
     one = batch(UNEVEN, MIXED, group_size=3)
+    if "advantages" in subject.takes:  # those of a group add up to 0, and so might the loss
+        one = one.with_(advantages=one.ref_log_probs - 0.5 * one.mask)
     other = one.with_(log_probs=one.log_probs - 0.1 * one.mask)
     values = [subject.loss(subject.quantities(x)).item() for x in (one, other)]
     weights = subject.weights(one)
@@ -113,11 +115,20 @@ def padding_changes(subject: Subject) -> str:
 def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
     """Numbers under the mask: what is found there must reach no weight."""
     clean = batch(UNEVEN, MIXED, group_size=3)
-    names = ("log_probs", "old_log_probs", "ref_log_probs")
-    dirty = clean.with_(**{n: getattr(clean, n).masked_fill(~clean.mask, rubbish) for n in names})
+    names = {"log_probs": 1.0, "old_log_probs": 1.3, "ref_log_probs": 1.7}
+    dirty = clean.with_(
+        **{n: getattr(clean, n).masked_fill(~clean.mask, k * rubbish) for n, k in names.items()}
+    )
     expected, found = subject.weights(clean), subject.weights(dirty)
     inside = torch.where(clean.mask, found, 0.0)
-    return bool(found.isfinite().all()) and same(inside, torch.where(clean.mask, expected, 0.0))
+    unread = same(inside, torch.where(clean.mask, expected, 0.0))
+    return unread and _finite(subject, dirty)
+
+
+def _finite(subject: Subject, one: Batch) -> bool:
+    """Whether the loss and all weights are finite numbers."""
+    loss = subject.loss(subject.quantities(one))
+    return bool(loss.isfinite()) and bool(subject.weights(one).isfinite().all())
 
 
 def padding_gets_no_gradient(subject: Subject) -> bool:
@@ -157,15 +168,15 @@ def influence(subject: Subject) -> str:
         after = subject.weights(one.with_(rewards=rewards))
         moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
     i = torch.arange(6)
-    patterns = {
-        "none": torch.zeros(6, 6, dtype=torch.bool),
-        "own": torch.eye(6, dtype=torch.bool),
-        "group": i[:, None] // 3 == i // 3,
-        "batch": torch.ones(6, 6, dtype=torch.bool),
-        "strided": i[:, None] % 2 == i % 2,
-    }
-    found = moved | torch.eye(6, dtype=torch.bool) if bool(moved.any()) else moved
-    return next((name for name, one in patterns.items() if torch.equal(found, one)), "other")
+    group, strided = i[:, None] // 3 == i // 3, i[:, None] % 2 == i % 2
+    found = moved | torch.eye(6, dtype=torch.bool)
+    if not bool(moved.any()):
+        return "none"
+    if not bool((found & ~group).any()):  # an answer that is left out is moved by none
+        return "own" if torch.equal(found, torch.eye(6, dtype=torch.bool)) else "group"
+    if torch.equal(found, strided):
+        return "strided"
+    return "batch" if bool(found.all()) else "other"
 
 
 def spread_is_divided_out(subject: Subject) -> bool:
@@ -177,20 +188,23 @@ def spread_is_divided_out(subject: Subject) -> bool:
 
 
 def computes_in_half_precision(subject: Subject) -> bool:
-    """Log-probs in bfloat16 a little apart: is the ratio still read within a thousandth?
+    """Log-probs in bfloat16, and old ones that are not: is the ratio still read within a hundredth?
 
-    The old log-probs are those numbers themselves, so that any difference is the loss's own.
+    The log-probs are such numbers in themselves, so that any difference is the loss's own.
     """
     one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
-    low = one.log_probs.bfloat16()
-    exact = one.with_(log_probs=low.double(), old_log_probs=low.double() - 0.003)
+    low = (10 * one.log_probs).bfloat16()
+    exact = one.with_(log_probs=low.double(), old_log_probs=low.double() - 0.02)
     quantities = {
         **subject.quantities(exact),
         "log_probs": low,
         "old_log_probs": exact.old_log_probs.float(),
     }
     log_probs = quantities["log_probs"].requires_grad_()
-    loss = subject.loss(quantities)
+    try:
+        loss = subject.loss(quantities)
+    except UserError:  # it refuses to mix the two: nothing is rounded
+        return False
     if not loss.requires_grad:
         return False
     (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
@@ -253,7 +267,7 @@ def survives_long_answers(subject: Subject) -> bool:
     old = log_probs - 0.05
     rewards, mask = torch.tensor([1.0, 0.0]), torch.ones_like(log_probs, dtype=torch.bool)
     long = Batch(log_probs, old, old, mask, rewards, 2)
-    return bool(subject.weights(long).isfinite().all())
+    return _finite(subject, long)
 
 
 def flat_groups(subject: Subject) -> str:
@@ -292,7 +306,7 @@ def empty_response_is_harmless(subject: Subject) -> bool:
     """A response without any token, such as one that was masked away whole."""
     one = batch([3, 0, 2], [1.0, 0.0, 0.0], group_size=3)
     try:
-        return bool(subject.weights(one).isfinite().all())
+        return _finite(subject, one)
     except UserError:  # refused: that is as clear as can be
         return True
 
@@ -318,7 +332,7 @@ def who_learns(subject: Subject) -> str:
     """
     one = without_reference(batch([2, 2, 2, 2], [1.0, 0.0, 0.0, 0.0], group_size=4))
     weights = of_rewards(subject, one)
-    good, bad = weights[0, 0].item(), weights[1, 0].item()
+    good, bad = weights[0].sum().item(), weights[1].sum().item()
     if good == 0 or bad == 0:
         return "good" if good else "bad" if bad else "neither"
     return "alike" if good * bad > 0 else "both"
@@ -327,7 +341,7 @@ def who_learns(subject: Subject) -> str:
 def level(subject: Subject) -> str:
     """What changes where a token is less likely to all policies, so that every ratio stays.
 
-    "none", "own" (the token's weight) or "others" (those of other tokens).
+    "none", "own" (the token's weight, or all of them) or "others" (those of some other tokens).
     """
     one = batch([4, 4], [1.0, 0.0], group_size=2)
     names = ("log_probs", "old_log_probs", "ref_log_probs")
@@ -338,15 +352,18 @@ def level(subject: Subject) -> str:
     moved = (after - before).abs() > TOLERANCE * before.abs().max()
     if not bool(moved.any()):
         return "none"
-    moved[0, 1] = False
-    return "others" if bool(moved.any()) else "own"
+    others = torch.arange(4) != 1
+    return "others" if moved[0, others].any() and not moved[0, others].all() else "own"
 
 
 def positions(subject: Subject) -> list[float]:
-    """What the tokens of a response of four count, beside the last one."""
-    one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
-    weights = of_rewards(subject, one)[0]
-    return (weights / weights[-1]).tolist()
+    """What the tokens of a response of four count, equally likely ones, beside the last."""
+    log_probs = torch.full((4, 4), -1.0, dtype=torch.float64)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    weights = of_rewards(subject, Batch(log_probs, log_probs, log_probs, mask, rewards, 4))
+    moved = weights[weights.abs().sum(dim=1).argmax()]  # some methods leave answers out
+    return (moved / moved[-1]).tolist()
 
 
 def advantages_mix(subject: Subject) -> bool:

@@ -129,6 +129,7 @@ def _groups(probs: Tensor, group_size: int, ordered: bool) -> Iterator[tuple[Ten
 BRANCHING = SequenceSpace(3, 2, eos=0)  # 7 responses of one or two tokens
 STAIRS = SequenceSpace(2, 3, eos=0)  # 4 responses of one to three tokens
 EVEN = SequenceSpace(2, 2)  # 4 responses of two tokens
+CHOICE = SequenceSpace(3, 1)  # one token of three
 COIN = SequenceSpace(2, 1)  # right or wrong
 DIFFICULTIES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -150,10 +151,10 @@ def coin(chance: float) -> Prompt:
 
 
 def away(one: Prompt, distance: float, seed: int) -> Tensor:
-    """Logits of another policy, as far as this in each entry, in random directions."""
+    """Logits of another policy, at most as far as this in each entry."""
     source = torch.Generator().manual_seed(seed)
-    signs = torch.randint(0, 2, one.logits.shape, generator=source).double() * 2 - 1
-    return one.logits + distance * signs
+    noise = torch.rand(one.logits.shape, generator=source, dtype=torch.float64)
+    return one.logits + distance * (2 * noise - 1)
 
 
 def fresh() -> list[World]:

@@ -92,10 +92,10 @@ def no_mask(log_probs, rewards, group_size):
     return -(log_probs.sum(dim=1) * leave_one_out(rewards, group_size=group_size)).mean()
 
 
-@planted("padding-read")
-def mean_ratio_with_the_padding(log_probs, old_log_probs, rewards, mask, group_size):
-    sequence = (log_probs - old_log_probs.detach() + log_probs.detach() * 0.1).mean(dim=1).exp()
-    return -(sequence * leave_one_out(rewards, group_size=group_size)).mean()
+@planted("padding-read", "padding-trained")
+def sequence_ratio_without_the_mask(log_probs, old_log_probs, rewards, mask, group_size):
+    ratio = ((log_probs - old_log_probs.detach()).sum(dim=1) / mask.sum(dim=1)).exp()
+    return -(ratio * leave_one_out(rewards, group_size=group_size)).mean()
 
 
 @planted("eos-untrained")
@@ -110,13 +110,13 @@ def first_token_dropped(log_probs, advantages, mask):
     return mean_of_sums((-log_probs * advantages)[:, 1:], mask[:, 1:])
 
 
-@planted("ratio-inverted")
+@planted("ratio-inverted", "sign")
 def old_over_new(log_probs, old_log_probs, advantages, mask):
     ratio = (old_log_probs.detach() - log_probs).exp()
     return mean_of_sums(clipped(ratio, advantages), mask)
 
 
-@planted("no-ratio")
+@planted("no-ratio", "sign", besides=["probability-weighted"])
 def logarithms_divided(log_probs, old_log_probs, advantages, mask):
     ratio = log_probs / old_log_probs.masked_fill(~mask, 1.0)
     return mean_of_sums(clipped(ratio, advantages), mask)
@@ -213,13 +213,13 @@ def the_first_as_baseline(log_probs, rewards, mask, group_size):
 # ---------------------------------------------------------------- who learns from what
 
 
-@planted("broadcast")
+@planted("broadcast", besides=["no-signal"])
 def one_axis_too_many(log_probs, old_log_probs, advantages, mask):
     wide = -advantages.unsqueeze(1) * ratio_of(log_probs, old_log_probs)
     return (wide * mask).sum() / len(mask)
 
 
-@planted("broadcast")
+@planted("broadcast", "no-signal")
 def a_column_against_a_row(log_probs, advantages, mask):
     sequence = safe(log_probs, mask).sum(dim=1)
     return -(sequence * advantages[:, :1]).mean()
@@ -258,7 +258,7 @@ def probability_for_its_logarithm(log_probs, advantages, mask):
 @planted("probability-weighted")
 def kl_in_the_reward_not_detached(log_probs, ref_log_probs, rewards, mask, group_size):
     paid = rewards - 0.1 * safe(log_probs - ref_log_probs, mask).sum(dim=1)
-    return mean_of_sums(-log_probs * advantages_of(paid, group_size, mask), mask)
+    return mean_of_sums(-log_probs * centred(paid, group_size).view(-1, 1), mask)
 
 
 @planted("misaligned")
@@ -269,7 +269,8 @@ def old_log_probs_off_by_one(log_probs, old_log_probs, advantages, mask):
 
 @planted("misaligned")
 def reference_off_by_one(log_probs, ref_log_probs, advantages, mask):
-    d = safe(log_probs - ref_log_probs.detach().roll(1, dims=1), mask)
+    shifted = torch.cat([ref_log_probs[:, :1], ref_log_probs[:, :-1]], dim=1)
+    d = safe(log_probs - shifted, mask)
     return with_kl(log_probs, advantages, mask, k3(d))
 
 
@@ -349,27 +350,20 @@ def kl_mean_over_the_tensor(log_probs, ref_log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages, mask) + 0.1 * k3(d).mean()
 
 
-@planted("padding-in-statistics")
+@planted("padding-counts")
 def sequence_ratio_over_the_width(log_probs, old_log_probs, rewards, mask, group_size):
     ratio = safe(log_probs - old_log_probs.detach(), mask).mean(dim=1).exp()
     kept = leave_one_out(rewards, group_size=group_size)
     return -(torch.min(ratio * kept, ratio.clamp(0.9, 1.1) * kept)).mean()
 
 
-@planted("padding-read")
-def largest_of_all(log_probs, rewards, mask, group_size):
-    level = log_probs.detach().abs().max()
-    return mean_of_sums(-log_probs * advantages_of(rewards, group_size, mask) / level, mask)
-
-
 # ---------------------------------------------------------------- groups
 
 
 @planted("groups")
-def pairs_for_groups(log_probs, rewards, mask, group_size):
-    """The mean of the group and of its neighbours on both sides, all around the batch."""
-    wide = (rewards + rewards.roll(group_size) + rewards.roll(2 * group_size)) / 3
-    return mean_of_sums(-log_probs * (rewards - wide)[:, None], mask)
+def baseline_of_the_next_prompt(log_probs, rewards, mask, group_size):
+    means = rewards.view(-1, group_size).mean(dim=1).roll(1).repeat_interleave(group_size)
+    return mean_of_sums(-log_probs * (rewards - means)[:, None], mask)
 
 
 @planted("order")

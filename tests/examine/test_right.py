@@ -39,7 +39,7 @@ def reinforce_two(log_probs, advantages, mask):
 
 
 def reinforce_three(log_probs, advantages, mask):
-    return -torch.einsum("bt,bt,bt->", log_probs, advantages, mask.double()) / len(mask)
+    return -torch.einsum("bt,bt,bt->", log_probs, advantages, mask.to(log_probs.dtype)) / len(mask)
 
 
 def reinforce_four(log_probs, advantages, mask):
