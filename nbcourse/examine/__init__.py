@@ -35,7 +35,9 @@ def examine(
         loss = known.row(loss)
     subject = loss if isinstance(loss, Subject) else Subject.of(loss)
     found = facts.gather(subject, tell)
-    return Report(subject.name, found, decode.findings(found), known.nearest(subject))
+    tell("the rows of the table")
+    nearest = known.nearest(subject, [found.fresh, found.stale, found.far])
+    return Report(subject.name, found, decode.findings(found), nearest)
 
 
 def assert_loss(loss: Callable[..., Any] | Subject | str, *requirements: str) -> Report:

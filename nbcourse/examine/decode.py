@@ -300,7 +300,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             "Padding enters a mean, a spread or a ratio: two more empty columns change what the "
             "tokens count beside each other.",
             "masked moments: sum over the mask, divided by mask.sum()",
-            "2.8 The same with padding",
+            "2.8 The same thing with padding",
             "whitening-padding",
         )
     elif facts.padding == "scale":

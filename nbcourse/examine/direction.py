@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class Direction:
         factors: that size → the factor, for the verdicts that have one.
         cosine_min: the least cosine between the two; NaN if a step is.
         lengths: the least and the largest factor of all.
+        gradients: all expected gradients, one after the other.
     """
 
     verdict: str
@@ -31,21 +32,25 @@ class Direction:
     factors: dict[int, float]
     cosine_min: float
     lengths: tuple[float, float]
+    gradients: Tensor = field(repr=False, compare=False)
 
 
 def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Direction:
     """Compare in every world."""
     found: list[tuple[dict[str, int], float, float]] = []
+    gradients: list[Tensor] = []
     for world in worlds:
         count = len(world.prompts)
         sizes = {"group": world.group_size, "batch": count * world.group_size}
         expected = world.expected(subject, ordered=ordered)
         for prompt, gradient in zip(world.prompts, expected, strict=True):
             # the loss is a mean over prompts
+            gradients.append(gradient.flatten())
             found.append((sizes, *beside(-gradient * count, prompt.gradient())))
     cosines, factors = [c for _, c, _ in found], [f for _, _, f in found]
+    every = torch.cat(gradients)
     if any(map(math.isnan, cosines)):
-        return Direction("biased", "group", {}, math.nan, (math.nan, math.nan))
+        return Direction("biased", "group", {}, math.nan, (math.nan, math.nan), every)
     # −1 in every world is a sign, and no bias
     straight = min(cosines) > 1 - EQUAL or max(cosines) < -1 + EQUAL
     lengths = (min(factors), max(factors))
@@ -57,8 +62,8 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
             means = {size: sum(f) / len(f) for size, f in sorted(of_size.items())}
             exact = all(abs(factor - 1) <= EQUAL for factor in means.values())
             verdict = "exact" if exact else "proportional"
-            return Direction(verdict, size, means, min(cosines), lengths)
-    return Direction("biased", "group", {}, min(cosines), lengths)
+            return Direction(verdict, size, means, min(cosines), lengths, every)
+    return Direction("biased", "group", {}, min(cosines), lengths, every)
 
 
 def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:

@@ -41,6 +41,7 @@ class Facts:
     takes: tuple[str, ...]
     fresh: Direction
     stale: Direction
+    far: Direction
     worst: Worst
     difficulty: dict[float, float]
     influence: str
@@ -119,6 +120,9 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     stale = direction.direction(
         subject, worlds.stale(reference_is_the_sampler=sampler), ordered=ordered
     )
+    far = direction.direction(
+        subject, worlds.far(reference_is_the_sampler=sampler), ordered=ordered
+    )
     tell("the worst world")
     # a world of one token: only a scale that depends on the group turns the gradient there
     straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
@@ -126,6 +130,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         takes=subject.takes,
         fresh=fresh,
         stale=stale,
+        far=far,
         worst=NOWHERE if straight else direction.worst(subject),
         difficulty=direction.difficulty(subject, group_size=4, ordered=ordered),
         influence=probes.influence(subject),

@@ -7,6 +7,7 @@ from typing import Any
 from nbcourse.errors import UserError, did_you_mean
 from nbcourse.examine.decode import CHOICE, MISTAKE, Finding
 from nbcourse.examine.facts import Facts
+from nbcourse.examine.known import Nearest
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Report:
     name: str
     facts: Facts
     findings: list[Finding]
-    nearest: str
+    nearest: Nearest
 
     def __str__(self) -> str:
         """Three sentences, then a paragraph for each finding."""
@@ -44,7 +45,15 @@ class Report:
         choices = sum(f.kind == CHOICE for f in self.findings)
         named = ", ".join(f.code for f in mistakes)
         found = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else "No mistake"
-        return f"{found} and {_many(choices, 'choice')} to know of; nearest row: {self.nearest}."
+        known = f"{found} and {_many(choices, 'choice')} to know of"
+        return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
+
+    def _gap(self) -> str:
+        one = self.nearest
+        if not one.same:
+            return f"and the expected steps differ from its own by {one.gap:.2g} of their length"
+        same_length = abs(one.factor - 1) <= 1e-6
+        return "and the steps are its own" + ("" if same_length else f" times {one.factor:.3g}")
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay, JSON has no NaN and no infinity."""
@@ -80,7 +89,12 @@ class Report:
             "microbatch": {"invariant": facts.micro_batches.by == "mean"},
             "detached": detached(facts),
             "finite": {"long": facts.finite_long},
-            "nearest": {"row": self.nearest},
+            "nearest": {
+                "row": self.nearest.row,
+                "same": self.nearest.same,
+                "factor": self.nearest.factor,
+                "gap": self.nearest.gap,
+            },
             "errata": sorted({f.erratum for f in self.findings if f.erratum and f.kind != CHOICE}),
             "findings": [vars(finding) for finding in self.findings],
         }

@@ -171,13 +171,24 @@ def fresh() -> list[World]:
     ]
 
 
-def stale(*, reference_is_the_sampler: bool) -> list[World]:
-    """The same worlds, but the policy has moved since it sampled, by ratios of up to 1.2."""
+def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> list[World]:
+    """The same worlds, but the policy has moved since it sampled: by ratios of 1.2 at most.
+
+    Args:
+        distance: in logits.
+        reference_is_the_sampler: whether the reference is the policy that sampled, and not the one
+            that learns, so that a KL in the reward is gone.
+    """
 
     def moved(one: Prompt) -> Prompt:
-        old = away(one, 0.08, 9)
+        old = away(one, distance, 9)
         return replace(
             one, old_logits=old, ref_logits=old if reference_is_the_sampler else one.logits
         )
 
     return [replace(world, prompts=[*map(moved, world.prompts)]) for world in fresh()]
+
+
+def far(*, reference_is_the_sampler: bool) -> list[World]:
+    """Two of them, from a policy so far off that every clip notices."""
+    return stale(distance=0.6, reference_is_the_sampler=reference_is_the_sampler)[2:4]

@@ -78,7 +78,7 @@ def test_a_requirement_that_is_not_met_is_named_and_fails(file):
 
 def test_a_row_goes_by_its_name():
     said = run("grpo", code=0)
-    assert "nearest row: grpo" in said
+    assert "the nearest row of the table is grpo, and the steps are its own." in said
     assert "forward KL" in said
 
 
