@@ -564,6 +564,18 @@ def examine(
             help="What has to hold, with commas between: exit code 1 and the reason if it does not."
         ),
     ] = None,
+    convention: Annotated[
+        str,
+        typer.Option(
+            "--as", help="Whose names and shapes it takes: `book`, `trl`, `verl` or `openrlhf`."
+        ),
+    ] = "book",
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with pictures into this file.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which a loss that does not end is given up.")
+    ] = 300.0,
 ) -> None:
     """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
 
@@ -575,11 +587,13 @@ def examine(
     \b
     nbcourse examine my_loss.py:grpo_loss
     nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained
+    nbcourse examine my_trainer.py:policy_loss --as trl --html report.html
     """
     import json
 
-    from nbcourse.examine import REQUIREMENTS, source
+    from nbcourse.examine import REQUIREMENTS, page, source
     from nbcourse.examine import examine as examine_loss
+    from nbcourse.examine.patience import at_most
 
     requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
     for name in requirements:
@@ -588,8 +602,12 @@ def examine(
                 f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
                 f"{did_you_mean(name, REQUIREMENTS)}"
             )
-    report = examine_loss(source.load(loss))
+    with at_most(limit, f"{loss} has not ended after {limit:g} seconds: does it ever?"):
+        report = examine_loss(source.load(loss, convention=convention))
     typer.echo(str(report))
+    if html is not None:
+        html.write_text(page.html(report), encoding="utf-8")
+        typer.echo(f"\n{html} written")
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
         typer.echo(f"\n{json_file} written")

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from nbcourse.examine import decode, facts, known
+from nbcourse.examine.conventions import CONVENTIONS, OFFERED
 from nbcourse.examine.report import REQUIREMENTS, Report
-from nbcourse.examine.subject import OFFERED, Subject
+from nbcourse.examine.subject import Subject
 
-__all__ = ["OFFERED", "REQUIREMENTS", "Report", "Subject", "assert_loss", "examine"]
+__all__ = ["CONVENTIONS", "OFFERED", "REQUIREMENTS", "Report", "Subject", "assert_loss", "examine"]
 
 
 def examine(
@@ -22,7 +23,8 @@ def examine(
 
     Args:
         loss: a function that takes some of `OFFERED` by name and returns a scalar to minimise, or
-            losses of tokens (B, T); or the name of a row of the table of algorithms.
+            losses of tokens (B, T); a `Subject`, such as `Subject.of(function, convention="trl")`;
+            or the name of a row of the table of algorithms.
         tell: is told what is done next.
 
     Raises:

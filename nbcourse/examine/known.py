@@ -10,9 +10,10 @@ from torch import Tensor
 
 from nbcourse.errors import UserError, did_you_mean
 from nbcourse.examine import probes
+from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
 from nbcourse.examine.probes import MIXED, batch, without_reference
-from nbcourse.examine.subject import OFFERED, Subject
+from nbcourse.examine.subject import Subject
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.training.algorithms import ALGORITHMS, Penalty, policy_loss

@@ -4,19 +4,29 @@ from pathlib import Path
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.examine import known
+from nbcourse.examine.conventions import BOOK, CONVENTIONS
 from nbcourse.examine.subject import Subject
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.own_code import imported
 
 
-def load(target: str) -> Subject:
+def load(target: str, *, convention: str = BOOK) -> Subject:
     """The loss that a user names, `FILE.py:FUNCTION` or the name of a row.
+
+    Args:
+        target: the name.
+        convention: whose names and shapes the arguments of a function have, of `CONVENTIONS`.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: in one line, if it is neither, the file cannot be imported, or holds no such
             function.
     """
+    if convention not in CONVENTIONS:
+        raise UserError(
+            f"--as is {convention!r}, expected one of {', '.join(CONVENTIONS)}"
+            f"{did_you_mean(convention, CONVENTIONS)}"
+        )
     file, colon, name = target.rpartition(":")
     if not colon:
         if target.endswith(".py"):
@@ -36,4 +46,4 @@ def load(target: str) -> Subject:
             f"{path} defines no function {name!r}; it defines {', '.join(functions) or 'none'}"
             f"{did_you_mean(name, functions)}"
         )
-    return Subject.of(defined[name], name=name)
+    return Subject.of(defined[name], name=name, convention=convention)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.errors import UserError, did_you_mean
+from nbcourse.examine.conventions import BOOK, CONVENTIONS, OFFERED
 from nbcourse.functional.advantages import leave_one_out
 from nbcourse.functional.aggregation import aggregate
 
@@ -60,18 +61,6 @@ class Batch:
         return replace(self, **changes)
 
 
-OFFERED = (
-    "log_probs",
-    "old_log_probs",
-    "ref_log_probs",
-    "advantages",
-    "rewards",
-    "mask",
-    "values",
-    "group_size",
-)
-
-
 @dataclass(frozen=True)
 class Subject:
     """A loss to be examined.
@@ -92,23 +81,37 @@ class Subject:
     takes: tuple[str, ...]
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "Subject":
-        """Read what a function takes from its signature."""
+    def of(
+        cls, function: Callable[..., Any], *, name: str | None = None, convention: str = BOOK
+    ) -> "Subject":
+        """Read what a function takes from its signature.
+
+        Args:
+            function: the loss.
+            name: what reports call it; its own name if None.
+            convention: whose names and shapes its arguments have, one of `CONVENTIONS`.
+        """
         name = name or str(getattr(function, "__name__", "loss"))
-        takes = []
+        known, theirs = CONVENTIONS[convention], []
         for parameter in signature(function).parameters.values():
             if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
                 continue
-            if parameter.name in OFFERED:
-                takes.append(parameter.name)
+            if parameter.name in known:
+                theirs.append(parameter.name)
             elif parameter.default is Parameter.empty:
                 raise UserError(
                     f"{name} needs {parameter.name!r}, which is not offered; on offer are "
-                    f"{', '.join(OFFERED)}{did_you_mean(parameter.name, OFFERED)}"
+                    f"{', '.join(known)}{did_you_mean(parameter.name, known)}"
                 )
-        if "log_probs" not in takes:
-            raise UserError(f"{name} takes no log_probs, expected the policy's as an argument")
-        return cls(name, function, tuple(takes))
+        needs = {need for one in theirs for need in known[one].needs}
+        if "log_probs" not in needs:
+            wanted = next(key for key, one in known.items() if one.needs == ("log_probs",))
+            raise UserError(f"{name} takes no {wanted}, expected the policy's as an argument")
+
+        def called(**given: Any) -> Any:
+            return function(**{one: known[one].value(given) for one in theirs})
+
+        return cls(name, called, tuple(one for one in OFFERED if one in needs))
 
     def quantities(self, batch: Batch) -> dict[str, Any]:
         """What it takes of a batch, and the mask."""
