@@ -591,7 +591,7 @@ def examine(
     """
     import json
 
-    from nbcourse.examine import REQUIREMENTS, page, source
+    from nbcourse.examine import REQUIREMENTS, source
     from nbcourse.examine import examine as examine_loss
     from nbcourse.examine.patience import at_most
 
@@ -606,6 +606,8 @@ def examine(
         report = examine_loss(source.load(loss, convention=convention))
     typer.echo(str(report))
     if html is not None:
+        from nbcourse.examine import page
+
         html.write_text(page.html(report), encoding="utf-8")
         typer.echo(f"\n{html} written")
     if json_file is not None:

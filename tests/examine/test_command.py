@@ -2,12 +2,15 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from nbcourse.cli import app
 from nbcourse.examine import assert_loss, examine
+from tests.effort import PATIENCE
 
 LOSSES = """
 import torch
@@ -32,6 +35,45 @@ def returns_a_list(log_probs):
 
 def ignores(log_probs, mask):
     return torch.tensor(1.0)
+
+def nan(log_probs):
+    return log_probs.sum() * float("nan")
+
+def logarithms_for_probabilities(log_probs, ref_log_probs):
+    return torch.nn.functional.kl_div(ref_log_probs, log_probs, reduction="batchmean")
+
+def python_min(log_probs, old_log_probs, advantages):
+    ratio = (log_probs - old_log_probs).exp()
+    return -min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+def never_ends(log_probs):
+    while True:
+        pass
+
+def for_trl(
+    per_token_logps, old_per_token_logps, ref_per_token_logps, completion_mask, advantages,
+    beta=0.04,
+):
+    ratio = (per_token_logps - old_per_token_logps).exp()
+    signal = advantages.unsqueeze(1)
+    losses = -torch.min(ratio * signal, ratio.clamp(0.8, 1.2) * signal)
+    d = per_token_logps - ref_per_token_logps
+    losses = (losses + beta * (torch.expm1(-d) + d)) * completion_mask
+    return (losses.sum(-1) / completion_mask.sum(-1).clamp(min=1.0)).mean()
+
+def for_verl(log_prob, old_log_prob, response_mask, token_level_rewards, index):
+    scores = token_level_rewards.sum(dim=-1)
+    signal = torch.zeros_like(scores)
+    for i, prompt in enumerate(index):
+        others = [scores[j] for j, other in enumerate(index) if other == prompt and j != i]
+        signal[i] = scores[i] - sum(others) / len(others)
+    losses = -(log_prob - old_log_prob).exp() * signal.unsqueeze(-1) * response_mask
+    return losses.sum(dim=-1).mean(), {"metric": 0.0}
+
+def for_openrlhf(log_probs, old_log_probs, advantages, action_mask=None, rollout_log_probs=None):
+    ratio = (log_probs - old_log_probs).clamp(min=-20.0, max=20.0).exp()
+    losses = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return (losses * action_mask).sum() / action_mask.sum()
 
 number = 3
 """
@@ -95,12 +137,64 @@ def test_a_row_goes_by_its_name():
         ("losses.py:raises", "raises raises RuntimeError: out of luck"),
         ("losses.py:returns_a_list", "returns_a_list returns list, expected a scalar"),
         ("losses.py:ignores", "ignores does not depend on log_probs"),
+        ("losses.py:nan", "nan returns nan for an ordinary batch"),
+        ("losses.py:logarithms_for_probabilities", "returns nan for an ordinary batch"),
+        ("losses.py:python_min", "python_min raises RuntimeError: Boolean value of Tensor"),
     ],
 )
 def test_bad_input_gets_one_line(file, monkeypatch, target, message):
     monkeypatch.chdir(file.parent)
 
     assert re.search(message.replace("?", r"\?"), refused(target))
+
+
+@pytest.mark.parametrize(
+    ("function", "convention", "expected"),
+    [
+        ("for_trl", "trl", {"seq-mean-token-mean", "kl-forward"}),
+        ("for_verl", "verl", set()),
+        ("for_openrlhf", "openrlhf", {"token-mean"}),
+    ],
+)
+def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention, expected):
+    run(f"{file}:{function}", "--as", convention, "--json", tmp_path / "out.json", code=0)
+    found = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    kinds = {one["code"]: one["kind"] for one in found["findings"]}
+    assert {code for code, kind in kinds.items() if kind == "choice"} == expected
+    assert "mistake" not in kinds.values()
+    if convention == "trl":
+        assert found["nearest"] == pytest.approx(
+            {"row": "grpo", "same": True, "factor": 1, "gap": 0}
+        )
+        assert (found["kl"]["descends"], found["kl"]["beta"]) == ("forward", pytest.approx(0.04))
+    if convention == "verl":
+        assert found["direction"]["fresh"]["verdict"] == "exact"
+
+
+def test_names_of_another_library_are_refused_with_those_on_offer(file):
+    said = refused(f"{file}:reinforce", "--as", "trl")
+    assert "needs 'log_probs', which is not offered; on offer are per_token_logps" in said
+    assert "did you mean 'verl'?" in refused(f"{file}:reinforce", "--as", "ver")
+
+
+def test_a_page_stands_by_itself(file, tmp_path):
+    page = tmp_path / "report.html"
+    said = run(f"{file}:padded", "--html", page, code=0)
+    text = page.read_text("utf-8")
+    assert "padding-counts" in text
+    assert all(sentence in text for sentence in said.splitlines()[3:5])
+    assert text.count("<svg") == 1
+    assert 'aria-label="What a prompt counts' in text
+    assert not re.search(r'(src|href)="(?!#)', text)  # nothing is loaded from elsewhere
+
+
+def test_a_loss_that_never_ends_is_given_up(file):
+    command = [sys.executable, "-m", "nbcourse", "examine", f"{file}:never_ends", "--limit", "1"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines() == [
+        f"nbcourse: {file}:never_ends has not ended after 1 seconds: does it ever?"
+    ]
 
 
 def test_an_unknown_requirement_is_refused_before_anything_is_computed(file):
