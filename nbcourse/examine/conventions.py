@@ -42,11 +42,13 @@ def _same(name: str) -> Quantity:
 
 
 def _integers(given: Quantities) -> Tensor:
-    return given["mask"].long()
+    mask: Tensor = given["mask"]
+    return mask.long()
 
 
 def _of_response(given: Quantities) -> Tensor:
-    return given["advantages"][:, 0]
+    advantages: Tensor = given["advantages"]
+    return advantages[:, 0]
 
 
 def _at_the_last_token(given: Quantities) -> Tensor:

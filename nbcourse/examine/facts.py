@@ -178,7 +178,7 @@ def _clip(subject: Subject) -> Clip:
 def _edge(subject: Subject, sign: int, outside: float) -> float:
     """The ratio at which the weight goes to 0, by bisection of its logarithm."""
     inside = 0.0
-    for _ in range(30):
+    for _ in range(20):
         middle = (inside + outside) / 2
         (weight,) = probes.ratio_weights(subject, sign, [math.exp(middle)])
         inside, outside = (inside, middle) if weight == 0 else (middle, outside)

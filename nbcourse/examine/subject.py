@@ -87,13 +87,14 @@ class Subject:
         """Read what a function takes from its signature.
 
         Args:
-            function: the loss.
+            function: the loss, or a module whose `forward` it is.
             name: what reports call it; its own name if None.
             convention: whose names and shapes its arguments have, one of `CONVENTIONS`.
         """
         name = name or str(getattr(function, "__name__", "loss"))
         known, theirs = CONVENTIONS[convention], []
-        for parameter in signature(function).parameters.values():
+        read = getattr(function, "forward", function)  # of a torch module
+        for parameter in signature(read).parameters.values():
             if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
                 continue
             if parameter.name in known:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from nbcourse.cli import app
 from nbcourse.examine import assert_loss, examine
+from nbcourse.repository import ROOT
 from tests.effort import PATIENCE
 
 LOSSES = """
@@ -70,11 +71,18 @@ def for_verl(log_prob, old_log_prob, response_mask, token_level_rewards, index):
     losses = -(log_prob - old_log_prob).exp() * signal.unsqueeze(-1) * response_mask
     return losses.sum(dim=-1).mean(), {"metric": 0.0}
 
-def for_openrlhf(log_probs, old_log_probs, advantages, action_mask=None, rollout_log_probs=None):
-    ratio = (log_probs - old_log_probs).clamp(min=-20.0, max=20.0).exp()
-    losses = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
-    return (losses * action_mask).sum() / action_mask.sum()
+class PolicyLoss(torch.nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.eps = eps
 
+    def forward(self, log_probs, old_log_probs, advantages, action_mask=None, dp_size=1):
+        ratio = (log_probs - old_log_probs).clamp(min=-20.0, max=20.0).exp()
+        held = ratio.clamp(1 - self.eps, 1 + self.eps)
+        losses = -torch.min(ratio * advantages, held * advantages)
+        return (losses * action_mask).sum() / action_mask.sum(), None
+
+for_openrlhf = PolicyLoss(0.2)
 number = 3
 """
 
@@ -195,6 +203,17 @@ def test_a_loss_that_never_ends_is_given_up(file):
     assert answer.stderr.splitlines() == [
         f"nbcourse: {file}:never_ends has not ended after 1 seconds: does it ever?"
     ]
+
+
+def test_the_report_in_the_readme_is_what_comes_out(tmp_path):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", readme, re.S)
+    (shown,) = re.findall(r"```text\n(.*?)```", readme, re.S)
+    (tmp_path / "my_loss.py").write_text(code, encoding="utf-8")
+    said = run(f"{tmp_path / 'my_loss.py'}:grpo_loss", code=0)
+    beginning, _, rest = shown.rpartition("…")
+    assert said.startswith(beginning.rstrip())
+    assert not rest.strip()
 
 
 def test_an_unknown_requirement_is_refused_before_anything_is_computed(file):

@@ -7,8 +7,8 @@ know of and that a loss function can make.
 import pytest
 import torch
 
-from nbcourse.examine import examine
 from nbcourse.functional.advantages import leave_one_out
+from tests.effort import swept
 from tests.examine.parts import (
     advantages_of,
     centred,
@@ -19,6 +19,7 @@ from tests.examine.parts import (
     mean_of_sums,
     mistakes,
     ratio_of,
+    report_of,
     safe,
     with_kl,
 )
@@ -444,10 +445,13 @@ def mask_in_place(log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages, mask)
 
 
-@pytest.mark.parametrize("name", PLANTED)
+ONE_OF_EACH = {min(names): name for name, (_, names, _) in reversed(PLANTED.items())}.values()
+
+
+@pytest.mark.parametrize("name", swept(PLANTED, keep=ONE_OF_EACH))
 def test_a_planted_mistake_is_named_and_nothing_else_accused(name):
     loss, names, besides = PLANTED[name]
-    report = examine(loss)
+    report = report_of(loss)
     assert names <= mistakes(report) <= names | besides, str(report)
 
 
@@ -531,6 +535,6 @@ NOTES = [
 
 @pytest.mark.parametrize("loss", NOTES)
 def test_what_is_right_under_a_condition_is_a_note(loss):
-    report = examine(loss)
+    report = report_of(loss)
     assert loss.__name__.replace("_", "-") in codes(report, "note"), str(report)
     assert not mistakes(report), str(report)

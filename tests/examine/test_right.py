@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import relu
 
-from nbcourse.examine import examine
 from nbcourse.functional.advantages import group_relative, leave_one_out
 from tests.examine.parts import (
     advantages_of,
@@ -18,6 +17,7 @@ from tests.examine.parts import (
     mean_of_sums,
     mistakes,
     ratio_of,
+    report_of,
     safe,
     token_mean,
     with_kl,
@@ -195,7 +195,7 @@ WITH_KL = [k1_in_the_reward, k1_to_go, k2_of_the_sequence, k1_with_its_prefix]
 
 @pytest.mark.parametrize("loss", [*EXACT, *WITH_KL])
 def test_a_right_loss_is_exact_and_not_accused(loss):
-    report = examine(loss)
+    report = report_of(loss)
     assert report.facts.fresh.verdict == "exact"
     assert not mistakes(report), str(report)
     assert not codes(report, "choice"), str(report)
@@ -203,13 +203,13 @@ def test_a_right_loss_is_exact_and_not_accused(loss):
 
 @pytest.mark.parametrize("loss", WITH_KL)
 def test_a_right_kl_descends_the_reverse_one(loss):
-    descent = examine(loss).facts.descent
+    descent = report_of(loss).facts.descent
     assert descent.descends == "reverse"
     assert descent.beta == pytest.approx(0.1)
 
 
 def test_only_a_weighted_kl_stays_right_on_stale_samples():
-    exact = {loss.__name__: examine(loss).as_dict()["kl"]["stale_exact"] for loss in WITH_KL}
+    exact = {loss.__name__: report_of(loss).as_dict()["kl"]["stale_exact"] for loss in WITH_KL}
     assert exact == {loss.__name__: loss is k1_with_its_prefix for loss in WITH_KL}
 
 
@@ -316,16 +316,16 @@ CHOICES = {
 
 @pytest.mark.parametrize("loss", CHOICES)
 def test_a_choice_is_named_and_not_accused(loss):
-    report = examine(loss)
+    report = report_of(loss)
     assert not mistakes(report), str(report)
     assert codes(report, "choice") == CHOICES[loss]
 
 
 def test_the_numbers_are_those_of_the_book():
     """Leave-one-out beside the group's mean: (G − 1)/G; a fair coin with G = 2 counts a half."""
-    report = examine(mean_baseline)
+    report = report_of(mean_baseline)
     assert report.facts.fresh.verdict == "proportional"
     assert report.facts.fresh.factors == pytest.approx({2: 1 / 2, 3: 2 / 3, 4: 3 / 4})
-    assert examine(k2_in_the_loss).facts.descent.beta == pytest.approx(0.1)
-    assert examine(ppo).facts.clip.bounds == pytest.approx((0.8, 1.2), abs=1e-4)
-    assert math.isinf(examine(reinforce_one).facts.clip.bounds[1])
+    assert report_of(k2_in_the_loss).facts.descent.beta == pytest.approx(0.1)
+    assert report_of(ppo).facts.clip.bounds == pytest.approx((0.8, 1.2), abs=1e-4)
+    assert math.isinf(report_of(reinforce_one).facts.clip.bounds[1])

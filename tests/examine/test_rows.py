@@ -1,15 +1,16 @@
 """Every row of the table gets the verdict that the book derives, and names that the book has."""
 
 import re
+from math import comb, sqrt
 from pathlib import Path
 
 import pytest
 
-from nbcourse.examine import decode, examine
+from nbcourse.examine import decode
 from nbcourse.publishing import errata
 from nbcourse.publishing.chapters import BOOK
 from nbcourse.training.algorithms import ALGORITHMS
-from tests.examine.parts import codes, mistakes
+from tests.examine.parts import codes, mistakes, report_of
 
 # choices by row, as chapters 2, 4, 7 and 8 derive them
 CHOICES = {
@@ -44,7 +45,7 @@ KL = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_row_is_what_the_book_says(name):
-    report = examine(name)
+    report = report_of(name)
     assert not mistakes(report), str(report)
     assert codes(report, "choice") == CHOICES[name]
     fresh = report.facts.fresh
@@ -57,7 +58,6 @@ def test_a_row_is_what_the_book_says(name):
 
 def test_groups_of_four_weigh_prompts_as_chapter_7_says():
     """E of the group's spread over the success rate: exactly the sum over its binomial."""
-    from math import comb, sqrt
 
     def weight(p: float, size: int = 4) -> float:
         total = 0.0
@@ -69,7 +69,7 @@ def test_groups_of_four_weigh_prompts_as_chapter_7_says():
             )
         return total / (p * (1 - p))
 
-    found = examine("grpo").facts.difficulty
+    found = report_of("grpo").facts.difficulty
     assert found == pytest.approx({p: weight(p) for p in found})
 
 
