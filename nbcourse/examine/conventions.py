@@ -52,9 +52,10 @@ def _of_response(given: Quantities) -> Tensor:
 
 
 def _at_the_last_token(given: Quantities) -> Tensor:
-    mask = given["mask"]
-    last = mask & (torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1)
-    return torch.where(last, given["rewards"][:, None], 0.0)
+    mask: Tensor = given["mask"]
+    columns = torch.arange(mask.shape[1])
+    last = torch.where(mask, columns, -1).amax(dim=1, keepdim=True)
+    return torch.where(columns == last, given["rewards"][:, None], 0.0)
 
 
 def _prompts(given: Quantities) -> np.ndarray[Any, Any]:

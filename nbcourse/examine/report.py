@@ -172,10 +172,13 @@ def _fresh(facts: Facts) -> str:
             "On fresh samples its expected step is along ∇J in every world, but some prompts count "
             f"more than others: by factors from {low:.3g} to {high:.3g}."
         )
+    worst = facts.worst.cosine
+    further = f", and to {worst:.3f} in the worst one that was found"
     return (
-        "On fresh samples its expected step is not along ∇J: "
-        f"the cosine falls to {fresh.cosine_min:.3f} in the worlds that were listed, and to "
-        f"{facts.worst.cosine:.3f} in the worst one that was found."
+        "On fresh samples its expected step is not along ∇J: the cosine falls to "
+        f"{fresh.cosine_min:.3f} in the worlds that were listed"
+        + (further if worst < fresh.cosine_min else "")
+        + "."
     )
 
 
