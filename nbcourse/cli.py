@@ -606,9 +606,9 @@ def examine(
         report = examine_loss(source.load(loss, convention=convention))
     typer.echo(str(report))
     if html is not None:
-        from nbcourse.examine import page
+        from nbcourse.display.examination import page
 
-        html.write_text(page.html(report), encoding="utf-8")
+        html.write_text(page(report), encoding="utf-8")
         typer.echo(f"\n{html} written")
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")

@@ -1,8 +1,8 @@
 """Bring your own loss, and learn exactly what it does.
 
 `examine(function)` lists every batch of several small worlds, so its verdicts are sums and not
-samples; probes then find what a loss does by changing one thing about a batch at a time. Nothing is
-compared with a reference implementation: a mistake is told by what it does.
+samples; probes then find what a loss does by changing one thing about a batch at a time. A mistake
+is told by what it does, and not by comparison with a reference implementation.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def examine(
         ValueError: in one line, if the function needs what is not offered, raises, or returns
             something else than a loss.
 
-    Book: chapter 7, "Examine a loss".
+    Book: appendix B, "Examine a loss of your own".
     """
     if isinstance(loss, str):
         loss = known.row(loss)

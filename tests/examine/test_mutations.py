@@ -58,8 +58,8 @@ def variants(node: ast.AST, taken: set[str]) -> list[ast.AST]:
         found.append(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         found.append(ast.BinOp(node.left, OPERATORS[type(node.op)], node.right))
-    if isinstance(node, ast.Constant) and isinstance(node.value, float):
-        found.append(ast.Constant(node.value * 1.1 + 0.01))
+    if isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value:
+        found.append(ast.Constant(node.value * 1.1))
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         for text in NAMES.get(node.id, []):
             named = text.split(".")[0].split("(")[0]

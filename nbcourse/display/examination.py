@@ -1,4 +1,7 @@
-"""A report as one page that needs nothing else: three sentences, three pictures, the findings."""
+"""The report of `nbcourse examine` as one page that needs nothing else.
+
+Three sentences, three pictures, the findings.
+"""
 
 import io
 from html import escape
@@ -20,7 +23,7 @@ li { margin: 1rem 0; } .mistake { border-left: 4px solid #b00020; padding-left: 
 """
 
 
-def html(report: Report) -> str:
+def page(report: Report) -> str:
     """The page, in HTML with inline styles and pictures."""
     name = escape(report.name)
     verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.verdict())
