@@ -591,7 +591,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             f"{estimator} is paid in the reward: its value is right on average, "
             f"its gradient is not (cosine {descent.cosine:.2f} with that of the KL).",
             "k1 in the reward: its score-function gradient is the KL's",
-            "8.6 May another estimate stand in the reward?",
+            "8.6 May another estimate be used in the reward?",
             "k3-in-the-reward",
         )
     elif descent.descends == "forward":
