@@ -4,6 +4,7 @@ Three sentences, three pictures, the findings.
 """
 
 import io
+import math
 from html import escape
 
 import matplotlib.pyplot as plt
@@ -62,18 +63,21 @@ def _pictures(facts: Facts) -> str:
 
 def _prompts(axis: Axes, facts: Facts) -> None:
     axis.plot([*facts.difficulty], [*facts.difficulty.values()], "o-")
-    axis.set(xlabel="success rate", ylabel="factor of ∇J", title="a prompt", xlim=(0, 1))
-    axis.set_ylim(bottom=min(0, *facts.difficulty.values()))
+    axis.set(xlabel="success rate", ylabel="factor of ∇J", title="weight of a prompt", xlim=(0, 1))
+    weights = [0.0, *filter(math.isfinite, facts.difficulty.values())]
+    axis.set_ylim(1.1 * min(weights), 1.1 * max(weights) or 1.0)
 
 
 def _positions(axis: Axes, facts: Facts) -> None:
     axis.bar(range(1, len(facts.positions) + 1), facts.positions)
-    axis.set(xlabel="position", ylabel="beside the last", title="a token of four")
+    axis.set(xlabel="position", ylabel="beside the last", title="weight of a token")
 
 
 def _ratios(axis: Axes, facts: Facts) -> None:
     axis.plot(RATIOS, facts.clip.positive, "o-", label="A > 0")
     axis.plot(RATIOS, facts.clip.negative, "s--", label="A < 0")
-    axis.set(xscale="log", xlabel="π/π_old", ylabel="beside a fresh one", title="a stale token")
+    axis.set(
+        xscale="log", xlabel="π/π_old", ylabel="beside a fresh one", title="weight of a stale token"
+    )
     axis.set_yscale("symlog", linthresh=1)
     axis.legend()

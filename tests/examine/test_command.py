@@ -22,6 +22,11 @@ def reinforce(log_probs, advantages, mask):
 def padded(log_probs, advantages, mask):
     return -(log_probs * advantages).masked_fill(~mask, 0.0).mean()
 
+def flat(log_probs, rewards, mask, group_size):
+    groups = rewards.view(-1, group_size)
+    scaled = (groups - groups.mean(1, keepdim=True)) / groups.std(1, keepdim=True)
+    return -(log_probs * scaled.view(-1, 1)).masked_fill(~mask, 0.0).sum(dim=1).mean()
+
 def wants_more(log_probs, temperature):
     return log_probs.sum()
 
@@ -185,11 +190,13 @@ def test_names_of_another_library_are_refused_with_those_on_offer(file):
     assert "did you mean 'verl'?" in refused(f"{file}:reinforce", "--as", "ver")
 
 
-def test_a_page_stands_by_itself(file, tmp_path):
+@pytest.mark.parametrize(("function", "code"), [("padded", "padding-counts"), ("flat", "flat-nan")])
+def test_a_page_stands_by_itself(file, tmp_path, function, code):
     page = tmp_path / "report.html"
-    said = run(f"{file}:padded", "--html", page, code=0)
+    said = run(f"{file}:{function}", "--html", page, "--json", tmp_path / "report.json", code=0)
+    json.loads((tmp_path / "report.json").read_text("utf-8"))
     text = page.read_text("utf-8")
-    assert "padding-counts" in text
+    assert code in text
     assert all(sentence in text for sentence in said.splitlines()[3:5])
     assert text.count("<svg") == 1
     assert 'aria-label="What a prompt counts' in text
