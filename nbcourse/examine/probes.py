@@ -82,7 +82,7 @@ def require_loss(subject: Subject) -> None:
     """Raises ValueError if it is not finite, or the same whatever the log-probs are."""
     one = batch(UNEVEN, MIXED, group_size=3)
     if "advantages" in subject.takes:  # those of a group add up to 0, and so might the loss
-        one = one.with_(advantages=one.ref_log_probs - 0.5 * one.mask)
+        one = one.with_(advantages=(one.ref_log_probs + 1) * one.mask)
     other = one.with_(log_probs=one.log_probs - 0.1 * one.mask)
     values = [subject.loss(subject.quantities(x)).item() for x in (one, other)]
     weights = subject.weights(one)
