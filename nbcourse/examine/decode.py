@@ -52,7 +52,7 @@ def _sign(facts: Facts) -> Iterator[Finding]:
             "minimise −A · log π: put the minus sign back",
             "1.3 The log-derivative trick",
         )
-    elif facts.who_learns == "neither" or all(f == 0 for f in facts.fresh.lengths):
+    elif all(factor == 0 for factor in facts.fresh.lengths):
         yield Finding(
             "no-signal",
             MISTAKE,
@@ -203,9 +203,9 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
 
 
 def _spread(facts: Facts) -> Iterator[Finding]:
-    if not facts.spread_divided or facts.influence == "none":
-        return
     hard, middle = facts.difficulty[0.1], facts.difficulty[0.5]
+    if not facts.spread_divided or facts.influence == "none" or middle == 0:
+        return
     downhill = (
         f" It can point downhill: cosine {facts.worst.cosine:.2f} with ∇J at one token, "
         f"p = {_numbers(facts.worst.probs)}, r = {_numbers(facts.worst.rewards)}."

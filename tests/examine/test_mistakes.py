@@ -368,6 +368,14 @@ def baseline_of_the_next_prompt(log_probs, rewards, mask, group_size):
 
 
 @planted("order")
+def mean_over_prompts(log_probs, rewards, mask, group_size):
+    """dim=0 for dim=1: the i-th responses to all prompts are compared."""
+    groups = rewards.view(-1, group_size)
+    scaled = (groups - groups.mean(dim=0)) / (groups.std(dim=1, keepdim=True) + 1e-4)
+    return mean_of_sums(-log_probs * scaled.view(-1, 1), mask)
+
+
+@planted("order")
 def neighbour_as_baseline(log_probs, rewards, mask):
     return mean_of_sums(-log_probs * (rewards - rewards.roll(1))[:, None], mask)
 
