@@ -204,7 +204,7 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
 
 def _spread(facts: Facts) -> Iterator[Finding]:
     hard, middle = facts.difficulty[0.1], facts.difficulty[0.5]
-    if not facts.spread_divided or facts.influence == "none" or middle == 0:
+    if not facts.spread_divided or facts.influence == "none" or not abs(middle) > 0:
         return
     downhill = (
         f" It can point downhill: cosine {facts.worst.cosine:.2f} with ∇J at one token, "

@@ -50,6 +50,8 @@ class Report:
 
     def _gap(self) -> str:
         one = self.nearest
+        if math.isnan(one.gap):
+            return "whose steps are numbers"
         if not one.same:
             return f"and the expected steps differ from its own by {one.gap:.2g} of their length"
         same_length = abs(one.factor - 1) <= 1e-6

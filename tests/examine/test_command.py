@@ -194,9 +194,10 @@ def test_names_of_another_library_are_refused_with_those_on_offer(file):
 def test_a_page_stands_by_itself(file, tmp_path, function, code):
     page = tmp_path / "report.html"
     said = run(f"{file}:{function}", "--html", page, "--json", tmp_path / "report.json", code=0)
-    assert "NaN" not in (tmp_path / "report.json").read_text("utf-8")  # it is no JSON
+    json.loads((tmp_path / "report.json").read_text("utf-8"), parse_constant=pytest.fail)
     text = page.read_text("utf-8")
     assert code in text
+    assert " nan " not in said
     assert all(sentence in text for sentence in said.splitlines()[3:5])
     assert text.count("<svg") == 1
     assert 'aria-label="What a prompt counts' in text
