@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def at_most(seconds: float, complaint: str) -> Iterator[None]:
     """End the whole program, with one line, if the block takes longer.
 
-    A loop in somebody's code cannot be interrupted politely on every system and in every thread;
+    A loop in a reader's code cannot be interrupted politely on every system and in every thread;
     so this is for the command, and not for a notebook.
     """
 
