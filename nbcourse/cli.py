@@ -607,6 +607,77 @@ def compare(
         typer.echo(f"{figure} written")
 
 
+@app.command()
+def examine(
+    loss: Annotated[
+        str,
+        typer.Argument(
+            help="`FILE.py:FUNCTION`, or a row of the table of algorithms, such as `grpo`."
+        ),
+    ],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(
+            help="What has to hold, with commas between: exit code 1 and the reason if it does not."
+        ),
+    ] = None,
+    convention: Annotated[
+        str,
+        typer.Option(
+            "--as", help="Whose names and shapes it takes: `book`, `trl`, `verl` or `openrlhf`."
+        ),
+    ] = "book",
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with pictures into this file.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which a loss that does not end is given up.")
+    ] = 300.0,
+) -> None:
+    """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
+
+    The function takes what it needs by name, of log_probs, old_log_probs, ref_log_probs, advantages
+    (B, T), rewards (B,), mask, values and group_size, and returns a scalar to minimise or losses of
+    tokens (B, T). Every batch of several small worlds is listed, so the verdicts are exact; then
+    one thing about a batch is changed at a time, so a mistake is told by what it does.
+
+    \b
+    nbcourse examine my_loss.py:grpo_loss
+    nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained
+    nbcourse examine my_trainer.py:policy_loss --as trl --html report.html
+    """
+    import json
+
+    from nbcourse.examine import REQUIREMENTS, source
+    from nbcourse.examine import examine as examine_loss
+    from nbcourse.examine.patience import at_most
+
+    requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
+    for name in requirements:
+        if name not in REQUIREMENTS:
+            raise UserError(
+                f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
+                f"{did_you_mean(name, REQUIREMENTS)}"
+            )
+    with at_most(limit, f"{loss} has not ended after {limit:g} seconds: does it ever?"):
+        report = examine_loss(source.load(loss, convention=convention))
+    typer.echo(str(report))
+    if html is not None:
+        from nbcourse.display.examination import page
+
+        html.write_text(page(report), encoding="utf-8")
+        typer.echo(f"\n{html} written")
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+        typer.echo(f"\n{json_file} written")
+    if missing := report.missing(requirements):
+        typer.echo(f"\nnot met: {', '.join(missing)}", err=True)
+        raise typer.Exit(1)
+
+
 def _tell(folder: Path) -> None:
     """How a run ended, on the first of its processes."""
     import json
