@@ -429,12 +429,13 @@ os._exit(0)
 """
 
 
-def test_nothing_of_a_submission_stays_behind(grade):
+def test_nothing_of_a_submission_stays_behind(grade, monkeypatch, tmp_path):
     """Not a tree that is too deep for a path; each cell that is killed leaves its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test grades
     graded = grade(double=NESTS, answer=NESTS)
     assert graded["double-check"].state == graded["answer-check"].state == State.ENDED
     assert graded["cube-check"].state == State.PASSED
-    left = list(Path(tempfile.gettempdir()).glob("submission-*"))
+    left = list(tmp_path.glob("submission-*"))
     subprocess.run(["rm", "-rf", *left], check=True)  # too deep for pytest
     assert left == []
 
