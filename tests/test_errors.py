@@ -4,9 +4,7 @@ import errno
 import os
 
 import pytest
-from typer.testing import CliRunner
 
-from nbcourse.cli import app
 from nbcourse.errors import NotAvailable, NotFound, UserError, did_you_mean
 from nbcourse.experiments import checkpoint, records, run
 from nbcourse.functional import advantages
@@ -14,23 +12,11 @@ from nbcourse.lm import loading
 from nbcourse.training import algorithms
 from nbcourse.training.recipe import check
 from tests import small
+from tests.command import invoke, refused
 
 SMALL = ["steps=1", "model.layers=1", "model.width=16", "model.heads=2", "warm_start.steps=1"]
 SMALL += ["warm_start.careless_steps=0", "rollouts.prompts=4", "evaluation.problems=8"]
 SETTINGS = [word for change in SMALL for word in ("--set", change)]
-
-
-def nbcourse(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def line(*arguments) -> str:
-    """The one line that a mistake is answered with."""
-    answer = nbcourse(*arguments)
-    assert answer.exit_code == 2, (answer.output, answer.exception)
-    assert len(answer.stderr.splitlines()) == 1, answer.stderr
-    assert answer.stderr.startswith("nbcourse: ")
-    return answer.stderr
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +48,12 @@ def test_the_classes_are_the_errors_that_they_stand_for():
 
 
 def test_a_command_that_is_almost_one():
-    assert "there is no command 'trian'; did you mean 'train'?" in line("trian", "x")
+    assert "there is no command 'trian'; did you mean 'train'?" in refused("trian", "x")
 
 
 def test_an_output_path_that_is_a_file(tmp_path):
     (tmp_path / "taken").write_text("", encoding="utf-8")
-    assert "taken: " in line("train", "arithmetic-grpo", "--out", "taken", *SETTINGS)
+    assert "taken: " in refused("train", "arithmetic-grpo", "--out", "taken", *SETTINGS)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permissions as POSIX has them")
@@ -77,7 +63,7 @@ def test_an_output_path_where_nothing_can_be_written(tmp_path):
     else:
         (tmp_path / "closed").mkdir(mode=0o500)
         folder = str(tmp_path / "closed" / "run")
-    assert folder in line("train", "arithmetic-grpo", "--out", folder, *SETTINGS)
+    assert folder in refused("train", "arithmetic-grpo", "--out", folder, *SETTINGS)
 
 
 def test_a_disk_that_is_full(monkeypatch):
@@ -85,7 +71,9 @@ def test_a_disk_that_is_full(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(records.Metrics, "write", full)
-    assert "No space left on device" in line("train", "arithmetic-grpo", "--out", "run", *SETTINGS)
+    answer = invoke("train", "arithmetic-grpo", "--out", "run", *SETTINGS)
+    assert answer.exit_code == 2
+    assert answer.stderr.splitlines() == ["nbcourse: No space left on device"]
 
 
 def test_a_disk_that_is_full_when_tensors_are_written(tmp_path):
@@ -103,7 +91,7 @@ def test_a_damaged_run(damaged, name, content):
     command = ["train", "arithmetic-grpo", "--out", damaged, "--resume"]
     if name == records.RECIPE:
         command = ["evaluate", damaged]
-    assert f"{name} is damaged" in line(*command)
+    assert f"{name} is damaged" in refused(*command)
 
 
 def test_a_checkpoint_that_is_cut_short(damaged):
@@ -128,7 +116,7 @@ def test_a_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "nbcourse.training.recipe", None)
     monkeypatch.delitem(sys.modules, "nbcourse.training.recipe")
     monkeypatch.setitem(sys.modules, "pydantic", None)
-    assert "pydantic" in line("train", "arithmetic-grpo")
+    assert "pydantic" in refused("train", "arithmetic-grpo")
 
 
 @pytest.mark.parametrize("error", [OSError("not a valid\nmodel identifier"), KeyError("qwen9")])
@@ -146,14 +134,14 @@ def test_a_wrong_model_name(monkeypatch, error):
 
 def test_a_recipe_that_is_too_deep_or_too_long(tmp_path):
     (tmp_path / "deep.toml").write_text("x = " + "[" * 5000 + "]" * 5000, encoding="utf-8")
-    assert "deep.toml is nested too deeply" in line("train", "deep.toml")
+    assert "deep.toml is nested too deeply" in refused("train", "deep.toml")
     for i in range(40):
         (tmp_path / f"r{i}.toml").write_text(f'extends = "r{i + 1}.toml"', encoding="utf-8")
-    assert "extended over more than 20 files" in line("train", "r0.toml")
+    assert "extended over more than 20 files" in refused("train", "r0.toml")
 
 
 def test_two_keys_in_one_override():
-    assert "expected one line, and one key" in line(
+    assert "expected one line, and one key" in refused(
         "train", "arithmetic-grpo", "--set", "steps=1\nseed=2"
     )
 
@@ -170,6 +158,6 @@ def test_a_fault_of_ours_keeps_its_trace_also_where_functional_raised_it(monkeyp
         "rloo",
         algorithms.Algorithm(broken, row.surrogate, row.aggregation, row.source),
     )
-    answer = nbcourse("train", "arithmetic-rloo", "--out", "run", *SETTINGS)
+    answer = invoke("train", "arithmetic-rloo", "--out", "run", *SETTINGS)
     assert type(answer.exception) is ValueError
     assert "rewards has shape" in str(answer.exception)

@@ -9,16 +9,15 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from nbcourse.classroom import batch, files, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.submission_errors import State
-from nbcourse.cli import app
 from nbcourse.errors import UserError
 from tests.checks import masters
 from tests.classroom import platforms
+from tests.command import invoke
 
 pytestmark = masters.needed
 
@@ -85,14 +84,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def nbcourse(*arguments: str):
-    return CliRunner().invoke(app, arguments)
-
-
 def grade(submissions="submissions", **options: str):
     given = {"assignment": "2"} | options
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    return nbcourse("grade", submissions, *words, "--trust-submissions")
+    return invoke("grade", submissions, *words, "--trust-submissions")
 
 
 def test_what_was_interrupted_goes_on_where_it_stopped(folder, grading):
@@ -169,7 +164,7 @@ def test_a_wrong_class_list(folder, grading, command, name):
     if command == "grade":
         assert_one_line(grade(**{"class-list": "given.csv"}), line)
     else:
-        assert_one_line(nbcourse("release", "2", "--class-list", "given.csv"), line)
+        assert_one_line(invoke("release", "2", "--class-list", "given.csv"), line)
     assert not (folder / "graded").exists()
     assert not (folder / "released").exists()
 
@@ -193,7 +188,7 @@ def test_a_wrong_folder_for_the_results(folder, grading, out, line):
 
 
 def test_a_wrong_folder_for_the_bundles(folder):
-    run = nbcourse("release", "2", "--out", "class.csv")
+    run = invoke("release", "2", "--out", "class.csv")
     assert_one_line(run, "class.csv is a file, expected a folder to write to")
 
 
@@ -231,7 +226,7 @@ def test_who_handed_in_nothing_and_who_is_nobody_is_said(folder, grading):
 
 def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
     (folder / "class.csv").write_text("student\nada\nbob\n")
-    run = nbcourse(
+    run = invoke(
         "grade", "submissions", "--assignment", "2", "--class-list", "class.csv", "--personal",
         "--trust-submissions",
     )  # fmt: skip
@@ -241,7 +236,7 @@ def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
 
 
 def test_personal_numbers_need_the_class_list(folder, grading):
-    run = nbcourse("grade", "submissions", "--assignment", "2", "--personal", "--trust-submissions")
+    run = invoke("grade", "submissions", "--assignment", "2", "--personal", "--trust-submissions")
     assert_one_line(run, "a student's own numbers come from the class list: name it, as at release")
 
 
@@ -286,7 +281,7 @@ def test_when_something_changes_it_is_graded_again_and_said_whose_grade_changed(
     grading.failed = {"bob": "by-hand-check"}
     before = {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")}
 
-    run = nbcourse("regrade", "--diff")
+    run = invoke("regrade", "--diff")
     assert run.exit_code == 0, run.output
     (row,) = (line for line in run.stdout.splitlines() if "bob" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
@@ -295,10 +290,10 @@ def test_when_something_changes_it_is_graded_again_and_said_whose_grade_changed(
     assert "ada" not in run.stdout
     assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
 
-    run = nbcourse("regrade")
+    run = invoke("regrade")
     assert "11 → 10" in run.stdout
     assert "10 of 11" in run.stdout
-    assert nbcourse("regrade", "--diff").stdout.endswith("no grade would change\n")
+    assert invoke("regrade", "--diff").stdout.endswith("no grade would change\n")
 
 
 def test_why_a_grade_changed(folder, grading):
@@ -328,4 +323,4 @@ def test_nothing_to_grade_again(folder, content, line):
     if content is not None:
         (folder / "graded").mkdir()
         (folder / "graded" / "order.json").write_text(content)
-    assert_one_line(nbcourse("regrade"), line)
+    assert_one_line(invoke("regrade"), line)

@@ -1,4 +1,4 @@
-"""No grade ever moves: whatever is handed in under whatever name, it is its student's or nobody's.
+"""No grade ever moves: under whatever name work is handed in, its author gets the grade, or no one.
 
 Courses are generated in which ids of different kinds collide, people have the same name, or one
 that is made to look like another one's file, files are renamed, late and handed in again, and some
@@ -75,6 +75,14 @@ def courses(draw) -> list[User]:
     return [User(*ids) for ids in zip(*columns, strict=True)]
 
 
+@st.composite
+def classes(draw) -> tuple[list[User], list[User], list[User]]:
+    """A course, those of it who are on the list, and those who hand in; at least one of each."""
+    course = draw(courses())
+    some = st.lists(st.sampled_from(course), min_size=1, unique=True)
+    return course, draw(some), draw(some)
+
+
 def points_of(user: User) -> int:
     return 10 + user.id
 
@@ -121,13 +129,12 @@ def assert_own_page(page: str, user: User) -> None:
 @given(st.data())
 @examples(60)
 def test_no_grade_moves_in_canvas(data):
-    course = data.draw(courses())
-    listed = data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True))
+    course, listed, by = data.draw(classes())
     clear: dict[User, list[str]] = {}  # whose files can be read in one way, and their own names
     handed_in = {}  # number of a file → whose
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for user in data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True)):
+        for user in by:
             late = data.draw(st.booleans())
             for own in data.draw(st.lists(OWN_NAMES, min_size=1, max_size=2, unique=True)):
                 number = str(len(handed_in) + 3)  # numbers of files are like those of people
@@ -156,9 +163,7 @@ def test_no_grade_moves_in_canvas(data):
 @given(st.data())
 @examples(60)
 def test_no_grade_moves_in_moodle(data):
-    course = data.draw(courses())
-    listed = data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True))
-    by = data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True))
+    course, listed, by = data.draw(classes())
     late = data.draw(st.lists(st.sampled_from(course), unique=True))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -184,9 +189,7 @@ def test_no_grade_moves_in_moodle(data):
 @examples(60)
 def test_no_grade_moves_in_folders_of_one_s_own(data):
     """By what names the bundles, from any list: here Moodle's gradebook and its emails."""
-    course = data.draw(courses())
-    listed = data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True))
-    by = data.draw(st.lists(st.sampled_from(course), min_size=1, unique=True))
+    course, listed, by = data.draw(classes())
     twice = data.draw(st.sampled_from([None, *by]))
 
     def mail(user: User) -> str:

@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from nbcourse.cli import app
 from nbcourse.examine import assert_loss, examine
 from nbcourse.repository import ROOT
+from tests.command import nbcourse, refused
 from tests.effort import PATIENCE
 
 LOSSES = """
@@ -99,21 +98,8 @@ def file(tmp_path):
     return path
 
 
-def run(*arguments, code):
-    answer = CliRunner().invoke(app, ["examine", *map(str, arguments)])
-    assert answer.exit_code == code, answer.output
-    return answer.output
-
-
-def refused(*arguments) -> str:
-    """The one line that a mistake is answered with."""
-    said = run(*arguments, code=2)
-    assert len(said.splitlines()) == 1, said
-    return said
-
-
 def test_the_verdict_comes_first_and_the_file_has_stable_keys(file, tmp_path):
-    said = run(f"{file}:reinforce", "--json", tmp_path / "out.json", code=0)
+    said = nbcourse("examine", f"{file}:reinforce", "--json", tmp_path / "out.json")
     assert said.splitlines()[3].startswith("On fresh samples its expected step is ∇J, exactly")
     found = json.loads((tmp_path / "out.json").read_text("utf-8"))
     assert found["direction"]["fresh"]["verdict"] == "exact"
@@ -127,12 +113,14 @@ def test_the_verdict_comes_first_and_the_file_has_stable_keys(file, tmp_path):
 
 
 def test_a_requirement_that_is_not_met_is_named_and_fails(file):
-    assert "not met: mask-safe" in run(f"{file}:padded", "--require", "mask-safe", code=1)
-    run(f"{file}:reinforce", "--require", "exact,mask-safe,eos-trained", code=0)
+    assert "not met: mask-safe" in nbcourse(
+        "examine", f"{file}:padded", "--require", "mask-safe", code=1
+    )
+    nbcourse("examine", f"{file}:reinforce", "--require", "exact,mask-safe,eos-trained")
 
 
 def test_a_row_goes_by_its_name():
-    said = run("grpo", code=0)
+    said = nbcourse("examine", "grpo")
     assert "the nearest row of the table is grpo, and the steps are its own." in said
     assert "forward KL" in said
 
@@ -158,7 +146,7 @@ def test_a_row_goes_by_its_name():
 def test_bad_input_gets_one_line(file, monkeypatch, target, message):
     monkeypatch.chdir(file.parent)
 
-    assert re.search(message.replace("?", r"\?"), refused(target))
+    assert re.search(message.replace("?", r"\?"), refused("examine", target))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +158,7 @@ def test_bad_input_gets_one_line(file, monkeypatch, target, message):
     ],
 )
 def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention, expected):
-    run(f"{file}:{function}", "--as", convention, "--json", tmp_path / "out.json", code=0)
+    nbcourse("examine", f"{file}:{function}", "--as", convention, "--json", tmp_path / "out.json")
     found = json.loads((tmp_path / "out.json").read_text("utf-8"))
     kinds = {one["code"]: one["kind"] for one in found["findings"]}
     assert {code for code, kind in kinds.items() if kind == "choice"} == expected
@@ -185,15 +173,17 @@ def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention,
 
 
 def test_names_of_another_library_are_refused_with_those_on_offer(file):
-    said = refused(f"{file}:reinforce", "--as", "trl")
+    said = refused("examine", f"{file}:reinforce", "--as", "trl")
     assert "needs 'log_probs', which is not offered; on offer are per_token_logps" in said
-    assert "did you mean 'verl'?" in refused(f"{file}:reinforce", "--as", "ver")
+    assert "did you mean 'verl'?" in refused("examine", f"{file}:reinforce", "--as", "ver")
 
 
 @pytest.mark.parametrize(("function", "code"), [("padded", "padding-counts"), ("flat", "flat-nan")])
 def test_a_page_stands_by_itself(file, tmp_path, function, code):
     page = tmp_path / "report.html"
-    said = run(f"{file}:{function}", "--html", page, "--json", tmp_path / "report.json", code=0)
+    said = nbcourse(
+        "examine", f"{file}:{function}", "--html", page, "--json", tmp_path / "report.json"
+    )
     json.loads((tmp_path / "report.json").read_text("utf-8"), parse_constant=pytest.fail)
     text = page.read_text("utf-8")
     assert code in text
@@ -218,14 +208,14 @@ def test_the_report_in_the_readme_is_what_comes_out(tmp_path):
     (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", readme, re.S)
     (shown,) = re.findall(r"```text\n(.*?)```", readme, re.S)
     (tmp_path / "my_loss.py").write_text(code, encoding="utf-8")
-    said = run(f"{tmp_path / 'my_loss.py'}:grpo_loss", code=0)
+    said = nbcourse("examine", f"{tmp_path / 'my_loss.py'}:grpo_loss")
     beginning, _, rest = shown.rpartition("…")
     assert said.startswith(beginning.rstrip())
     assert not rest.strip()
 
 
 def test_an_unknown_requirement_is_refused_before_anything_is_computed(file):
-    assert "did you mean 'exact'" in refused(f"{file}:reinforce", "--require", "exakt")
+    assert "did you mean 'exact'" in refused("examine", f"{file}:reinforce", "--require", "exakt")
 
 
 def test_for_tests_there_is_an_assertion():

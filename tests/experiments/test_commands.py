@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from typer.testing import CliRunner
 
-from nbcourse.cli import app
 from nbcourse.experiments import comparison
+from tests.command import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "arithmetic-rloo"
@@ -29,13 +28,9 @@ SMALL = (
 )
 
 
-def nbcourse(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
-
-
 def train(folder: Path, *more: str):
     changes = [word for change in SMALL for word in ("--set", change)]
-    return nbcourse("train", RECIPE, *changes, "--out", str(folder), *more)
+    return invoke("train", RECIPE, *changes, "--out", str(folder), *more)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +89,7 @@ def test_an_unknown_engine_is_refused(tmp_path):
 
 
 def test_evaluate_gives_a_share_and_its_interval(runs):
-    done = nbcourse("evaluate", str(runs / "other"), "--problems", "50")
+    done = invoke("evaluate", str(runs / "other"), "--problems", "50")
     assert done.exit_code == 0, done.output
     assert "50 problems, split 'test', asked for the 1. time" in done.output
     assert re.search(r"right, strictly .* \d+\.\d% \(\d+\.\d% to \d+\.\d%\)", done.output)
@@ -102,7 +97,7 @@ def test_evaluate_gives_a_share_and_its_interval(runs):
 
 
 def test_evaluate_says_where_there_is_no_run(tmp_path):
-    done = nbcourse("evaluate", str(tmp_path))
+    done = invoke("evaluate", str(tmp_path))
     assert done.exit_code == 2
     assert "no run in" in done.output
 
@@ -110,7 +105,7 @@ def test_evaluate_says_where_there_is_no_run(tmp_path):
 def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     figure = tmp_path / "curves.png"
     folders = [str(runs / name) for name in ("rloo-seed0", "rloo-seed1", "other")]
-    done = nbcourse("compare", *folders, "--figure", str(figure))
+    done = invoke("compare", *folders, "--figure", str(figure))
     assert done.exit_code == 0, done.output
     assert figure.read_bytes().startswith(b"\x89PNG")
     compared = comparison.groups(folders)
@@ -127,7 +122,7 @@ def test_compare_says_so_if_runs_differ_in_more_than_one_field(runs, tmp_path):
     recipe["optimiser"]["max_grad_norm"] = 2.0
     recipe["critic"]["coefficient"] = 9.0  # which rloo does not read
     (third / "recipe.json").write_text(json.dumps(recipe))
-    done = nbcourse("compare", *(str(f) for f in (runs / "rloo-seed0", runs / "other", third)))
+    done = invoke("compare", *(str(f) for f in (runs / "rloo-seed0", runs / "other", third)))
     assert done.exit_code == 0, done.output
     told = done.output[done.output.index("They differ") :].splitlines()
     assert told[0].startswith("They differ in 2 fields, ")
@@ -149,7 +144,7 @@ def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_no
 
 def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    answer = nbcourse("train", "gsm8k-qwen2.5-1.5b-ppo", "--dry-run")
+    answer = invoke("train", "gsm8k-qwen2.5-1.5b-ppo", "--dry-run")
     shown = " ".join(answer.output.split())
     assert answer.exit_code == 0
     assert "1,543,714,304 parameters" in shown
@@ -158,7 +153,7 @@ def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypa
 
 
 def test_a_dry_run_of_a_base_model_says_that_there_is_none():
-    answer = nbcourse("train", "word-problems-tiny-base", "--dry-run")
+    answer = invoke("train", "word-problems-tiny-base", "--dry-run")
     assert answer.exit_code == 2
     assert "--dry-run is for reinforcement learning" in answer.stderr
 
@@ -175,6 +170,6 @@ def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch)
 
     mine = Algorithm(row.advantage, sharper, row.aggregation, row.source)
     monkeypatch.setitem(ALGORITHMS, "mine", mine)
-    shown = " ".join(nbcourse("train", "--help").output.split())
+    shown = " ".join(invoke("train", "--help").output.split())
     assert "mine: sharpness = 3.0 (a number from 1 to 7)" in shown
     assert "digits = 2 (a number from 1 to 9)" in shown

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
-from nbcourse.cli import app
 from nbcourse.experiments import evaluation, records
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.experiments.run import train
@@ -22,6 +20,7 @@ from nbcourse.tasks.answers import extract
 from nbcourse.training.held_out import Answers
 from nbcourse.training.recipe import check
 from tests import hub
+from tests.command import invoke, nbcourse
 from tests.small import base_recipe, recipe, tables
 
 PROBLEMS, SAMPLES = 40, 5
@@ -405,12 +404,6 @@ def test_what_cannot_be_asked_is_refused(runs, options, message):
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def nbcourse(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
     """The recipes of chapter 9 at toy size, one after the other."""
     monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
@@ -461,7 +454,7 @@ def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
 
 def test_without_the_base_model_the_next_recipe_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["train", "word-problems-tiny-grpo", "--out", "run"])
+    done = invoke("train", "word-problems-tiny-grpo", "--out", "run")
     assert done.exit_code == 2
     assert "no model in runs/word-problems-tiny-base-seed0/model" in done.output
     assert "train that one first" in done.output
@@ -473,7 +466,7 @@ def test_without_data_and_without_a_network_it_is_told_in_a_line(copy, monkeypat
 
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    done = CliRunner().invoke(app, ["evaluate", str(copy("story")), "--task", "gsm8k"])
+    done = invoke("evaluate", copy("story"), "--task", "gsm8k")
     assert done.exit_code == 2
     assert "cannot fetch openai/gsm8k" in done.output
     assert "NBCOURSE_GSM8K" in done.output

@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from nbcourse.cli import app
 from nbcourse.experiments import records
 from nbcourse.training import own_code
 from nbcourse.training.recipe import load
+from tests.command import nbcourse, refused
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,19 +89,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text(RECIPE, encoding="utf-8")
     (tmp_path / "mine.py").write_text(CODE, encoding="utf-8")
     return tmp_path
-
-
-def nbcourse(*arguments, code=0):
-    answer = CliRunner().invoke(app, list(map(str, arguments)))
-    assert answer.exit_code == code, answer.output
-    return answer.output
-
-
-def refused(*arguments) -> str:
-    """The one line that a mistake is answered with."""
-    said = nbcourse(*arguments, code=2)
-    assert len(said.splitlines()) == 1, said
-    return said
 
 
 def test_every_command_knows_the_readers_rows_and_tasks(folder):
