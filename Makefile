@@ -92,7 +92,7 @@ kl-runs: $(READY)  ## train the ablations of chapter 8 again: half an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
-	    --out runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
