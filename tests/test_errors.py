@@ -93,7 +93,7 @@ def test_a_disk_that_is_full_when_tensors_are_written(tmp_path):
     from safetensors import SafetensorError
 
     reason = "I/O error: No space left on device (os error 28)"
-    with pytest.raises(UserError, match="No space left"), checkpoint.disk(tmp_path):
+    with pytest.raises(UserError, match="No space left"), loading.disk(tmp_path):
         raise SafetensorError(reason)
 
 

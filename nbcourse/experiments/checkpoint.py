@@ -9,8 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nbcourse.errors import NotFound, UserError
+from nbcourse.lm.loading import disk
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import State, begin
@@ -197,17 +197,6 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     if path.exists():
         shutil.rmtree(path)
     unfinished.rename(path)
-
-
-@contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

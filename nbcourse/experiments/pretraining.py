@@ -1,4 +1,4 @@
-"""A model from scratch, before any reinforcement: whole texts first, then answers to questions."""
+"""A base model, before any reinforcement: whole texts first, then answers to questions."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -130,7 +130,7 @@ def _losses(
 ) -> Iterator[Tensor]:
     """The loss of one batch, in parts; it depends on seed, stage and step alone."""
     stage: StageSection = getattr(recipe, name)
-    problems = recipe.examples(stage.batch_size, generator(recipe.seed, name, step))
+    problems = recipe.batch(name, step)
     if name == "pretraining":  # the end of one text is all that a next one can be begun from
         prompts = [str(tokenizer.eos_token)] * len(problems)
         responses = [problem.prompt + problem.solution for problem in problems]

@@ -11,6 +11,7 @@ from torch import Tensor
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.lm.loading import disk
 from nbcourse.progress import track
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.learner import Learner
@@ -194,7 +195,7 @@ def keep_model(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with checkpoint.disk(folder / MODEL):
+    with disk(folder / MODEL):
         model.save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
 

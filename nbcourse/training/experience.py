@@ -12,6 +12,7 @@ from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.lm import sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
+from nbcourse.tasks.task import in_epochs
 from nbcourse.training.algorithms import Penalty
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -82,6 +83,8 @@ class Experience:
 class Draws:
     """Where a run has got to in the endless list of training problems.
 
+    Where there are finitely many, all have their turn before any comes again.
+
     Attributes:
         taken: batches of problems drawn so far.
     """
@@ -92,9 +95,11 @@ class Draws:
     def next(self) -> tuple[int, list[Any]]:
         """The number of the next batch of problems, and the batch."""
         number, self.taken = self.taken, self.taken + 1
-        source = generator(self.recipe.seed, "problems", number)
-        count = self.recipe.rollouts.prompts
-        return number, self.recipe.task.build().draw(count, split="train", generator=source)
+        seed, count, task = self.recipe.seed, self.recipe.rollouts.prompts, self.recipe.task.build()
+        if there := task.listed("train"):
+            return number, in_epochs(there, number * count, count, seed=seed, purpose="problems")
+        source = generator(seed, "problems", number)
+        return number, task.draw(count, split="train", generator=source)
 
 
 def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
