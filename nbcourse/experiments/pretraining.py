@@ -59,10 +59,11 @@ def pretrain(
     start = perf_counter()
     tokenizer, model = load_model(recipe, processes.device)
     optimiser, done = optimiser_of(model), 0
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     history: list[dict[str, float]] = []
     if folder is not None:
         kept = folder / run.CHECKPOINTS
-        done = checkpoint.load_step(kept, model.named_parameters(), optimiser).get("step", 0)
+        done = checkpoint.load_step(kept, trained, optimiser).get("step", 0)
         history = (
             [row for row in records.read_metrics(folder) if row["step"] <= done] if done else []
         )
@@ -82,7 +83,7 @@ def pretrain(
         if folder is not None and metrics is not None:
             metrics.write(row)
             if step % recipe.checkpoint.every == 0 or last:
-                checkpoint.save_step(kept, step, model.named_parameters(), optimiser, {})
+                checkpoint.save_step(kept, step, trained, optimiser, {})
     if folder is not None and metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:

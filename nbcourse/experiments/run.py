@@ -11,6 +11,7 @@ from torch import Tensor
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
 from nbcourse.progress import track
 from nbcourse.training.held_out import verdicts
@@ -191,12 +192,12 @@ def finish(
 def keep_model(
     folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
 ) -> None:
-    """Write a model as the hub keeps them, into the folder `model` of a run."""
+    """Write a model as the hub keeps them, an adapter merged in, into the folder `model` of a run."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     with disk(folder / MODEL):
-        model.save_pretrained(folder / MODEL)
+        lora.merged(model).save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
 
 

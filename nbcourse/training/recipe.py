@@ -200,12 +200,17 @@ class PromptSection(Section):
 class ModelSection(Section):
     """Which model learns."""
 
-    source: str = Field("tiny", description="`tiny`, a folder, or a name on the hub")
+    source: str = Field(
+        "tiny", description="`tiny`, a folder, a name that `nbcourse model` knows, or the hub's"
+    )
     layers: Count = 2
     width: Annotated[int, Field(ge=8)] = 64
     heads: Count = 16
     vocabulary: Annotated[int, Field(gt=BYTES)] | None = Field(
         None, description="tokens learned from the task's texts; its characters if not given"
+    )
+    lora_rank: Count | None = Field(
+        None, description="of an adapter that learns in place of the weights; they do if not given"
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the matrix products; the weights are float32 in any case"
@@ -741,6 +746,16 @@ class Recipe(RunSection):
             found.append(
                 f"warm_start.steps is {self.warm_start.steps}, expected 0: {self.task.name} has no "
                 "teacher to imitate"
+            )
+        if self.model.lora_rank and self.warm_start.steps:
+            found.append(
+                f"warm_start.steps is {self.warm_start.steps}, expected 0: with model.lora_rank the "
+                "reference is the model without its adapter, as it was before the warm start"
+            )
+        if self.model.lora_rank and self.reward.source == "reward_model":
+            found.append(
+                "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there "
+                "is no copy of the model that could learn to judge"
             )
         return [*found, *impossible_model(self.model, self.task)]
 
