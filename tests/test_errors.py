@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from nbcourse.cli import app
 from nbcourse.errors import NotAvailable, NotFound, UserError, did_you_mean
-from nbcourse.experiments import checkpoint, records, run
+from nbcourse.experiments import records, run
 from nbcourse.functional import advantages
 from nbcourse.lm import loading
 from nbcourse.training import algorithms

@@ -192,7 +192,7 @@ def finish(
 def keep_model(
     folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
 ) -> None:
-    """Write a model as the hub keeps them, an adapter merged in, into the folder `model` of a run."""
+    """Write a model as the hub keeps them, its adapter merged, into the folder `model` of a run."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

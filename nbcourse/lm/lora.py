@@ -1,8 +1,8 @@
-"""Low-rank adapters: the matrices of a model stay as they are, and a small product learns beside each.
+"""Low-rank adapters: matrices stay as they are, and a small product learns beside each of them.
 
     W' = W + (α/r) B A,   A: (r, n),  B: (m, r), and B = 0 at first
 
-With the product switched off the model is what it was before it learned, so it is its own reference.
+With the product switched off the model is what it was before it learned: its own reference.
 """
 
 from collections.abc import Iterator

@@ -342,7 +342,9 @@ class OptimiserSection(Section):
         "rounds otherwise than the learner; no weight if not given",
     )
     prompts_at_once: Count | None = Field(
-        None, description="in one backward pass, to bound memory; does not change the gradient"
+        None,
+        description="in one backward pass if all responses are as long as they may be, more of "
+        "shorter ones; bounds memory, does not change the gradient; all if not given",
     )
 
 
@@ -749,8 +751,8 @@ class Recipe(RunSection):
             )
         if self.model.lora_rank and self.warm_start.steps:
             found.append(
-                f"warm_start.steps is {self.warm_start.steps}, expected 0: with model.lora_rank the "
-                "reference is the model without its adapter, as it was before the warm start"
+                f"warm_start.steps is {self.warm_start.steps}, expected 0: with model.lora_rank "
+                "the reference is the model without its adapter, as it was before the warm start"
             )
         if self.model.lora_rank and self.reward.source == "reward_model":
             found.append(

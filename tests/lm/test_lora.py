@@ -1,4 +1,4 @@
-"""Adapters: what learns, what stays, the reference that needs no copy, and the model that is kept."""
+"""Adapters: what learns and what stays, the reference without a copy, the model that is kept."""
 
 import pytest
 import torch
@@ -37,7 +37,9 @@ def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(model):
     matrices = [m for n, m in plain.named_modules() if isinstance(m, torch.nn.Linear) and "_" in n]
     matrices = [m for m in matrices if m is not plain.get_output_embeddings()]
     assert len(matrices) == 14
-    assert sum(p.numel() for p in trained.values()) == sum(RANK * sum(m.weight.shape) for m in matrices)
+    assert sum(p.numel() for p in trained.values()) == sum(
+        RANK * sum(m.weight.shape) for m in matrices
+    )
     assert all("lora_" in name for name in trained)
     names = dict(plain.named_parameters())
     assert {n for n, _ in lora.own_parameters(model)} == set(names)
