@@ -195,14 +195,30 @@ def rollout_log_probs(
     Book: equation (eq-token-log-prob).
     """
     if chunked:
-        weight, mask = model.get_output_embeddings().weight, rollout.mask
         states = rollout_states(model, rollout, group_size=group_size)
-        found = hidden_log_probs(
-            states[mask], weight, rollout.tokens[mask], temperature=temperature
-        )  # of padding, none: the output matrix is the largest of all
-        return found.new_zeros(mask.shape).masked_scatter(mask, found)
+        weight = model.get_output_embeddings().weight
+        return state_log_probs(states, weight, rollout, temperature=temperature)
     logits = _choosing(partial(_logits, model), rollout, group_size)
     return token_log_probs(logits, rollout.tokens, temperature=temperature, consume=True)
+
+
+def state_log_probs(
+    states: Tensor, weight: Tensor, rollout: Rollout, *, temperature: float = 1.0
+) -> Tensor:
+    """`hidden_log_probs` of a rollout's own tokens: no padding goes through the output matrix.
+
+    Args:
+        states: (B, T, H) those in which the response tokens were chosen.
+        weight: (V, H) the output embedding.
+        rollout: B rows.
+        temperature: the sampler's.
+
+    Returns:
+        (B, T) float32, 0 on padding.
+    """
+    mask = rollout.mask
+    found = hidden_log_probs(states[mask], weight, rollout.tokens[mask], temperature=temperature)
+    return found.new_zeros(mask.shape).masked_scatter(mask, found)
 
 
 def _last_hidden_state(backbone: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
