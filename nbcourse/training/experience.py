@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.kl import rewards_with_kl
-from nbcourse.lm import sampling
+from nbcourse.lm import lora, sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import in_epochs
@@ -181,7 +181,7 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
     """Sample the group of each problem and score it."""
     recipe, settings = learner.recipe, learner.recipe.rollouts
     prompts = learner.prompts(problems)
-    with learner.precision():
+    with learner.precision(), lora.cast_once(learner.policy):
         rollout = sampling.sample(
             learner.policy,
             learner.tokenizer,
