@@ -75,7 +75,7 @@ def grpo(tokenizer: "Tokenizer", policy: "Model", seed: int, steps: int) -> Iter
         rollout, rewards = collect(tokenizer, policy, seed, step)
         A = advantages.group_relative(rewards, group_size=GROUP_SIZE, eps=EPS)  # eq-group-relative
 
-        # A group without spread has the gradient 0 and is left out. The order of the others decides
+        # A zero-variance group has the gradient 0 and is left out. The order of the others decides
         # nothing but the last bits of sums: the real loop shuffles them, for minibatches, and puts
         # those of similar length together, for little padding.
         groups = torch.randperm(PROMPTS, generator=generator(seed, "minibatches", step, 0))

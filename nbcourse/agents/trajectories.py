@@ -8,6 +8,7 @@ action and answers it with the first observation and a reward of 0: a row that i
 
 from dataclasses import dataclass, field, fields
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -52,13 +53,13 @@ class Simulation:
         resetting: (N,) bool, where the next step only begins a new episode.
         steps: environment steps made so far, resets not counted.
         returns: undiscounted return of every episode finished so far.
-        running: (N,) return of the episodes under way.
+        running: (N,) float64 array, return of the episodes under way.
     """
 
     envs: VectorEnv
     observation: Tensor = field(init=False)
     resetting: Tensor = field(init=False)
-    running: Tensor = field(init=False)
+    running: np.ndarray = field(init=False)
     steps: int = 0
     returns: list[float] = field(default_factory=list)
 
@@ -81,37 +82,39 @@ class Simulation:
         observation, _ = self.envs.reset(seed=seed)
         self.observation = _rows(observation)
         self.resetting = torch.zeros(self.envs.num_envs, dtype=torch.bool)
-        self.running = torch.zeros(self.envs.num_envs, dtype=torch.float64)
+        self.running = np.zeros(self.envs.num_envs)
 
     def step(self, actions: Tensor) -> dict[str, Tensor]:
         """Act everywhere; what came of it, named as in `Trajectory`."""
         observation, rewards, terminated, truncated, infos = self.envs.step(actions.numpy())
         real, before = ~self.resetting, self.observation
-        terminated, truncated = torch.tensor(terminated), torch.tensor(truncated)
         ended = terminated | truncated
-        self.observation = _rows(observation)
-        following = self.observation
+        self.observation = following = _rows(observation)
         if self.mode is AutoresetMode.SAME_STEP:
             following = following.clone()
-            for i in ended.nonzero().flatten().tolist():
+            for i in ended.nonzero()[0]:
                 following[i] = _rows(infos["final_obs"][i][None])[0]
         else:
-            self.resetting = ended
+            self.resetting = torch.from_numpy(ended)
 
-        self.steps += int(real.sum())
-        self.running += torch.tensor(rewards)
-        self.returns += self.running[ended].tolist()
-        self.running[ended] = 0.0
+        self.steps += int(np.count_nonzero(real.numpy()))
+        # in NumPy, as the environment gives it: a step of CartPole is shorter than a few calls of
+        # torch on so small a tensor
+        self.running += rewards
+        if ended.any():
+            self.returns += self.running[ended].tolist()
+            self.running[ended] = 0.0
         return {
             "observations": before,
             "next_observations": following,
             "rewards": torch.tensor(rewards, dtype=torch.float32),
-            "terminated": terminated,
-            "truncated": truncated,
+            "terminated": torch.tensor(terminated),
+            "truncated": torch.tensor(truncated),
             "mask": real,
         }
 
 
+@torch.no_grad()
 def collect(
     network: MLPActorCritic,
     simulation: Simulation,
@@ -133,8 +136,7 @@ def collect(
     rows: list[dict[str, Tensor]] = []
     playing = torch.ones_like(simulation.resetting)
     while len(rows) < steps if steps is not None else playing.any():
-        with torch.no_grad():
-            logits = network.logits(simulation.observation)
+        logits = network.logits(simulation.observation)
         actions = sample(logits, generator)
         row = {"actions": actions, "logits": logits, **simulation.step(actions)}
         if steps is None:

@@ -101,16 +101,16 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
+def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
     losses = torch.tensor([[1.0, 2.0, 3.0], [4.0, 9.0, 9.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     attempt.equal(
         attempt(losses, mask, 40, 6),
         torch.tensor(1.5),
-        case="a slice with the losses [[1, 2, 3], [4, pad, pad]] of a minibatch of 40 tokens, six "
-        "processes",
+        case="a micro-batch with the losses [[1, 2, 3], [4, pad, pad]] of a minibatch of 40 "
+        "tokens, six processes",
         mistakes={
-            "that is the mean over the tokens of this slice; a slice with few tokens would count "
+            "that is the mean over the tokens of this micro-batch; one with few tokens would count "
             "as much as one with many": torch.tensor(2.5),
             "the mean over processes divides by their number afterwards: with six of them a sixth "
             "of the gradient would be left": torch.tensor(0.25),
@@ -124,12 +124,11 @@ def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
             "minibatch": torch.tensor(10.0),
             "that is the sum over the tokens, times the processes; divide by the tokens of the "
             "minibatch": torch.tensor(60.0),
-            "times the processes is right, but the mean over this slice's tokens is not: in the "
-            "end the means of all slices are added up, of short ones and long ones alike": (
-                torch.tensor(15.0)
-            ),
-            "it was divided by the number of answers in the slice, too; nothing that belongs to "
-            "the slice may divide": torch.tensor(0.75),
+            "times the processes is right, but the mean over this micro-batch's tokens is not: in "
+            "the end the means of all micro-batches are added up, of short ones and long ones "
+            "alike": (torch.tensor(15.0)),
+            "it was divided by the number of answers in the micro-batch, too; nothing that belongs "
+            "to the micro-batch may divide": torch.tensor(0.75),
         },
     )
     lengths = torch.randint(1, 6, (6,), generator=generator)
@@ -137,7 +136,7 @@ def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
     tokens = int(mask.sum())
     losses = torch.randn(6, 5, generator=generator, dtype=torch.float64)
     losses = losses.masked_fill(~mask, math.nan)
-    shares = [[slice(0, 3), slice(3, 4)], [slice(4, 5), slice(5, 6)]]  # process → slices
+    shares = [[slice(0, 3), slice(3, 4)], [slice(4, 5), slice(5, 6)]]  # process → its rows
     result = torch.zeros_like(losses)
     attempt.holds(
         math.isfinite(attempt(losses, mask, tokens, len(shares))),
@@ -152,7 +151,7 @@ def slices_that_add_up(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         result,
         mask.double() / tokens,
-        case=f"the gradient after two processes with two slices each, {tokens} tokens in all",
+        case=f"the gradient after two processes with two micro-batches each, {tokens} tokens",
     )
 
 
@@ -278,7 +277,7 @@ def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-estimate": Exercise("10.2 Static memory", mend_the_estimate),
     "by-hand": Exercise("While sampling: keys and values", by_hand, cache_of_a_model),
-    "slices-that-add-up": Exercise("10.9 Several processes", slices_that_add_up),
+    "micro-batches-that-add-up": Exercise("10.9 Several processes", micro_batches_that_add_up),
     "steps-until-seen": Exercise("10.6 Precision, and how this fails silently", steps_until_seen),
     "half-of-the-limit": Exercise("Decoding waits for memory", half_of_the_limit),
 }

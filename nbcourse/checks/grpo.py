@@ -364,7 +364,7 @@ def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:
 
 
 EXERCISES = {
-    "mend-the-filter": Exercise("7.4 A group without spread", mend_the_filter),
+    "mend-the-filter": Exercise("7.4 Zero-variance groups", mend_the_filter),
     "by-hand": Exercise(
         "7.3 What the division does: a weight for each prompt", by_hand, group_of_verdicts
     ),

@@ -438,7 +438,7 @@ MISTAKEN_ENTROPIES: dict[str, Loss] = {
 EXERCISES = {
     "mend-the-curve": Exercise("8.2 Estimating the number", mend_the_curve),
     "by-hand": Exercise("8.1 Two answers, by hand", by_hand, two_probabilities),
-    "which-way": Exercise("8.6 May another estimate stand in the reward?", which_way),
+    "which-way": Exercise("8.6 May another estimate be used in the reward?", which_way),
     "endless-answers": Exercise("8.3 Answers of many tokens", endless_answers),
     "entropy-bonus": Exercise("The repair, derived", entropy_bonus),
 }

@@ -7,7 +7,6 @@ holds tensors as safetensors and numbers as JSON; nothing in it can run code whe
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nbcourse.errors import NotFound, UserError
+from nbcourse.experiments import durable
 from nbcourse.lm.loading import disk
 from nbcourse.lm.lora import own_parameters
 from nbcourse.lm.reward_model import RewardModel
@@ -25,7 +25,7 @@ from nbcourse.training.loop import State, begin
 from nbcourse.training.models import frozen, load_model, reference_of
 from nbcourse.training.recipe import Recipe
 
-FORMAT = 1
+FORMAT = 2
 START = "start"
 TENSORS = "tensors.safetensors"
 NUMBERS = "numbers.json"
@@ -190,14 +190,14 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     unfinished.mkdir(parents=True)
     with disk(unfinished):
         save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
-    numbers = {"format": FORMAT, **numbers, "sha256": _digest(unfinished / TENSORS)}
-    (unfinished / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    for file in (unfinished / TENSORS, unfinished / NUMBERS):
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
+    numbers = {"format": FORMAT, **numbers, "tensors": _digest(unfinished / TENSORS)}
+    content = json.dumps({**numbers, "sha256": _digest_of(numbers)}, indent=1)
+    (unfinished / NUMBERS).write_bytes(content.encode())
+    durable.settle(unfinished)
     if path.exists():
         shutil.rmtree(path)
     unfinished.rename(path)
+    durable.sync_names(path.parent)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -205,7 +205,11 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     try:
         numbers = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
-        whole = numbers["format"] == FORMAT and numbers["sha256"] == _digest(path / TENSORS)
+        whole = (
+            numbers["format"] == FORMAT
+            and numbers.pop("sha256") == _digest_of(numbers)
+            and numbers["tensors"] == _digest(path / TENSORS)
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
     if not whole:
@@ -217,3 +221,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _digest(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest_of(numbers: dict[str, Any]) -> str:
+    """Of their values, whichever way they are laid out."""
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()

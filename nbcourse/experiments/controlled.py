@@ -175,12 +175,16 @@ def experiment(
 def interval(numbers: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of a few seeds, by Student's t: wide for three, as it has to be.
 
+    NaN if one of them is not finite: then nothing is known of the mean.
+
     Raises:
         ValueError: for fewer than two numbers, which say nothing about their spread.
     """
     count = len(numbers)
     if count < 2:
         raise UserError(f"numbers has {count} entries, expected at least 2")
+    if not all(map(math.isfinite, numbers)):
+        return math.nan, math.nan
     radius = _student(count - 1) * stdev(numbers) / math.sqrt(count)
     return mean(numbers) - radius, mean(numbers) + radius
 

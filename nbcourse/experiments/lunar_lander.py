@@ -94,7 +94,7 @@ def record(plan: Recording, folder: Path, *, progress: bool = True) -> dict[str,
         progress=progress,
     )
     spent = perf_counter() - start
-    metrics = records.Metrics(folder, done=0)
+    metrics = records.Metrics(folder)
     for row in trained.curve:
         metrics.write(row)
     metrics.close()

@@ -18,7 +18,7 @@ from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
 from nbcourse.training.models import load_model, precision, rendered
-from nbcourse.training.processes import connect
+from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Pretraining, StageSection
 
 if TYPE_CHECKING:
@@ -53,9 +53,17 @@ def pretrain(
     processes = connect()
     if processes.count > 1:
         raise UserError(f"a base model is made by one process, but there are {processes.count}")
-    folder = None if folder is None else Path(folder)
-    if folder is not None:
-        run.prepare(folder, recipe, resume=resume, processes=processes)
+    if folder is None:
+        return _make(recipe, None, processes, progress=progress)
+    folder = Path(folder)
+    with run.prepared(folder, recipe, resume=resume, processes=processes):
+        return _make(recipe, folder, processes, progress=progress)
+
+
+def _make(
+    recipe: Pretraining, folder: Path | None, processes: Processes, *, progress: bool
+) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
+    """The model, in a folder that is prepared, or in none."""
     start = perf_counter()
     tokenizer, model = load_model(recipe, processes.device)
     optimiser, done = optimiser_of(model), 0
@@ -64,11 +72,9 @@ def pretrain(
     if folder is not None:
         kept = folder / run.CHECKPOINTS
         done = checkpoint.load_step(kept, trained, optimiser).get("step", 0)
-        history = (
-            [row for row in records.read_metrics(folder) if row["step"] <= done] if done else []
-        )
+        history = records.read_history(folder, done=done)
     built = perf_counter() - start
-    metrics = None if folder is None else records.Metrics(folder, done=done)
+    metrics = None if folder is None else records.Metrics(folder, kept=history)
     ask = partial(_held_out, recipe, tokenizer, model)
     rows = _steps(recipe, tokenizer, model, optimiser, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
@@ -83,6 +89,7 @@ def pretrain(
         if folder is not None and metrics is not None:
             metrics.write(row)
             if step % recipe.checkpoint.every == 0 or last:
+                metrics.sync()
                 checkpoint.save_step(kept, step, trained, optimiser, {})
     if folder is not None and metrics is not None:
         metrics.close()

@@ -25,6 +25,7 @@ import torch
 
 from nbcourse import __version__, repository
 from nbcourse.errors import NotFound, UserError
+from nbcourse.experiments import durable
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
@@ -41,9 +42,7 @@ PACKAGES = ("torch", "transformers")
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file that is either there as a whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    durable.write(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -79,6 +78,27 @@ def read_metrics(folder: str | Path) -> list[dict[str, float]]:
         except ValueError as error:
             raise UserError(f"{path}, line {number}: not JSON ({error})") from error
         rows.append({k: math.nan if v is None else v for k, v in row.items()})
+    return rows
+
+
+def read_history(folder: str | Path, *, done: int) -> list[dict[str, float]]:
+    """The lines of the first `done` steps; later ones came after the last checkpoint.
+
+    Raises:
+        FileNotFoundError: if there are none at all.
+        ValueError: if one is missing, so that the run could only go on with a gap.
+    """
+    if not done:
+        return []
+    rows = [row for row in read_metrics(folder) if row["step"] <= done]
+    expected = range(1, done + 1)
+    missing = sorted(set(expected) - {row["step"] for row in rows})
+    if missing or len(rows) > done:
+        found = f"no line of step {missing[0]}" if missing else f"{len(rows)} lines"
+        raise UserError(
+            f"{Path(folder) / METRICS} has {found}, but the checkpoint is of step {done}: expected "
+            "one line for each step up to it. Put the file back, or name another folder (--out)"
+        )
     return rows
 
 
@@ -133,25 +153,26 @@ class Metrics:
 
     Args:
         folder: of the run.
-        done: keep the lines up to this step; later ones came after the last checkpoint and will be
-            written again.
+        kept: the lines to begin with; those of steps after the last checkpoint will come again.
     """
 
-    def __init__(self, folder: Path, *, done: int) -> None:
+    def __init__(self, folder: Path, *, kept: Iterable[dict[str, float]] = ()) -> None:
         path = folder / METRICS
-        kept = [row for row in read_metrics(folder) if row["step"] <= done] if done else []
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text("".join(map(_line, kept)), encoding="utf-8")
-        unfinished.replace(path)
+        durable.write(path, "".join(map(_line, kept)).encode())
         self.stream = path.open("a", encoding="utf-8")
 
     def write(self, row: dict[str, float]) -> None:
-        """Append a line; it is on its way to the disk when this returns."""
+        """Append a line; it survives a kill when this returns."""
         self.stream.write(_line(row))
         self.stream.flush()
 
+    def sync(self) -> None:
+        """The lines survive a power cut when this returns: before a checkpoint counts on them."""
+        durable.sync(self.stream)
+
     def close(self) -> None:
         """Nothing more will come."""
+        self.sync()
         self.stream.close()
 
 

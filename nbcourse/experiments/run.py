@@ -1,7 +1,7 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, records
+from nbcourse.experiments import checkpoint, durable, records
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
@@ -62,16 +62,21 @@ def train(
         learner = build(recipe, processes, progress=progress)
         return learner, list(_shown(learner, begin(recipe), processes, progress))
     folder = Path(folder)
+    with prepared(folder, recipe, resume=resume, processes=processes):
+        return _in(folder, recipe, processes, progress=progress, tensorboard=tensorboard)
+
+
+def _in(
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool, tensorboard: bool
+) -> tuple[Learner, list[dict[str, float]]]:
+    """The run in a folder that is prepared."""
     writing = processes.rank == 0
-    if writing:
-        prepare(folder, recipe, resume=resume, processes=processes)
-    processes.wait()
     start = perf_counter()
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
     built = perf_counter() - start
-    before = records.read_metrics(folder) if state.step else []
-    history = [row for row in before if row["step"] <= state.step]
-    metrics = records.Metrics(folder, done=state.step) if writing else None
+    history = records.read_history(folder, done=state.step)
+    processes.wait()  # all have read the file, before the first one mends it
+    metrics = records.Metrics(folder, kept=history) if writing else None
     board = _tensorboard(folder) if tensorboard and writing else nullcontext()
     with board as events:
         for row in _shown(learner, state, processes, progress and writing):
@@ -79,6 +84,7 @@ def train(
             if metrics is not None:
                 metrics.write(row)
                 if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                    metrics.sync()
                     checkpoint.save(folder / CHECKPOINTS, learner, state)
             if events is not None:
                 for name, value in row.items():
@@ -110,15 +116,30 @@ def _shown(
         yield row
 
 
-def prepare(
+@contextmanager
+def prepared(
     folder: Path, recipe: Recipe | Pretraining, *, resume: bool, processes: Processes
-) -> None:
-    """Make the folder of a run, or see that what is in it may be gone on with.
+) -> Iterator[None]:
+    """The folder of a run, made now or with what may be gone on with, for these processes alone.
 
     Raises:
         ValueError: if it holds a run and `resume` is False, or a run of another recipe or of other
-            code of the reader's own.
+            code of the reader's own; or if another process is at work in it.
     """
+    if processes.rank > 0:
+        processes.wait()  # the first one prepares it and holds it
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with durable.alone(folder):
+        _prepare(folder, recipe, resume=resume, processes=processes)
+        processes.wait()
+        yield
+
+
+def _prepare(
+    folder: Path, recipe: Recipe | Pretraining, *, resume: bool, processes: Processes
+) -> None:
     begun = any((folder / name).exists() for name in (CHECKPOINTS, records.METRICS))
     there = begun and (folder / records.RECIPE).is_file()  # a start that failed is no run
     if there and not resume:
@@ -135,13 +156,12 @@ def prepare(
         if differences:
             raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
         _same_code(folder, recipe)
-    folder.mkdir(parents=True, exist_ok=True)
     code = recipe.own_code
     if not there:
         environment = records.environment(processes.count, code)
         records.write_json(folder / records.ENVIRONMENT, environment)
         if code.path is not None:
-            (folder / code.path.name).write_bytes(code.path.read_bytes())
+            durable.write(folder / code.path.name, code.path.read_bytes())
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
 
 
@@ -199,6 +219,7 @@ def keep_model(
     with disk(folder / MODEL):
         lora.merged(model).save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
+    durable.settle(folder / MODEL)
 
 
 def summarise(

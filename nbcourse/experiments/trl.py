@@ -496,10 +496,15 @@ def train_with_trl(
     """
     processes, folder = connect(), Path(folder)
     options(recipe, processes)  # whatever is to be refused is refused before anything is written
+    with run.prepared(folder, recipe, resume=False, processes=processes):
+        return _in(folder, recipe, processes, progress=progress)
+
+
+def _in(
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool
+) -> list[dict[str, float]]:
+    """The run in a folder that is prepared."""
     writing = processes.rank == 0
-    if writing:
-        run.prepare(folder, recipe, resume=False, processes=processes)
-    processes.wait()
     start = perf_counter()
     learner = build(recipe, processes, progress=progress)
     if writing:
@@ -524,7 +529,7 @@ def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
     class Recorder(TrainerCallback):
         def __init__(self) -> None:
             self.history: list[dict[str, float]] = []
-            self.metrics = None if folder is None else records.Metrics(folder, done=0)
+            self.metrics = None if folder is None else records.Metrics(folder)
             self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
             self.start = 0.0
 

@@ -143,7 +143,7 @@ def process_supervision(
         eps: added to the standard deviation.
 
     Returns:
-        (B, T) advantages, T = max(lengths), 0 after the end of a response. A group without spread
+        (B, T) advantages, T = max(lengths), 0 after the end of a response. A zero-variance group
         gets exactly 0.
 
     Raises:

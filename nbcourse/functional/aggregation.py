@@ -28,8 +28,8 @@ def aggregate(
         mode: one of `MODES`.
         max_length: the constant divisor of `seq-mean-token-sum-norm`, required there: one taken
             from the batch would change with the padding. The other modes do not look at it.
-        batch_mask: (N, T') bool, the mask of the whole batch if `per_token` is a slice of it. The
-            losses of the slices then add up to the loss of the batch, whatever the split.
+        batch_mask: (N, T') bool, the mask of the whole batch if `per_token` is a micro-batch. The
+            losses of the micro-batches then add up to the loss of the batch, whatever the split.
 
     Returns:
         A scalar; 0 if there is no token at all.

@@ -241,7 +241,7 @@ def gradient_surrogate(
             gradient uses k1 for the current token and the less noisy k3 for the later ones.
         weight_cap: the largest value a weight may have, ≥ 1, as in `exact_surrogate`; None means
             no limit.
-        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a micro-batch, as in
             `aggregation.aggregate`.
 
     Returns:
@@ -301,7 +301,7 @@ def exact_surrogate(
             is limited: the gradient of a capped weight is weight_cap · ∇log w, where a clamp would
             have none. A cap bounds the variance on long or stale responses at the price of a bias;
             on fresh samples it changes nothing.
-        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a micro-batch, as in
             `aggregation.aggregate`.
 
     Returns:

@@ -196,8 +196,9 @@ def truncated_importance_weights(
     Raises:
         ValueError: if shapes differ or cap is below 1.
 
-    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-    training" (TIS); Ionides 2008, "Truncated Importance Sampling".
+    Book: equation (eq-truncated-importance). Source: Yao et al. 2025, "Your efficient RL framework
+    secretly brings you off-policy RL training" (TIS); Ionides 2008, "Truncated Importance
+    Sampling".
     """
     log_probs, sampler_log_probs = same_shape(
         log_probs=log_probs, sampler_log_probs=sampler_log_probs

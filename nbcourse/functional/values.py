@@ -33,7 +33,7 @@ def value_loss(
         returns: (B, T) targets.
         mask: (B, T) bool.
         clip: how far a prediction may move, > 0; None does not clip.
-        batch_mask: (N, T') bool, the mask of the whole batch if this is a slice of it, as in
+        batch_mask: (N, T') bool, the mask of the whole batch if this is a micro-batch, as in
             `aggregation.aggregate`.
 
     Returns:

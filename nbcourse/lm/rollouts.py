@@ -61,7 +61,7 @@ def from_texts(
     if len(prompts) != len(responses):
         raise ValueError(f"responses has {len(responses)} entries, expected {len(prompts)}")
     prompt_ids, prompt_mask = encode(tokenizer, prompts, device=device)
-    rows = [[*_ids(tokenizer, text), tokenizer.eos_token_id] for text in responses]
+    rows = [[*ids, tokenizer.eos_token_id] for ids in _ids(tokenizer, responses)]
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     tokens = torch.full(mask.shape, tokenizer.eos_token_id)
@@ -146,7 +146,7 @@ def encode(
     """
     if not prompts:
         raise ValueError("prompts is empty, expected at least one")
-    ids = [_ids(tokenizer, prompt) for prompt in prompts]
+    ids = _ids(tokenizer, prompts)
     if not all(ids):
         raise ValueError(f"prompts[{[bool(row) for row in ids].index(False)}] has no token")
     width = max(map(len, ids))
@@ -162,8 +162,10 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    ids = tokenizer(text, add_special_tokens=False).input_ids
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        raise ValueError(f"{text!r} holds something the tokenizer does not know")
-    return ids
+def _ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
+    rows = tokenizer(list(texts), add_special_tokens=False).input_ids
+    if tokenizer.unk_token_id is not None:
+        for text, row in zip(texts, rows, strict=True):
+            if tokenizer.unk_token_id in row:
+                raise ValueError(f"{text!r} holds something the tokenizer does not know")
+    return rows

@@ -7,7 +7,7 @@ comes from the form in which the KL was written.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -220,15 +220,13 @@ def gradient(
     """
     one_of(form, tuple(FORMS), name="form")
     logits = logits.detach().requires_grad_()
-    whole = Batch.of(space, logits, old_logits, ref_logits)
-    seen = [whole.log_probs, whole.conditional_kl]
-    leaves = [tensor.detach().requires_grad_() for tensor in seen]
-    batch = replace(whole, log_probs=leaves[0], conditional_kl=leaves[1])
+    batch = Batch.of(space, logits, old_logits, ref_logits)
+    # The loss is a mean, in which each sequence has the share 1/N, and not that of the batch.
+    scale = len(shares) * shares[:, None]
+    for seen in (batch.log_probs, batch.conditional_kl):
+        seen.register_hook(lambda slope: scale * slope)
     loss = beta * FORMS[form](batch) - batch.weighted(rewards)
-    slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-    # The loss is a mean, so each sequence had the share 1/N in these slopes.
-    pulls = [-len(shares) * shares[:, None] * slope for slope in slopes]
-    return torch.autograd.grad(seen, logits, pulls)[0]
+    return -torch.autograd.grad(loss, logits)[0]
 
 
 def optimise(

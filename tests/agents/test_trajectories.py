@@ -54,6 +54,7 @@ def test_a_row_that_only_resets_is_no_step():
     simulation, trajectory = walk(AlwaysRight(), steps=8, mode=AutoresetMode.NEXT_STEP)
     assert trajectory.mask.flatten().tolist() == [True, True, True, False] * 2
     assert simulation.steps == 6
+    assert type(simulation.steps) is int  # it goes into records
     assert simulation.returns == [6.0, 6.0]
     simulation, trajectory = walk(AlwaysRight(), steps=8, mode=AutoresetMode.SAME_STEP)
     assert trajectory.mask.all()

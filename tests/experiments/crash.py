@@ -53,6 +53,73 @@ def train_some_calls_more(tables, folder, lines, calls):
     train(tables, folder)
 
 
+def train_until_the_power_fails(tables, folder, syncs, left):
+    """Train; after so many calls of fsync, or at the end, write what the disk has into `left`."""
+    disk, now, whole = Disk(), Countdown(syncs), os.fsync
+
+    def fsync(number):
+        whole(number)
+        disk.sync(number)
+        if now():
+            disk.lay(folder, left)
+            die()
+
+    os.fsync = fsync
+    train(tables, folder)
+    disk.lay(folder, left)
+
+
+class Disk:
+    """A disk that has of each file and folder what it was at the last fsync, and nothing else.
+
+    A new file that was not synced is empty, and one whose folder was not synced has no name.
+    """
+
+    def __init__(self):
+        self.contents, self.names = {}, {}
+        self.open = []  # so that the number of a file that is removed is not given to another
+
+    def sync(self, number):
+        place = pathlib.Path(f"/proc/self/fd/{number}")
+        if place.is_dir():
+            entries = {entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(place)}
+            self.names[os.fstat(number).st_ino] = entries
+        else:
+            self.contents[os.fstat(number).st_ino] = place.read_bytes()
+        self.open.append(os.dup(number))
+
+    def lay(self, folder, target):
+        """Write the folder as the disk has it."""
+        self._lay(os.stat(folder).st_ino, pathlib.Path(target))
+
+    def _lay(self, number, target):
+        target.mkdir()
+        for name, (inner, is_folder) in self.names.get(number, {}).items():
+            if is_folder:
+                self._lay(inner, target / name)
+            else:
+                (target / name).write_bytes(self.contents.get(inner, b""))
+
+
+def train_until_the_disk_is_full(tables, folder, files):
+    """Train; from the so many-th file on that is opened for writing, the disk takes 50 bytes more.
+
+    The kernel refuses the rest, to compiled code as well; a file is cut off in the middle.
+    """
+    import resource
+
+    now = Countdown(files)
+
+    def audit(event, arguments):
+        if event != "open" or not str(arguments[0]).startswith(str(folder)):
+            return
+        if arguments[2] & (os.O_WRONLY | os.O_RDWR) and now():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.RLIM_INFINITY))
+
+    sys.addaudithook(audit)
+    train(tables, folder)
+
+
 class Countdown:
     def __init__(self, count):
         self.count = count
@@ -83,28 +150,17 @@ def in_the_tensors(now):
 
 def in_a_file(name):
     def moment(now):
-        whole = pathlib.Path.write_text
+        whole = pathlib.Path.write_bytes
 
-        def write_text(self, text, **options):
+        def write_bytes(self, content):
             if self.name == name and now():
-                whole(self, text[: len(text) // 2], **options)
+                whole(self, content[: len(content) // 2])
                 die()
-            return whole(self, text, **options)
+            return whole(self, content)
 
-        pathlib.Path.write_text = write_text
+        pathlib.Path.write_bytes = write_bytes
 
     return moment
-
-
-def before_the_disk_has_it(now):
-    whole = os.fsync
-
-    def fsync(number):
-        if now():
-            die()
-        whole(number)
-
-    os.fsync = fsync
 
 
 def around_the_renaming(*, before):
@@ -182,7 +238,6 @@ MOMENTS = {
     "in the tensors": in_the_tensors,
     "in the numbers": in_a_file("numbers.json"),
     "in the recipe": in_a_file("recipe.unfinished"),
-    "before the disk has it": before_the_disk_has_it,
     "before the renaming": around_the_renaming(before=True),
     "after the renaming": around_the_renaming(before=False),
     "while older ones are removed": while_older_ones_are_removed,

@@ -6,13 +6,14 @@ import random
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nbcourse.experiments import checkpoint, records
+from nbcourse.experiments import checkpoint, durable, records
 from nbcourse.experiments.run import train
 from nbcourse.training.loop import begin
 from nbcourse.training.recipe import check
@@ -51,6 +52,7 @@ RUNS = {
     ),
 }
 BREAKABLE = "ppo"
+SYNCS, FILES = 43, 34  # fsyncs and files opened for writing, in the whole of the breakable run
 
 
 def live(name, folder, *arguments):
@@ -140,8 +142,6 @@ def test_the_runs_carry_something_from_step_to_step(undisturbed):
             ("in the numbers", 1),
             ("in the numbers", 3),
             ("in the recipe", 1),
-            ("before the disk has it", 4),
-            ("before the disk has it", 5),
             ("before the renaming", 1),
             ("before the renaming", 3),
             ("after the renaming", 1),
@@ -157,7 +157,6 @@ def test_the_runs_carry_something_from_step_to_step(undisturbed):
             ("in the tensors", 4),
             ("in the numbers", 3),
             ("in the recipe", 1),
-            ("before the disk has it", 5),
             ("before the renaming", 3),
             ("after the renaming", 4),
             ("while older ones are removed", 2),
@@ -209,6 +208,50 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
         assert process.exitcode == -signal.SIGKILL, place
     assert live(name, tmp_path)
     same_run(tmp_path, undisturbed(name))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads files by their number")
+@pytest.mark.parametrize(
+    "syncs", swept(range(1, SYNCS + 2), keep=[5, 12, 20, 38, SYNCS, SYNCS + 1])
+)
+def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
+    """The disk keeps only what was synced, and only under names that were."""
+    left = tmp_path / "left"
+    process = crash.process(
+        crash.train_until_the_power_fails, RUNS[BREAKABLE], tmp_path / "run", syncs, left
+    )
+    process.join(PATIENCE)
+    assert process.exitcode == (0 if syncs > SYNCS else -signal.SIGKILL)
+    if syncs < SYNCS:
+        assert live(BREAKABLE, left)
+    # That the one before was removed need not have reached the disk.
+    shutil.rmtree(left / "checkpoint" / "step-000006", ignore_errors=True)
+    same_run(left, undisturbed(BREAKABLE))  # what says that it has ended is there as a whole
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limits that a process sets itself")
+@pytest.mark.parametrize(
+    "files", swept(range(1, FILES + 2), keep=[3, 8, 11, 20, 31, FILES, FILES + 1])
+)
+def test_a_disk_that_fills_up_stops_a_run_that_can_go_on(undisturbed, tmp_path, files):
+    process = crash.process(
+        crash.train_until_the_disk_is_full, RUNS[BREAKABLE], tmp_path / "run", files
+    )
+    process.join(PATIENCE)
+    assert process.exitcode == (0 if files > FILES else 1)
+    assert live(BREAKABLE, tmp_path / "run")
+    same_run(tmp_path / "run", undisturbed(BREAKABLE))
+
+
+def test_a_folder_has_one_writer(run, tmp_path):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    longer = check({**RUNS[BREAKABLE], "steps": 8})
+    expected = re.escape(f"another process is at work in {run}: ")
+    with durable.alone(run), pytest.raises(ValueError, match=expected):
+        train(longer, folder=run, resume=True, progress=False)
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    train(longer, folder=run, resume=True, progress=False)
+    assert records.summarised_steps(run) == 8
 
 
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(undisturbed, tmp_path):
@@ -299,7 +342,8 @@ DAMAGE = {
     "empty numbers": ("numbers.json", empty),
     "a list": ("numbers.json", rewritten(lambda there: [1, 2])),
     "a foreign table": ("numbers.json", rewritten(lambda there: {"epoch": 3})),
-    "another format": ("numbers.json", rewritten(lambda there: {**there, "format": 2})),
+    "another format": ("numbers.json", rewritten(lambda there: {**there, "format": 1})),
+    "another number": ("numbers.json", rewritten(lambda there: {**there, "step": 6, "beta": 0.2})),
     "not text": ("numbers.json", lambda file: file.write_bytes(b"\xff\xfe\x00")),
 }
 
@@ -321,12 +365,16 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_that_names_it(run, damage, 
 
 
 def reseal(folder, tensors=None, numbers=None):
-    """Change a checkpoint so that its checksum is right."""
+    """Change a checkpoint so that its checksums are right."""
     if tensors is not None:
         save_file(tensors, folder / "tensors.safetensors")
-    digest = hashlib.sha256((folder / "tensors.safetensors").read_bytes()).hexdigest()
-    there = json.loads((folder / "numbers.json").read_text("utf-8"))
-    changed = {**(there if numbers is None else numbers), "sha256": digest}
+    changed = (
+        json.loads((folder / "numbers.json").read_text("utf-8")) if numbers is None else numbers
+    )
+    changed = {key: value for key, value in changed.items() if key != "sha256"}
+    changed["tensors"] = hashlib.sha256((folder / "tensors.safetensors").read_bytes()).hexdigest()
+    text = json.dumps(dict(sorted(changed.items())))
+    changed["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     (folder / "numbers.json").write_text(json.dumps(changed), encoding="utf-8")
 
 
@@ -407,16 +455,43 @@ def test_a_last_line_that_was_cut_is_mended(run):
 
 def test_lines_after_the_last_checkpoint_are_written_again(tmp_path):
     """Steps 5 to 7 were done and told, and the checkpoint is that of step 4."""
-    for step in range(1, 8):
-        with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"step": step, "reward": 0.1}) + "\n")
-    metrics = records.Metrics(tmp_path, done=4)
-    assert [row["step"] for row in records.read_metrics(tmp_path)] == [1, 2, 3, 4]
+    told(tmp_path, range(1, 8))
+    kept = records.read_history(tmp_path, done=4)
+    assert [row["step"] for row in kept] == [1, 2, 3, 4]
+    metrics = records.Metrics(tmp_path, kept=kept)
+    assert records.read_metrics(tmp_path) == kept
     metrics.write({"step": 5, "reward": 0.2})
     metrics.close()
     assert [row["step"] for row in records.read_metrics(tmp_path)] == [1, 2, 3, 4, 5]
-    records.Metrics(tmp_path, done=0).close()
-    assert records.read_metrics(tmp_path) == []
+    assert records.read_history(tmp_path, done=0) == []
+
+
+def told(folder, steps):
+    lines = [json.dumps({"step": step, "reward": 0.1}) + "\n" for step in steps]
+    (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([1, 2, 3], "no line of step 4"),
+        ([2, 3, 4], "no line of step 1"),
+        ([1, 2, 4, 5], "no line of step 3"),
+        ([1, 2, 2, 3, 4], "5 lines"),
+        ([], "no line of step 1"),
+    ],
+)
+def test_a_gap_before_the_checkpoint_is_refused(tmp_path, steps, found):
+    told(tmp_path, steps)
+    with pytest.raises(ValueError, match=rf"has {found}, but the checkpoint is of step 4"):
+        records.read_history(tmp_path, done=4)
+
+
+def test_a_run_does_not_go_on_with_a_gap(run):
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:4]), encoding="utf-8")
+    with pytest.raises(ValueError, match="no line of step 5, but the checkpoint is of step 7"):
+        train(check({**RUNS[BREAKABLE], "steps": 8}), folder=run, resume=True, progress=False)
 
 
 # ---------------------------------------------------------------- what is kept

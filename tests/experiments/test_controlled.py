@@ -1,5 +1,6 @@
 """Experiments that change one field: what counts as one, how runs are read, and how they pair."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -64,9 +65,10 @@ def test_a_key_that_is_not_in_use_makes_no_difference():
 
 
 def test_the_recipes_of_the_family_differ_in_the_algorithm_alone():
-    """All of arithmetic's; the one that asks a reward model is there to differ in that, too."""
+    """All of arithmetic's but chapter 6's: its reward model, and the study of its critic."""
     files = Path(nbcourse.__file__).parent.glob("recipes/arithmetic-*.toml")
-    names = sorted(file.stem for file in files if file.stem != "arithmetic-ppo-reward-model")
+    others = {"arithmetic-ppo-reward-model", "arithmetic-critic"}
+    names = sorted({file.stem for file in files} - others)
     assert len(names) > 10
     difference = differ({name: load(name) for name in names})
     assert difference.field == "algorithm.name"
@@ -185,3 +187,8 @@ def test_the_interval_is_students(count, quantile):
 def test_one_number_has_no_interval():
     with pytest.raises(ValueError, match="numbers has 1 entries, expected at least 2"):
         interval([1.0])
+
+
+@pytest.mark.parametrize("unknown", [math.nan, math.inf])
+def test_what_is_not_finite_leaves_nothing_known(unknown):
+    assert all(map(math.isnan, interval([0.5, unknown, 0.25])))

@@ -50,6 +50,7 @@ def content(places, name="grpo", **more):
         },
         "rollouts": {"prompts": 4, "group_size": 3, "max_new_tokens": 8},
         "optimiser": {"learning_rate": 1e-3, "prompts_at_once": 1, **minibatches},
+        "reward": {"accept_truncated": True},  # of random weights, few responses end themselves
         "evaluation": {"every": 1, "problems": 3},
         "checkpoint": {"every": 1},
         **own_critic,
@@ -202,8 +203,12 @@ def test_a_special_token_is_not_read_over(made):
     assert scores.tolist() == correct.tolist() == [1.0, 0.0, 0.0, 1.0]
 
 
-def test_an_answer_that_was_cut_off_earns_its_verdict_and_its_penalty(places):
-    tables = content(places, "rloo", reward={"truncation_penalty": 0.25})
+@pytest.mark.parametrize(("accepted", "score_if_right"), [(True, 1.0), (False, 0.0)])
+def test_an_answer_that_was_cut_off_earns_its_verdict_and_its_penalty(
+    places, accepted, score_if_right
+):
+    reward = {"accept_truncated": accepted, "truncation_penalty": 0.25}
+    tables = content(places, "rloo", reward=reward)
     tables["model"] = {"source": places.model}
     made = learner(check(tables))
     problems = GSM8K(places.data).draw(2, split="train", generator=torch.Generator())
@@ -217,7 +222,7 @@ def test_an_answer_that_was_cut_off_earns_its_verdict_and_its_penalty(places):
         truncated=torch.tensor([True, True]),
     )
     assert score(made, whole, problems)[0].tolist() == [1.0, 1.0]
-    assert score(made, cut, problems)[0].tolist() == [0.75, 0.75]
+    assert score(made, cut, problems)[0].tolist() == [score_if_right - 0.25] * 2
 
 
 def test_log_probs_are_those_of_one_response_after_the_other(made):

@@ -81,10 +81,13 @@ def test_the_readme_lists_every_chapter():
 RUN_TIMES = {
     "5 seconds": "5 s",
     "10 seconds": "10 s",
+    "15 seconds": "15 s",
+    "20 seconds": "20 s",
     "half a minute": "½ min",
     "a minute": "1 min",
     "a minute and a half": "1½ min",
     "two minutes": "2 min",
+    "three minutes": "3 min",
 }
 
 

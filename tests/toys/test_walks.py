@@ -1,6 +1,7 @@
 """Walks of a table: sampled as often as the exact chances say, and read by the task itself."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -65,6 +66,47 @@ def test_sampled_walks_are_as_frequent_as_the_exact_chances():
             share = ((rounds == n) & (batch.right == verdict)).double().mean().item()
             chance = chances[n].item()
             assert share == pytest.approx(chance, abs=4 * math.sqrt(chance / count) + 1e-9)
+
+
+def test_the_exact_chances_are_sums_over_all_walks():
+    """Two crossings, up to five rounds at each: product of every choice's probability."""
+    table, expected = uneven()[:2], torch.zeros(2, 7, dtype=torch.float64)
+    again, right_turn = table.sigmoid().unbind(-1)
+    for one, two, turn, next_turn in product(range(1, 6), range(1, 6), (0, 1), (0, 1)):
+        chance = again[0, 0] ** (one - 1) * (1 - again[0, 0])
+        chance = chance * (1 - right_turn[0, 0] if turn else right_turn[0, 0])
+        chance = chance * again[1, turn] ** (two - 1) * (1 - again[1, turn])
+        chance = chance * (1 - right_turn[1, turn] if next_turn else right_turn[1, turn])
+        if one + two <= 6:  # of more rounds some walks are not listed here
+            expected[int(turn or next_turn), one + two] += chance
+    found = walks.outcomes(table, rounds=6)
+    torch.testing.assert_close(torch.stack(found), expected)
+
+
+def test_a_limit_cuts_off_as_many_walks_as_the_exact_chances_say():
+    table, count, limit = uneven(), 20_000, 27  # five rounds, of four tokens each, and 7 more
+    batch = walks.sample(table, count, generator=source(), blocks=2, max_length=limit)
+    right, wrong = walks.outcomes(table, rounds=200)
+    arrived = (right + wrong)[:6].sum().item()
+    for found, chance in ((batch.truncated, 1 - arrived), (batch.right, right[:6].sum().item())):
+        error = math.sqrt(chance * (1 - chance) / count)
+        assert found.double().mean().item() == pytest.approx(chance, abs=4 * error)
+
+
+def test_the_score_function_of_sampled_walks_estimates_the_exact_gradient():
+    """E[R(y) ∇ log π(y)] = ∇ P(right), within four standard errors in each of the logits."""
+    table, count = uneven().requires_grad_(), 20_000
+    batch = walks.sample(table, count, generator=source(), blocks=2, max_length=800)
+    leaves = table.detach().expand(count, 3, 2, 2).clone().requires_grad_()
+    logits = leaves.flatten(1).gather(1, batch.logits)
+    signs = torch.where(batch.chosen, 1.0, -1.0) * (batch.positions < 800)
+    by_hand = (torch.nn.functional.logsigmoid(logits * signs) * (signs != 0)).sum(dim=1)
+    torch.testing.assert_close(by_hand, batch.log_probs(table).sum(dim=1))
+    (scores,) = torch.autograd.grad(by_hand.sum(), leaves)
+    votes = scores * batch.right[:, None, None, None]
+    (exact,) = torch.autograd.grad(walks.outcomes(table, rounds=200)[0].sum(), table)
+    error = votes.std(dim=0) / math.sqrt(count)
+    assert ((votes.mean(dim=0) - exact).abs() <= 4 * error + 1e-9).all()
 
 
 def test_the_table_of_the_reference_has_the_tasks_numbers():

@@ -728,10 +728,10 @@ def test_what_a_step_tells():
     _, history = train(
         recipe("ppo", steps=3, kl={"beta": 0.1}, evaluation={"every": 2}), progress=False
     )
-    text = """step reward accuracy no_spread truncated length entropy kl_ref kl_old gap clip_low
-        clip_high grad_norm policy_loss value_loss explained_variance
-        monte_carlo_explained_variance updates beta responses tokens tokens_per_second
-        seconds_sample seconds_consult seconds_learn"""
+    text = """step reward accuracy no_spread truncated length length_right length_wrong
+        entropy kl_ref kl_old gap clip_low clip_high grad_norm policy_loss value_loss
+        explained_variance monte_carlo_explained_variance updates beta responses tokens
+        tokens_per_second seconds_sample seconds_consult seconds_learn"""
     always = set(text.split())
     assert [row["step"] for row in history] == [1, 2, 3]
     for row in history:

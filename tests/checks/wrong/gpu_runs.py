@@ -115,10 +115,10 @@ def wrong_answers(sheet):
             ),
             "one layer": (lambda: math.floor(rows() * layers), "the layers are missing"),
         },
-        "slices-that-add-up": {
-            "the slice's own mean": (
+        "micro-batches-that-add-up": {
+            "the micro-batch's own mean": (
                 lambda x, m, n, k: x[m].mean(),
-                "that is the mean over the tokens of this slice",
+                "that is the mean over the tokens of this micro-batch",
             ),
             "no processes": (lambda x, m, n, k: x[m].sum() / n, "a sixth of the gradient would be"),
             "divided by the processes": (
@@ -137,11 +137,11 @@ def wrong_answers(sheet):
             ),
             "own means, times the processes": (
                 lambda x, m, n, k: x[m].mean() * k,
-                "the means of all slices are added up",
+                "the means of all micro-batches are added up",
             ),
             "the mean over answers": (
                 lambda x, m, n, k: torch.where(m, x, 0).sum(1).mean() * k / n,
-                "divided by the number of answers in the slice",
+                "divided by the number of answers in the micro-batch",
             ),
             "the mask multiplied in": (
                 lambda x, m, n, k: (x * m).sum() * k / n,
