@@ -3,16 +3,20 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from nbcourse.classroom.class_grading import Order
+    from nbcourse.classroom.results import Change
 
 
 class Commands(TyperGroup):
@@ -229,8 +233,8 @@ def release(
     class_list: Annotated[
         Path | None,
         typer.Option(
-            help="A CSV from Canvas or Moodle, or one with a column `student`: each student gets "
-            "a bundle with numbers and cases of their own."
+            help="What Canvas or Moodle exports, or a CSV with a column `student`: each student "
+            "gets a bundle with numbers and cases of their own."
         ),
     ] = None,
 ) -> None:
@@ -242,10 +246,12 @@ def release(
     Every bundle is searched for lines of solutions and hidden tests before it gets its name.
     """
     repository.require()
-    from nbcourse.classroom import gradebook
     from nbcourse.classroom import release as bundles
+    from nbcourse.classroom.class_list import read_class_list
 
-    students = None if class_list is None else gradebook.read_class_list(class_list).students
+    students = None
+    if class_list is not None:
+        students = [student.key for student in read_class_list(class_list).students]
     written = [*bundles.write_bundles(assignment, out, students=students)]
     typer.echo(f"{written[0]} written" if students is None else f"{len(written)} bundles in {out}")
 
@@ -261,10 +267,13 @@ def grade(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded"),
     class_list: Annotated[
         Path | None,
-        typer.Option(help="Gradebook exported from Canvas or Moodle, or a CSV of students."),
+        typer.Option(
+            help="Canvas's gradebook, Moodle's grading worksheet or gradebook, or your own list."
+        ),
     ] = None,
     personal: Annotated[
-        bool, typer.Option("--personal", help="The release had each student's own numbers.")
+        bool,
+        typer.Option("--personal", help="The release had each student's own numbers, by the list."),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
@@ -289,36 +298,87 @@ def grade(
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
     repository.require()
-    from rich.console import Console
-    from rich.table import Table
-
-    from nbcourse.classroom import feedback
-    from nbcourse.classroom.class_grading import grade_class
+    from nbcourse.classroom.class_grading import Order
     from nbcourse.classroom.sandbox import Limits
 
     limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
+    order = Order(submissions, assignment, class_list, personal, limits, not trust_submissions)
+    _grade(order, out, jobs)
+
+
+@app.command()
+def regrade(
+    out: Annotated[Path, typer.Argument(help="The folder that `grade` wrote to.")] = Path("graded"),
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only show whose grade would change; write nothing.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
+    ] = None,
+) -> None:
+    """Grade again what the last `grade` into this folder graded, where something has changed.
+
+    A grade depends on the notebook, the master, the checks, `nbcourse.functional`, torch's version
+    and the limits. Where one of these has changed, the submission is graded again, and the table
+    says whose grade is another one and why. With `--diff` all this happens in a temporary folder.
+    """
+    repository.require()
+    from nbcourse.classroom.class_grading import changes, remembered
+
+    if not diff:
+        _grade(remembered(out), out, jobs)
+    elif found := changes(out, jobs=jobs):
+        _show_changes(found)
+    else:
+        typer.echo("no grade would change")
+
+
+def _grade(order: "Order", out: Path, jobs: int | None) -> None:
+    """Grade a class and show what came of it."""
+    from nbcourse.classroom import feedback
+    from nbcourse.classroom.class_grading import grade_class
+
     try:
-        graded = grade_class(
-            submissions,
-            assignment,
-            out,
-            class_list=class_list,
-            personal=personal,
-            limits=limits,
-            confined=not trust_submissions,
-            jobs=jobs,
-        )
+        graded = grade_class(order, out, jobs=jobs)
     except KeyboardInterrupt:
         _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
-    table = Table("student", "points", "not passed")
-    for row in feedback.summary(graded.results):
-        table.add_row(*row)
-    Console().print(table)
+    _show("student", "points", "not passed", rows=feedback.summary(graded.results))
+    if graded.changes:
+        _show_changes(graded.changes)
     reports = ", ".join(map(str, graded.reports))
     typer.echo(f"pages for the students: {graded.feedback}; for you: {reports}")
+    if graded.absent:
+        typer.echo(f"handed in nothing: {', '.join(s.key for s in graded.absent)}")
+    for submission in graded.strangers:
+        typer.secho(f"in no gradebook: {submission.key}: {submission.stranger}", fg="red", err=True)
     for result in graded.results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
+
+
+def _show_changes(changes: Sequence["Change"]) -> None:
+    rows = [
+        (
+            change.student,
+            f"{change.before:g} → {change.after:g}",
+            ", ".join(name.removesuffix("-check") for name in change.exercises),
+            ", ".join(change.reasons),
+        )
+        for change in changes
+    ]
+    _show("student", "points", "exercises", "changed since", rows=rows)
+
+
+def _show(*header: str, rows: Iterable[Sequence[str]]) -> None:
+    """Print a table. Students choose their names, which are no markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 @app.command(cls=Train)
@@ -582,6 +642,77 @@ def compare(
 
         curves.learning_curves(groups).savefig(figure)
         typer.echo(f"{figure} written")
+
+
+@app.command()
+def examine(
+    loss: Annotated[
+        str,
+        typer.Argument(
+            help="`FILE.py:FUNCTION`, or a row of the table of algorithms, such as `grpo`."
+        ),
+    ],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(
+            help="What has to hold, with commas between: exit code 1 and the reason if it does not."
+        ),
+    ] = None,
+    convention: Annotated[
+        str,
+        typer.Option(
+            "--as", help="Whose names and shapes it takes: `book`, `trl`, `verl` or `openrlhf`."
+        ),
+    ] = "book",
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with pictures into this file.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which a loss that does not end is given up.")
+    ] = 300.0,
+) -> None:
+    """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
+
+    The function takes what it needs by name, of log_probs, old_log_probs, ref_log_probs, advantages
+    (B, T), rewards (B,), mask, values and group_size, and returns a scalar to minimise or losses of
+    tokens (B, T). Every batch of several small worlds is listed, so the verdicts are exact; then
+    one thing about a batch is changed at a time, so a mistake is told by what it does.
+
+    \b
+    nbcourse examine my_loss.py:grpo_loss
+    nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained
+    nbcourse examine my_trainer.py:policy_loss --as trl --html report.html
+    """
+    import json
+
+    from nbcourse.examine import REQUIREMENTS, source
+    from nbcourse.examine import examine as examine_loss
+    from nbcourse.examine.patience import at_most
+
+    requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
+    for name in requirements:
+        if name not in REQUIREMENTS:
+            raise UserError(
+                f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
+                f"{did_you_mean(name, REQUIREMENTS)}"
+            )
+    with at_most(limit, f"{loss} has not ended after {limit:g} seconds: does it ever?"):
+        report = examine_loss(source.load(loss, convention=convention))
+    typer.echo(str(report))
+    if html is not None:
+        from nbcourse.display.examination import page
+
+        html.write_text(page(report), encoding="utf-8")
+        typer.echo(f"\n{html} written")
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+        typer.echo(f"\n{json_file} written")
+    if missing := report.missing(requirements):
+        typer.echo(f"\nnot met: {', '.join(missing)}", err=True)
+        raise typer.Exit(1)
 
 
 def _tell(folder: Path) -> None:

@@ -53,11 +53,12 @@ Job = tuple[Submission, int]  # with the student's variant
 
 def grade_submissions(
     submissions: Sequence[Submission], terms: Terms, folder: Path, *, jobs: int
-) -> Generator[SubmissionResult, None, None]:
-    """Grade submissions and write each result to `folder`/STUDENT.json.
+) -> Generator[tuple[Submission, SubmissionResult], None, None]:
+    """Grade submissions and write each result to `folder`/KEY.json.
 
-    What is there already, for the same notebook and the same terms, is read and not graded again.
-    The master itself is graded as well, as if a student had handed it in.
+    What is there already, for the same notebook and under the same conditions, is not graded again.
+    The master itself is graded as well, as if a student had handed it in. Where each student has
+    numbers of their own, the submission of a stranger cannot be graded.
 
     Args:
         submissions: of the class.
@@ -66,7 +67,7 @@ def grade_submissions(
         jobs: how many to grade at a time.
 
     Yields:
-        Each result, in the order in which they are ready.
+        Each submission with its result, in the order in which they are ready.
 
     Raises:
         UserError: if the master's own solutions do not pass its tests, or a result cannot be
@@ -75,11 +76,16 @@ def grade_submissions(
     """
     to_do: list[Job] = []
     for submission in submissions:
-        variant = terms.variant(submission)
-        if (done := _done(submission, variant, terms, folder)) is None:
+        path, variant = folder / f"{submission.key}.json", terms.variant(submission)
+        if terms.personal and submission.owner is None:
+            failure = f"nothing says which numbers the student has: {submission.stranger}"
+            result = results.not_graded(submission, terms.master, failure)
+            results.write_result(result, path)
+            yield submission, result
+        elif (done := _done(submission, variant, terms, path)) is None:
             to_do.append((submission, variant))
         else:
-            yield done
+            yield submission, done
     if not to_do:
         return
     solved = Submission("the master", "", notebook=Candidate(terms.master.path))
@@ -88,7 +94,7 @@ def grade_submissions(
             _insist_on_all_points(result)
         else:
             results.write_result(result, folder / f"{submission.key}.json")
-            yield result
+            yield submission, result
 
 
 def _insist_on_all_points(result: SubmissionResult) -> None:
@@ -101,17 +107,21 @@ def _insist_on_all_points(result: SubmissionResult) -> None:
 
 
 def _done(
-    submission: Submission, variant: int, terms: Terms, folder: Path
+    submission: Submission, variant: int, terms: Terms, path: Path
 ) -> SubmissionResult | None:
     """The result of an earlier run, if nothing that it depends on has changed since."""
     try:
-        stored = results.read_result(folder / f"{submission.key}.json")
+        stored = results.read_result(path)
         digest = sha256(submission.read_bytes()).hexdigest()
     except (FileNotFoundError, ValueError):  # among them Unreadable
         return None
     now = results.conditions(terms.master, terms.limits, variant=variant, confined=terms.confined)
-    same = stored.submission == digest and stored.conditions == now
-    return replace(stored, student=submission.student, late=submission.late) if same else None
+    if stored.submission != digest or stored.conditions != now:
+        return None
+    named = replace(stored, student=submission.student, late=submission.late)
+    if named != stored:
+        results.write_result(named, path)
+    return named
 
 
 class _Worker:

@@ -1,4 +1,4 @@
-"""What goes back: a page for each student, a page for the teacher, gradebooks for the platform.
+"""What goes back: a page for each student, a page for the teacher, files for the platform.
 
 The pages are plain HTML that asks no other host for anything. All text in them is escaped: parts of
 it were written by students' code.
@@ -10,9 +10,13 @@ from html import escape
 from pathlib import Path
 
 from nbcourse.classroom import files, gradebook
-from nbcourse.classroom.gradebook import ClassList
+from nbcourse.classroom.class_list import NUMBERED, ClassList, Platform, Student
+from nbcourse.classroom.gradebook import Grade
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
+from nbcourse.classroom.submissions import Submission, canvas_names
+
+Graded = tuple[Submission, SubmissionResult]
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>%(title)s</title>
@@ -52,14 +56,26 @@ def student_page(result: SubmissionResult) -> str:
     return _page(result.assignment, parts)
 
 
-def class_page(results: Sequence[SubmissionResult]) -> str:
+def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
     """The class at a glance: how many passed each exercise and how the others ended, then everyone.
 
     Args:
-        results: of one assignment, at least one.
+        graded: of one assignment, at least one.
+        absent: students who handed in nothing.
     """
-    parts = [
-        f"<p>{len(results)} submissions.</p>",
+    results = [result for _, result in graded]
+    strangers = [(s.key, s.stranger) for s, _ in graded if s.stranger]
+    parts = [f"<p>{len(results)} submissions.</p>"]
+    if strangers:
+        parts.append("<h2>In no gradebook, since nothing says whose they are</h2><ul>")
+        parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in strangers]
+        parts.append("</ul>")
+    if absent:
+        parts.append("<h2>Handed in nothing</h2><ul>")
+        parts += [f"<li>{escape(_named(student.key, student))}" for student in absent]
+        parts.append("</ul>")
+    parts += [
+        "<h2>Exercises</h2>",
         '<table><tr><th>exercise<th>passed<th class="number"><th>otherwise</tr>',
     ]
     for exercises in zip(*(result.exercises for result in results), strict=True):
@@ -75,12 +91,13 @@ def class_page(results: Sequence[SubmissionResult]) -> str:
     parts.append(
         '</table><h2>Students</h2><table><tr><th>student<th class="number">points<th></tr>'
     )
-    for result in sorted(results, key=lambda result: result.student.lower()):
+    for submission, result in sorted(graded, key=lambda pair: pair[1].student.lower()):
         remarks = [*result.notes, *(["late"] if result.late else [])]
         remarks += ["to be finished by hand"] if result.by_hand else []
         remarks += [result.failure] if result.failure else []
+        name = _named(result.student, submission.owner)
         parts.append(
-            f'<tr><td>{escape(result.student)}<td class="number">{result.points:g}'
+            f'<tr><td>{escape(name)}<td class="number">{result.points:g}'
             f"<td>{escape('; '.join(remarks))}</tr>"
         )
     parts.append("</table>")
@@ -104,50 +121,99 @@ def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
 
 
 def write_reports(
-    results: Sequence[SubmissionResult],
-    keys: Sequence[str],
-    out: Path,
-    *,
-    listed: ClassList | None = None,
+    graded: Sequence[Graded], out: Path, *, listed: ClassList | None = None
 ) -> list[Path]:
-    """Write the pages and the gradebooks of an assignment.
+    """Write the pages, the grades, and what the platform of the class list takes back.
 
     Args:
-        results: of the class, at least one.
-        keys: name of each student's page, in the order of the results.
-        out: folder; gets `feedback/KEY.html`, `class.html`, `canvas.csv` and `moodle.csv`.
+        graded: of the class, at least one.
+        out: folder; gets `feedback/KEY.html`, `class.html`, `grades.csv` and, by the class list,
+            `canvas.csv` and `canvas-feedback.zip`, `moodle-worksheet.csv` and
+            `moodle-feedback.zip`, or `moodle.csv`.
         listed: the class, if known.
 
     Returns:
-        The three files for the teacher.
+        The files for the teacher.
 
     Raises:
-        ValueError: if a file cannot be written.
+        UserError: if a file cannot be written.
     """
     files.make_folder(out / "feedback")
-    for result, key in zip(results, keys, strict=True):
-        files.write_file(out / "feedback" / f"{key}.html", student_page(result))
-    graded = [result for result in results if not result.failure]  # no grade that is not deserved
-    points = {result.student: result.points for result in graded}
-    passed = {
-        result.student: f"{sum(v.state is State.PASSED for v in result.exercises)} of "
-        f"{len(result.exercises)} exercises passed"
-        for result in graded
+    for submission, result in graded:
+        files.write_file(out / "feedback" / f"{submission.key}.html", student_page(result))
+    assignment, most = graded[0][1].assignment, graded[0][1].max_points
+    missing = absent(graded, listed)
+    reports: dict[str, str | bytes] = {
+        "class.html": class_page(graded, missing),
+        "grades.csv": grades_table(graded, missing),
     }
-    assignment, most = results[0].assignment, results[0].max_points
-    reports = {
-        "canvas.csv": gradebook.canvas(assignment, points, most, listed),
-        "moodle.csv": gradebook.moodle(assignment, points, passed, listed),
-        "class.html": class_page(results),
-    }
-    for name, text in reports.items():
-        files.write_file(out / name, text)
+    if listed is not None:
+        grades = {
+            submission.owner.key: Grade(result.points, remark(result))
+            for submission, result in graded
+            if submission.owner is not None and not result.failure  # no undeserved grade
+        }
+        reports |= gradebook.uploads(assignment, most, listed, grades)
+        for platform, kind in NUMBERED.items():
+            if kind is listed.kind:
+                pages = {
+                    upload_name(submission, assignment): student_page(result)
+                    for submission, result in graded
+                    if submission.owner is not None and submission.platform is platform
+                }
+                reports[f"{platform.lower()}-feedback.zip"] = gradebook.feedback_zip(pages)
+    for name, content in reports.items():
+        files.write_file(out / name, content)
     return [out / name for name in reports]
+
+
+def absent(graded: Sequence[Graded], listed: ClassList | None) -> list[Student]:
+    """The students of the class who handed in nothing, in the order of the list."""
+    present = {submission.owner.key for submission, _ in graded if submission.owner is not None}
+    return [s for s in listed.students if s.key not in present] if listed else []
+
+
+def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
+    """A CSV of everything: who handed in, who did not, and whose submission is nobody's."""
+    rows = [["student", "name", "points", "of", "late", "remark"]]
+    for submission, result in graded:
+        points = "" if result.failure else gradebook.number(result.points)
+        name = submission.owner.name if submission.owner is not None else ""
+        why = submission.stranger or result.failure.partition("\n")[0]
+        row = [result.student, name, points, gradebook.number(result.max_points)]
+        rows.append([*row, "late" if result.late else "", why or remark(result)])
+    for student in missing:
+        rows.append([student.key, student.name, "", "", "", "handed in nothing"])
+    return gradebook.as_csv(rows)
+
+
+def remark(result: SubmissionResult) -> str:
+    """A line on a result, for the student to read in the gradebook."""
+    passed = sum(exercise.state is State.PASSED for exercise in result.exercises)
+    words = ["handed in late"] if result.late else []
+    words.append(f"{passed} of {len(result.exercises)} exercises passed")
+    words += ["a part is still to be graded by hand"] if result.by_hand else []
+    return "; ".join([*words, *result.notes])
+
+
+def upload_name(submission: Submission, assignment: str) -> str:
+    """The name by which the platform that a submission comes from finds the student of a page.
+
+    Both go by the numbers; a student's name, which may hold numbers too, is left out.
+    """
+    if submission.platform is Platform.CANVAS:
+        (reading,) = canvas_names(submission.download)
+        return f"feedback_{reading.user}_{reading.file}_{assignment}.html"
+    return f"feedback_{submission.user_id}_assignsubmission_file_{assignment}.html"
 
 
 def exercise_name(exercise: ExerciseResult) -> str:
     """What the student calls the exercise: nbgrader's name of the test cell, less "-check"."""
     return exercise.exercise.removesuffix("-check")
+
+
+def _named(key: str, student: Student | None) -> str:
+    return f"{key} ({student.name})" if student and student.name else key
 
 
 def _points(result: SubmissionResult) -> str:

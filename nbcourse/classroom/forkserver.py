@@ -53,7 +53,11 @@ class ForkServer:
         self._process.wait()
 
     def start(self, folder: Path, limits: Limits) -> socket.socket:
-        """Fork a child whose only writable folder is `folder`; the channel to it."""
+        """Fork a child whose only writable folder is `folder`; the channel to it.
+
+        Raises:
+            RuntimeError: if the machine has no room for another process; the next one may start.
+        """
         if not self._ready and self._control.recv(64) != b"ready":
             raise RuntimeError("the process that students' code is forked from did not start")
         self._ready = True
@@ -63,8 +67,11 @@ class ForkServer:
             socket.send_fds(
                 self._control, [json.dumps({"start": order}).encode()], [theirs.fileno()]
             )
-            if self._control.recv(64) != b"started":
-                raise RuntimeError("the process that students' code is forked from has ended")
+            answer = self._control.recv(1024)
+        if answer != b"started":
+            ours.close()
+            reason = answer.decode() or "the process that students' code is forked from has ended"
+            raise RuntimeError(reason)
         return ours
 
     def end(self) -> int:

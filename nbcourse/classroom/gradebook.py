@@ -1,155 +1,136 @@
-"""Class lists and gradebooks: CSV files as Canvas and Moodle write them and read them back."""
+"""What goes back to Canvas and Moodle, in the files that their importers read.
+
+A file for a platform has a row for each student of the class who has a grade, and no other row:
+both importers clear a grade where a cell is empty (Canvas: `no_change_to_value?` in
+`lib/gradebook_importer.rb`; Moodle: `update_grade_item` in `gradeimport_csv`), and Canvas takes a
+row whose ids it does not know for the student of that name. Rows keep the cells of the export that
+the class list is, so that the platform finds the students by its own numbers.
+
+No cell begins a formula: names come from students, and a spreadsheet would run `=HYPERLINK(…)`.
+"""
 
 import csv
+import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
-from pathlib import Path
+from io import BytesIO, StringIO
 
-from nbcourse.errors import NotFound, UserError
+from nbcourse.classroom.class_list import ClassList, Kind, Student
 
-# The column that tells students apart, the best one first: Canvas, then Moodle, then one's own.
-KEYS = ("SIS Login ID", "Username", "Email address", "ID number", "SIS User ID", "ID", "student")
-CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
-POINTS_POSSIBLE = "points possible"
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: the same pages make the same zip
+BEGINS_FORMULA = tuple("=+-@＝＋－＠")  # to a spreadsheet, also in the wide forms
 
 
 @dataclass(frozen=True)
-class ClassList:
-    """The students of a class.
+class Grade:
+    """The grade of a student of the class.
 
     Args:
-        key: the column that tells them apart.
-        rows: column → text, for each student.
+        points: what is decided.
+        remark: a line of text for the student.
     """
 
-    key: str
-    rows: tuple[Mapping[str, str], ...]
-
-    @property
-    def students(self) -> list[str]:
-        return [row[self.key] for row in self.rows]
-
-    def student(self, name: str) -> str:
-        """The student whom one of the columns calls `name`; `name` itself if there is none.
-
-        A learning platform names submissions by its own numbers, and the class list has those too.
-        """
-        wanted = name.strip().lower()
-        for row in self.rows:
-            if wanted in (row[column].strip().lower() for column in KEYS if column in row):
-                return row[self.key]
-        return name
+    points: float
+    remark: str = ""
 
 
-def read_class_list(path: Path) -> ClassList:
-    """A class list: a gradebook exported from Canvas or Moodle, or a CSV with a column "student".
-
-    Raises:
-        UserError: if there is none, it is no CSV in UTF-8, no column tells the students apart, or
-            two rows have the same name in it.
-        OSError: if it cannot be read.
-    """
-    if not path.exists():
-        raise NotFound(f"there is no class list {path}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
-    if not text.strip():
-        raise UserError(f"the class list {path} is empty")
-    try:
-        columns, rows = _table(text)
-    except csv.Error as error:
-        raise UserError(f"the class list {path} is no CSV: {error}") from None
-    key = next((key for key in KEYS if key in columns and any(row[key] for row in rows)), None)
-    if key is None:
-        raise UserError(
-            f"{path.name} has the columns {', '.join(columns)}; expected one of "
-            f"{', '.join(KEYS)} with an entry in it"
-        )
-    students = [row for row in rows if row[key] and not _is_points_row(row)]
-    if not students:
-        raise UserError(f"the class list {path} names no students")
-    names = [row[key] for row in students]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise UserError(f"{path.name}: {key} {twice!r} stands in more than one row")
-    return ClassList(key, tuple(students))
-
-
-def _table(text: str) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and rows of a CSV, whichever of `,` `;` and tab separates its columns."""
-    first = text.lstrip().partition("\n")[0]
-    reader = csv.DictReader(StringIO(text), delimiter=max(",;\t", key=first.count))
-    rows = [
-        {column.strip(): (entry or "").strip() for column, entry in row.items() if column}
-        for row in reader
-    ]
-    return [column.strip() for column in reader.fieldnames or ()], rows
-
-
-def _is_points_row(row: Mapping[str, str]) -> bool:
-    """Canvas writes one row that is no student: what each assignment is worth."""
-    return any(entry.lower() == POINTS_POSSIBLE for entry in row.values())
-
-
-def canvas(
-    assignment: str, points: Mapping[str, float], most: float, listed: ClassList | None = None
-) -> str:
-    """A CSV for Canvas: Grades, Import. Rows without a grade stay empty and change nothing there.
-
-    Args:
-        assignment: title of the column; Canvas offers to create an assignment of that name.
-        points: student → points.
-        most: what the assignment is worth.
-        listed: the class, if known: who handed in nothing is in the file too.
-    """
-    rows = [["    Points Possible", "", "", "", "", _number(most)]]
-    for student, row in _class_rows(points, listed):
-        fields = [row.get(column, "") for column in CANVAS_COLUMNS]
-        if not row:
-            fields = [student, "", "", student, ""]
-        rows.append([*fields, _number(points[student]) if student in points else ""])
-    return _as_csv([[*CANVAS_COLUMNS, assignment], *rows])
-
-
-def moodle(
-    assignment: str,
-    points: Mapping[str, float],
-    feedback: Mapping[str, str],
-    listed: ClassList | None = None,
-) -> str:
-    """A CSV for Moodle: Grades, Import, CSV file. Map the first column to the one of its name.
+def uploads(
+    assignment: str, most: float, listed: ClassList, grades: Mapping[str, Grade]
+) -> dict[str, str]:
+    """The file for the platform that the class list comes from: name → text, or nothing.
 
     Args:
         assignment: title of the column of grades.
-        points: student → points.
-        feedback: student → a line of text.
-        listed: the class, if known.
+        most: what the assignment is worth.
+        listed: the class.
+        grades: key of a student → grade. Who has none is not in the file.
     """
-    key = listed.key if listed else "Username"
-    rows = [
-        [student, _number(points[student]) if student in points else "-", feedback.get(student, "")]
-        for student, _ in _class_rows(points, listed)
-    ]
-    return _as_csv([[key, assignment, f"{assignment} feedback"], *rows])
+    graded = [(s, grades[s.key]) for s in listed.students if s.key in grades]
+    match listed.kind:
+        case Kind.CANVAS:
+            return {"canvas.csv": _canvas(assignment, most, listed, graded)}
+        case Kind.WORKSHEET:
+            return {"moodle-worksheet.csv": _worksheet(listed, graded)}
+        case Kind.MOODLE:
+            return {"moodle.csv": _moodle(assignment, listed, graded)}
+    return {}
 
 
-def _class_rows(
-    points: Mapping[str, float], listed: ClassList | None
-) -> list[tuple[str, Mapping[str, str]]]:
-    """The class in its order, then students who handed in and are not on the list."""
-    rows = {row[listed.key]: row for row in listed.rows} if listed else {}
-    unlisted = sorted(set(points) - set(rows))
-    return [*rows.items(), *((name, {}) for name in unlisted)]
+Graded = Sequence[tuple[Student, Grade]]
 
 
-def _number(points: float) -> str:
+def _canvas(assignment: str, most: float, listed: ClassList, graded: Graded) -> str:
+    """For *Grades → Import*: the export's columns up to `Section`, which Canvas insists on.
+
+    Canvas finds the student by `ID`, then by the other ids, then by the name; the assignment by
+    its title, and offers to create it where there is none (`lib/gradebook_importer.rb`).
+    """
+    width = listed.columns.index("Section") + 1
+    header = [*listed.columns[:width], assignment]
+    possible = ["    Points Possible", *[""] * (width - 1), number(most)]
+    return as_csv(
+        [header, possible, *([*s.cells[:width], number(grade.points)] for s, grade in graded)]
+    )
+
+
+def _worksheet(listed: ClassList, graded: Graded) -> str:
+    """For the assignment's *Upload grading worksheet*: the worksheet with grades and comments.
+
+    Moodle finds the student by `Identifier`, and needs `Grade` and `Last modified (grade)`
+    (`mod/assign/feedback/offline/importgradeslib.php`).
+    """
+    rows = []
+    for student, grade in graded:
+        new = {"Grade": number(grade.points), "Feedback comments": grade.remark}
+        cells = zip(listed.columns, student.cells, strict=True)
+        rows.append([new.get(column, cell) for column, cell in cells])
+    return as_csv([listed.columns, *rows])
+
+
+def _moodle(assignment: str, listed: ClassList, graded: Graded) -> str:
+    """For *Grades → Import → CSV file*: map the first column to the field of its name.
+
+    Grades and feedback go together: Moodle loses grades where feedback is imported alone
+    (https://docs.moodle.org/en/Grade_import).
+    """
+    rows = [[student.key, number(grade.points), grade.remark] for student, grade in graded]
+    return as_csv([[listed.key, assignment, f"{assignment} feedback"], *rows])
+
+
+def feedback_zip(pages: Mapping[str, str]) -> bytes:
+    """A zip of pages, the same bytes for the same pages.
+
+    Args:
+        pages: file name → text. Canvas (*Upload submissions*, `infer_comment_context_from_filename`
+            in `app/models/abstract_assignment.rb`) takes the first two numbers between `_` for
+            the student's and the handed-in file's. Moodle (*Upload multiple feedback files in a
+            zip*, `mod/assign/feedback/file/importziplib.php`) wants
+            `NAME_NUMBER_assignsubmission_file_FILE`.
+    """
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in pages.items():
+            entry = zipfile.ZipInfo(name, EARLIEST)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, text)
+    return content.getvalue()
+
+
+def number(points: float) -> str:
+    """Points with two decimal places at most, which is what the platforms keep."""
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 
-def _as_csv(rows: Sequence[Sequence[str]]) -> str:
+def as_csv(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as a CSV in which no cell begins a formula."""
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([[inert(c) for c in row] for row in rows])
     return text.getvalue()
+
+
+def inert(cell: str) -> str:
+    """A cell as one line of text, with an apostrophe where it would begin a formula."""
+    line = re.sub(r"[\x00-\x1f]+", " ", cell)
+    return f"'{line}" if line.lstrip().startswith(BEGINS_FORMULA) else line

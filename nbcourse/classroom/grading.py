@@ -10,7 +10,6 @@ tensors it is given reach the test, which may compare the result with one of the
 import contextlib
 import io
 import re
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -23,14 +22,17 @@ import torch
 from nbcourse.classroom import notebooks, results
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
-from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython
+from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
 from nbcourse.classroom.release import UNCHOSEN
-from nbcourse.classroom.remote import CellOutcome, Session, StudentCell
+from nbcourse.classroom.remote import CellOutcome, Session, StudentCell, at_most
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError
 from nbcourse.classroom.submissions import Submission
 
+SHEET = re.compile(
+    r"""\bSheet\(\s*["']([^"'\n]{1,100})["']"""
+)  # the locked cell: which sheet it is
 HIDDEN = "A further test, which is not shown, failed"
 LONGEST_FEEDBACK = (
     5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
@@ -72,6 +74,9 @@ def grade_submission(
         cells = notebooks.read_cells(content)
     except Unreadable as error:
         return replace(result, exercises=results.same_for_all(master, State.UNREADABLE, str(error)))
+    if wrong := _wrong_sheet(cells, master):
+        exercises = results.same_for_all(master, State.WRONG_SHEET, "")
+        return replace(result, exercises=exercises, notes=(wrong,))
     answers, notes = match(cells, master)
     notes += _of_another_variant(cells, master, variant)
     with Session(server, _to_run(cells, answers, master), limits) as session, _quiet():
@@ -99,6 +104,17 @@ def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]
         if name not in counts
     ]
     return {cell.grade_id: cell for cell in named}, notes
+
+
+def _wrong_sheet(cells: list[Cell], master: Master) -> str:
+    """Which sheet the notebook is of, in words, if that is another one; empty if it is not."""
+    given = [step.source for step in master.steps if isinstance(step, Given)]
+    wanted = set(SHEET.findall("\n".join(given)))
+    found = SHEET.findall("\n".join(cell.source for cell in cells if cell.kind == "code"))
+    if not wanted or not found or wanted & set(found):
+        return ""
+    sheet = writable(found[0])
+    return f"The notebook is sheet {sheet}, and {master.assignment} was to be handed in."
 
 
 def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list[str]:
@@ -176,7 +192,7 @@ class _Tests:
         source = step.source.replace(UNCHOSEN, f"variant={self.variant}")
         self.session.begin()
         try:
-            with _at_most(self.session.limits.seconds):
+            with at_most(self.session.limits.seconds, "the test computed with it"):
                 exec(source, self.names)
         except Exception as error:
             self.given_failed = f"{type(error).__name__}: {error}"
@@ -208,7 +224,7 @@ class _Tests:
         torch.manual_seed(0)
         file = f"<test {step.grade_id}>"
         try:
-            with _at_most(self.session.limits.seconds):
+            with at_most(self.session.limits.seconds, "the test computed with it"):
                 exec(compile(source, file, "exec"), names)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
@@ -275,23 +291,3 @@ def _quiet() -> Iterator[None]:
     """Discard what tests print."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
-
-
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Interrupt a test that an answer keeps busy in this process, such as by an enormous number.
-
-    Only what is computed here counts, not the waiting for the student's process.
-    """
-
-    def interrupt(*_: Any) -> None:
-        message = f"the test computed for {seconds:g} seconds with it"
-        raise SubmissionError(State.OUT_OF_TIME, message, fatal=True)
-
-    before = signal.signal(signal.SIGPROF, interrupt)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)

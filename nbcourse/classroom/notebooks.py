@@ -96,8 +96,13 @@ def _cell(number: int, cell: Any) -> Cell:
         grade_id=grade_id if isinstance(grade_id, str) else "",
         solution=marks.get("solution") is True,
         grade=marks.get("grade") is True,
-        points=float(points) if isinstance(points, int | float) else 0.0,
+        points=_points(points),
     )
+
+
+def _points(points: Any) -> float:
+    """A number of points that is one; 0 for anything else, such as 10**400 or NaN."""
+    return float(points) if isinstance(points, int | float) and 0 <= points <= 10**6 else 0.0
 
 
 def writable(text: str) -> str:

@@ -8,7 +8,7 @@ here, and its backward asks the process, which has kept the graph behind it.
 import itertools
 import os
 import select
-import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.classroom import wire
+from nbcourse.classroom import files, wire
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError, raised
@@ -229,7 +229,11 @@ class Session:
     def _start(self) -> None:
         self._released = []
         self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
-        self._channel = self.server.start(self._folder, self.limits)
+        try:
+            self._channel = self.server.start(self._folder, self.limits)
+        except BaseException:
+            self._folder.rmdir()
+            raise
         try:
             hello = wire.receive(self._channel, self._watch(self.limits.seconds))
         except (EOFError, ValueError) as error:
@@ -242,8 +246,8 @@ class Session:
         self._channel.close()
         self._channel = None
         status = self.server.end()
-        with suppress(RecursionError):  # folders in folders in folders: left behind
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):  # trusted code may have left a process that still writes there
+            files.remove_tree(self._folder)
         return status
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -312,16 +316,49 @@ class Session:
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:
-        """Make of every error in reading a reply a malformed answer, which ends the process."""
+        """Make of every error in reading a reply a malformed answer, which ends the process.
+
+        Reading has its time too: a reply may hold what takes long to build, such as a dict of keys
+        whose hashes are equal.
+        """
+        begun = time.monotonic()
         try:
-            yield
-        except SubmissionError:
+            with at_most(self.limits.seconds, "the grader was reading what it gave"):
+                yield
+        except SubmissionError as error:
+            if error.fatal and self._channel is not None:
+                self._last_error = error
+                self._stop()
             raise
         except Exception:
             self._last_error = _malformed()
             if self._channel is not None:
                 self._stop()
             raise self._last_error from None
+        finally:
+            self._left -= time.monotonic() - begun
+
+
+@contextmanager
+def at_most(seconds: float, what: str) -> Iterator[None]:
+    """Interrupt what an answer keeps busy in this process; where a clock runs already, that counts.
+
+    Only what is computed here counts, not the waiting for the student's process.
+    """
+    if signal.getitimer(signal.ITIMER_PROF)[0]:
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise _out_of_time(f"{what} for over {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGPROF, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 class _Call(torch.autograd.Function):

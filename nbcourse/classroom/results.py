@@ -1,8 +1,10 @@
 """What grading leaves behind: a result for each submission, with one for each exercise."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
 
-EDITION = 1  # counts up when the same notebook would be graded otherwise
+PACKAGE = Path(__file__).parents[1]
+EDITION = 2  # counts up when the same notebook would be graded otherwise
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
@@ -49,7 +52,7 @@ class SubmissionResult:
         exercises: in the order of the master.
         notes: what the student should know of the notebook as a whole.
         submission: SHA-256 of the notebook; empty where there was none.
-        conditions: SHA-256 of all else that the result depends on (see `conditions`).
+        conditions: all else that the result depends on (see `conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
     """
 
@@ -61,7 +64,7 @@ class SubmissionResult:
     exercises: tuple[ExerciseResult, ...]
     notes: tuple[str, ...] = ()
     submission: str = ""
-    conditions: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
 
     @property
@@ -79,9 +82,69 @@ class SubmissionResult:
         return any(exercise.points is None for exercise in self.exercises)
 
 
-def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) -> str:
-    """A digest of what a result depends on besides the submission."""
-    return sha256(repr((EDITION, master.digest, limits, variant, confined)).encode()).hexdigest()
+@dataclass(frozen=True)
+class Change:
+    """A grade that is not what it was.
+
+    Args:
+        student: whose it is.
+        before, after: points.
+        exercises: the exercises whose points have changed.
+        reasons: what the grade depends on and has changed: "notebook", or a name of `conditions`.
+    """
+
+    student: str
+    before: float
+    after: float
+    exercises: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) -> dict[str, str]:
+    """What a result depends on besides the submission, each with its value or a digest."""
+    return {
+        "master": master.digest,
+        "checks": _digest(PACKAGE / "checks"),
+        "functional": _digest(PACKAGE / "functional"),
+        "torch": metadata.version("torch"),
+        "limits": str(limits),
+        "variant": str(variant),
+        "confined": str(confined),
+        "grader": str(EDITION),
+    }
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of the Python files in a folder."""
+    found = sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+    return found.hexdigest()
+
+
+def change(before: SubmissionResult, after: SubmissionResult) -> Change | None:
+    """What has become of a grade, or None if it is the same."""
+    old, new = _points(before), _points(after)
+    exercises = tuple(name for name in {**old, **new} if old.get(name) != new.get(name))
+    if not exercises and bool(before.failure) == bool(after.failure):
+        return None
+    reasons = [
+        name
+        for name, value in after.conditions.items()
+        if before.conditions and before.conditions.get(name) != value
+    ]
+    if before.submission != after.submission:
+        reasons.insert(0, "notebook")
+    if before.failure:
+        reasons.insert(0, "could not be graded before")
+    if after.failure:
+        reasons = ["could not be graded"]
+    return Change(after.student, before.points, after.points, exercises, tuple(reasons))
+
+
+def _points(result: SubmissionResult) -> dict[str, tuple[float | None, float]]:
+    return {v.exercise: (v.points, v.max_points) for v in result.exercises}
 
 
 def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseResult, ...]:
@@ -130,6 +193,7 @@ def read_result(path: Path) -> SubmissionResult:
             for exercise in stored.pop(FILE_KEYS["exercises"])
         )
         notes = tuple(stored.pop("notes"))
+        stored["conditions"] = dict(stored["conditions"])
         return SubmissionResult(**stored, exercises=exercises, notes=notes)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from nbcourse.classroom import sandbox, wire
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
+FORK_TRIES = 50  # a tenth of a second apart
 LONGEST_ERROR = 2000  # characters of an error's message
 
 
@@ -218,12 +220,17 @@ def main() -> None:
                 return
             order = json.loads(request)
             if "start" in order:
-                child = os.fork()
-                if not child:
-                    control.detach()
-                    _become_student(descriptors[0], order["start"])
+                try:
+                    child = _fork()
+                    answer = "started"
+                except OSError as error:
+                    answer = f"no process for the submission: {error}"
+                else:
+                    if not child:
+                        control.detach()
+                        _become_student(descriptors[0], order["start"])
                 os.close(descriptors[0])
-                control.sendall(b"started")
+                control.sendall(answer.encode())
             else:
                 ended, child = child, 0
                 control.sendall(str(_end(ended)).encode())
@@ -232,6 +239,16 @@ def main() -> None:
     finally:
         if child:
             _end(child)
+
+
+def _fork() -> int:
+    """Fork, also where the threads of a submission that was killed are only just going."""
+    for _ in range(FORK_TRIES):
+        try:
+            return os.fork()
+        except BlockingIOError:
+            time.sleep(0.1)
+    return os.fork()
 
 
 def _end(child: int) -> int:

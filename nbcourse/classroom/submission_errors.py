@@ -23,6 +23,7 @@ class State(StrEnum):
     MALFORMED = "broken answer"
     BY_HAND = "to be graded by hand"
     UNREADABLE = "unreadable"
+    WRONG_SHEET = "wrong sheet"
     NOT_GRADED = "not graded"
 
 

@@ -3,9 +3,12 @@
 Four layouts are understood, also mixed, and each notebook may be in a zip file:
 
 - `STUDENT/02-sequences.ipynb`, and nbgrader's `STUDENT/02-sequences/02-sequences.ipynb`;
-- Moodle's `Full Name_12345_assignsubmission_file_/02-sequences.ipynb`;
+- Moodle's `Full Name_12345_assignsubmission_file_/02-sequences.ipynb`, also without the last `_`;
+  Moodle takes every `_` out of the name;
 - Canvas's `doejane_12345_67890_02-sequences.ipynb`, with `_LATE` after the name and `-1` after a
-  file that was handed in again.
+  file that was handed in again (`lib/content_zipper.rb` of canvas-lms). Both the student's name and
+  that of the file may hold `_` and numbers: where the file's name can be read in two ways, nothing
+  says whose it is.
 
 Nothing is unpacked onto the disk. A zip file is read member by member, and no more of it than a
 notebook may have.
@@ -17,18 +20,17 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from nbcourse.classroom.gradebook import ClassList
+from nbcourse.classroom.class_list import ClassList, Platform, Student
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
 from nbcourse.errors import NotFound, UserError
 
-CANVAS_FILE = re.compile(
-    r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<user>\d+)_(?P<file>\d+)_(?P<rest>.+)"
-)
-MOODLE_FOLDER = re.compile(r"(?P<name>.+)_(?P<user>\d+)_assignsubmission_\w+?_?")
+NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
+MOODLE_FOLDER = re.compile(r"(?P<name>[^_]+)_(?P<user>[1-9]\d*)_assignsubmission_\w+?_?", re.ASCII)
 MEMBERS = 1000  # files in a zip that are looked at
 DEEPEST_FOLDER = 4  # folders below a student's
 LONGEST_FILE_NAME = 200  # bytes of a file's name, which gets an ending as well
@@ -71,20 +73,29 @@ class Submission:
     """What one student handed in for one assignment.
 
     Args:
-        student: the name that the folder or file gives.
-        key: name of the student's files among the results, different for each student.
-        user_id: the platform's number for the student; empty where the layout has none.
+        student: the name that the folder or file gives; the key of its owner where that is known.
+        key: name of the student's files among the results, different for each submission.
+        download: name of the folder or file, as the platform gave it.
+        platform: which platform that was.
+        user_id: the platform's number for the student; empty where the name has none, or where it
+            can be read in two ways.
         late: whether the platform marked it as late.
         notebook: what to grade; None if there is none, and then `problem` says why.
         problem: why there is no notebook, for the student to read.
+        owner: whose it is, by the class list.
+        stranger: why the class list does not say whose it is; empty if it does, or there is none.
     """
 
     student: str
     key: str
+    download: str = ""
+    platform: Platform = Platform.OWN
     user_id: str = ""
     late: bool = False
     notebook: Candidate | None = None
     problem: str = ""
+    owner: Student | None = None
+    stranger: str = ""
 
     @property
     def name(self) -> str:
@@ -105,9 +116,11 @@ class Submission:
 class _StudentFiles:
     """A student while the folder is being read: the platform's marks, and all notebooks found."""
 
+    platform: Platform
     name: str
     user_id: str
-    found: list[tuple[str, bool, Candidate]]  # the student's own file name, late, where
+    download: str
+    found: list[tuple[str, bool, Candidate]] = field(default_factory=list)  # own name, late, where
     problem: str = "No notebook was handed in."
 
 
@@ -132,51 +145,132 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
             f"{folder} holds no submissions, expected STUDENT/{assignment}.ipynb or, unpacked, "
             "what Canvas, Moodle or nbgrader makes"
         )
-    return _told_apart([_chosen(key, s, assignment) for key, s in sorted(students.items())])
+    in_order = sorted(students.items(), key=lambda item: item[0][::-1])
+    return _told_apart([_chosen(key, s, assignment) for key, s in in_order])
 
 
-def _files_by_student(folder: Path) -> dict[str, _StudentFiles]:
-    """Each student's files, by a key that differs between students."""
-    students: dict[str, _StudentFiles] = {}
+Key = tuple[Platform, str]  # and what differs between the students of a platform
+
+
+def _files_by_student(folder: Path) -> dict[Key, _StudentFiles]:
+    """Each student's files."""
+    students: dict[Key, _StudentFiles] = {}
+    loose = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith((".", "__MACOSX")) or entry.is_symlink():
             continue
         if entry.is_dir():
             _read_folder(entry, students)
-        elif entry.is_file() and (canvas := CANVAS_FILE.fullmatch(entry.name)) is not None:
-            key = f"{canvas['name']}_{canvas['user']}"
-            student = students.setdefault(key, _StudentFiles(canvas["name"], canvas["user"], []))
-            _add(student, entry, canvas["rest"], late=canvas["late"] is not None)
+        elif entry.is_file() and (read := canvas_names(entry.name)):
+            # Of several readings the first is Canvas's own, when it takes a file back.
+            found, certain = read[0], len(read) == 1
+            key = Platform.CANVAS, f"{found.student}_{found.user}" if certain else entry.name
+            user = found.user if certain else ""
+            fresh = _StudentFiles(key[0], found.student, user, entry.name)
+            _add(students.setdefault(key, fresh), entry, found.own_name, late=found.late)
+        elif entry.is_file() and entry.suffix.lower() == ".ipynb":
+            loose.append(entry)
+    if students:  # else they are no submissions
+        for entry in loose:
+            student = _StudentFiles(Platform.OWN, entry.name, "", entry.name)
+            students[Platform.OWN, entry.name] = student
+            _add(student, entry, entry.name, late=False)
     return students
 
 
-def with_listed_names(submissions: list[Submission], listed: ClassList) -> list[Submission]:
-    """The submissions under the names that the class list has for their students.
+class CanvasName(NamedTuple):
+    """A reading of a name that Canvas gives a file.
+
+    Args:
+        student: the student's name, in small letters and digits.
+        late: whether it was handed in late.
+        user: the student's number.
+        file: the file's number.
+        own_name: what the student called the file.
+    """
+
+    student: str
+    late: bool
+    user: str
+    file: str
+    own_name: str
+
+
+def canvas_names(file: str) -> list[CanvasName]:
+    """How a file's name can be read as one that Canvas gives.
+
+    Canvas writes `NAME_NUMBER_NUMBER_FILE`, or `NAME_LATE_…`. There is no reading of another
+    name, and more than one where NAME or FILE holds numbers in such places.
+    """
+    parts = file.split("_")
+    found = []
+    for i in range(1, len(parts) - 2):
+        if NUMBER.fullmatch(parts[i]) and NUMBER.fullmatch(parts[i + 1]):
+            late = i > 1 and parts[i - 1] == "LATE"
+            name = "_".join(parts[: i - 1] if late else parts[:i])
+            own_name = "_".join(parts[i + 2 :])
+            found.append(CanvasName(name, late, parts[i], parts[i + 1], own_name))
+    return found
+
+
+def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submission]:
+    """The submissions, each with its owner, or with the reason why nothing says whose it is.
 
     Raises:
-        UserError: if two submissions belong to one student.
+        UserError: if the list cannot have the numbers of the platform that they come from.
     """
-    renamed = [replace(s, student=listed.student(s.user_id or s.student)) for s in submissions]
-    for name, count in Counter(submission.student for submission in renamed).items():
-        if count > 1:
-            keys = ", ".join(s.key for s in renamed if s.student == name)
-            raise UserError(f"{name} has several submissions: {keys}. Which is to count?")
-    return renamed
+    for submission in submissions:
+        listed.insist_on(submission.platform, submission.download)
+    owners = [
+        listed.find(s.platform, s.download if s.platform is Platform.OWN else s.user_id)
+        for s in submissions
+    ]
+    by_key: dict[str, list[str]] = {}
+    for submission, owner in zip(submissions, owners, strict=True):
+        if owner is not None:
+            by_key.setdefault(owner.key, []).append(writable(submission.download))
+    known = []
+    for submission, owner in zip(submissions, owners, strict=True):
+        reason = _why_strange(submission, owner, by_key.get(owner.key, []) if owner else [])
+        if reason:
+            known.append(replace(submission, student=submission.key, stranger=reason))
+        elif owner:
+            late = submission.late or owner.late
+            known.append(replace(submission, student=owner.key, owner=owner, late=late))
+    return known
+
+
+def _why_strange(submission: Submission, owner: Student | None, claims: list[str]) -> str:
+    if len(claims) > 1:
+        return f"several are by one student: {', '.join(claims)}; leave the one that counts"
+    if owner is not None:
+        return ""
+    if submission.platform is Platform.OWN:
+        return f"the class list has no {writable(submission.download)!r}"
+    if not submission.user_id:
+        return f"the name {writable(submission.download)} can be read in two ways; rename the file"
+    return f"the class list has no student with {submission.platform}'s number {submission.user_id}"
 
 
 def _told_apart(submissions: list[Submission]) -> list[Submission]:
-    """The same, with the key as name where two students have the same one."""
+    """The same, each with a key of its own, which is the name where two have the same one."""
+    keys = Counter(submission.key for submission in submissions)
+    different = [
+        replace(s, key=_with_digest(s.key, s.platform + s.download)) if keys[s.key] > 1 else s
+        for s in submissions
+    ]
     names = Counter(submission.student for submission in submissions)
-    return [replace(s, student=s.key) if names[s.student] > 1 else s for s in submissions]
+    return [replace(s, student=s.key) if names[s.student] > 1 else s for s in different]
 
 
-def _read_folder(folder: Path, students: dict[str, _StudentFiles]) -> None:
+def _read_folder(folder: Path, students: dict[Key, _StudentFiles]) -> None:
     moodle = MOODLE_FOLDER.fullmatch(folder.name)
     if moodle is None:
-        key, student = folder.name, _StudentFiles(folder.name, "", [])
+        key = Platform.OWN, folder.name
+        student = _StudentFiles(key[0], folder.name, "", folder.name)
     else:
-        key = f"{moodle['name']}_{moodle['user']}"
-        student = _StudentFiles(moodle["name"], moodle["user"], [])
+        key = Platform.MOODLE, f"{moodle['name']}_{moodle['user']}"
+        student = _StudentFiles(key[0], moodle["name"], moodle["user"], folder.name)
     student = students.setdefault(key, student)
     for path in _files_below(folder, DEEPEST_FOLDER):
         _add(student, path, "/".join(path.relative_to(folder).parts), late=False)
@@ -212,17 +306,25 @@ def _add(student: _StudentFiles, path: Path, own_name: str, *, late: bool) -> No
                 student.found.append((member, late, Candidate(path, member)))
 
 
-def _chosen(key: str, student: _StudentFiles, assignment: str) -> Submission:
+def _chosen(key: Key, student: _StudentFiles, assignment: str) -> Submission:
     """The one notebook for this assignment: by its name, else the only one that there is."""
     ranks = [(_rank(name, assignment), late, where) for name, late, where in student.found]
     named = [entry for entry in ranks if entry[0] is not None]
     # Of a file that was handed in again the last counts.
     latest = [e for e in named if e[0] == max(rank for rank, *_ in named if rank is not None)]
     chosen = latest or ranks
-    submission = Submission(writable(student.name), _file_name(key), student.user_id)
+    submission = Submission(
+        writable(student.name),
+        _file_name(key[1]),
+        student.download,
+        student.platform,
+        student.user_id,
+        late=any(late for _, late, _ in chosen),
+    )
     if len(chosen) == 1:
-        _, late, notebook = chosen[0]
-        return replace(submission, late=late, notebook=notebook)
+        notebook = chosen[0][2]
+        given = notebook.path.name if student.platform is Platform.CANVAS else student.download
+        return replace(submission, download=given, notebook=notebook)
     problem = student.problem
     if chosen:
         names = ", ".join(sorted(where.name for *_, where in chosen))
@@ -244,4 +346,8 @@ def _file_name(key: str) -> str:
     name = re.sub(r"[^\w .,'()@+-]", "_", key).strip(" .")
     if name == key and len(name.encode()) <= LONGEST_FILE_NAME:
         return name
+    return _with_digest(name, key)
+
+
+def _with_digest(name: str, key: str) -> str:
     return f"{name[:40]}-{sha256(os.fsencode(key)).hexdigest()[:8]}"

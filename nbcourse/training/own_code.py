@@ -65,9 +65,8 @@ def load(path: Path) -> OwnCode:
     """
     if not path.is_file():
         raise NotFound(f"code is {path.name!r}: there is no such file in {path.parent}")
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    module = _imported(path, content, name=f"nbcourse_own_code_{digest[:16]}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    module = imported(path)
     brought = {name: module.get(name) for name in ("ALGORITHMS", "TASKS")}
     if all(table is None for table in brought.values()):
         raise UserError(f"{path} defines neither ALGORITHMS nor TASKS")
@@ -97,8 +96,14 @@ def _check_algorithm(value: object) -> None:
         raise ValueError(f"is {value!r}, expected an Algorithm")
 
 
-def _imported(path: Path, content: bytes, *, name: str) -> dict[str, Any]:
-    """What the file defines; the same content is imported once."""
+def imported(path: Path) -> dict[str, Any]:
+    """What a reader's file defines; the same content is imported once.
+
+    Raises:
+        ValueError: in one line, if it cannot be imported.
+    """
+    content = path.read_bytes()
+    name = f"nbcourse_own_code_{hashlib.sha256(content).hexdigest()[:16]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None

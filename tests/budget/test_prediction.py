@@ -270,8 +270,8 @@ class NeverEnds:
 
     eos_token_id, unk_token_id = 10**6, None
 
-    def __call__(self, text, add_special_tokens):
-        return SimpleNamespace(input_ids=[1] * PROMPT)
+    def __call__(self, texts, add_special_tokens):
+        return SimpleNamespace(input_ids=[[1] * PROMPT for _ in texts])
 
 
 def setting(shape: Shape, name: str = "grpo", **sections) -> tuple[Learner, Experience, Plan]:

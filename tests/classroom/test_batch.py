@@ -40,7 +40,7 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
         hand_in(tmp_path, "bob", double="import os\nos.kill(os.getppid(), 9)\nos._exit(1)"),
         hand_in(tmp_path, "cid", answer="answer = 1"),
     ]
-    graded = {r.student: r for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
+    graded = {s.student: r for s, r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert {name: result.points for name, result in graded.items()} == {
         "ada": 6,
         "bob": 4,
@@ -51,7 +51,7 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
 
     stamps = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     hand_in(tmp_path, "cid", answer="answer = 42")
-    again = {r.student: r.points for r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
+    again = {s.student: r.points for s, r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert again == {"ada": 6, "bob": 4, "cid": 6}
     changed = [path.name for path in out.iterdir() if path.stat().st_mtime_ns != stamps[path.name]]
     assert changed == ["cid.json"]
@@ -60,7 +60,7 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
 def test_other_terms_are_graded_anew(tmp_path, terms):
     submission = hand_in(tmp_path, "ada")
     digests = {
-        results.conditions(terms.master, limits, variant=variant, confined=confined)
+        str(results.conditions(terms.master, limits, variant=variant, confined=confined))
         for limits in (LIMITS, sandbox.Limits())
         for variant in (0, 1)
         for confined in (True, False)
@@ -68,7 +68,7 @@ def test_other_terms_are_graded_anew(tmp_path, terms):
     assert len(digests) == 8
     stored = results.not_graded(submission, terms.master, "power cut")
     results.write_result(stored, tmp_path / "ada.json")
-    assert batch._done(submission, 0, terms, tmp_path) is None
+    assert batch._done(submission, 0, terms, tmp_path / "ada.json") is None
 
 
 def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):

@@ -5,29 +5,34 @@ What grades a submission is replaced here: every submission passes all tests.
 
 import json
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from nbcourse.classroom import batch, files, results
-from nbcourse.classroom.class_grading import grade_class
+from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
-from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State
 from nbcourse.cli import app
 from nbcourse.errors import UserError
 from tests.checks import masters
+from tests.classroom import platforms
 
 pytestmark = masters.needed
 
 
 class Grading:
-    """Stands for the processes that grade; remembers whom, and may be interrupted."""
+    """Stands for the processes that grade; remembers whom, and may be interrupted.
+
+    Everyone passes, but for the exercises that a student is said to fail.
+    """
 
     def __init__(self) -> None:
         self.graded: list[str] = []
         self.interrupted_after = -1
+        self.failed: dict[str, str] = {}  # student → exercise
 
     def __call__(self, jobs, terms, workers):
         for submission, variant in jobs:
@@ -42,13 +47,24 @@ class Grading:
                     assignment=terms.master.assignment,
                     file=submission.name,
                     late=False,
-                    exercises=results.same_for_all(terms.master, State.PASSED, ""),
+                    exercises=self.exercises(terms.master, submission.student),
                     submission=sha256(submission.read_bytes()).hexdigest(),
                     conditions=results.conditions(
                         terms.master, terms.limits, variant=variant, confined=terms.confined
                     ),
                 ),
             )
+
+    def exercises(self, master, student):
+        return tuple(
+            results.ExerciseResult(
+                test.grade_id,
+                0.0 if self.failed.get(student) == test.grade_id else test.points,
+                test.points,
+                State.PASSED,
+            )
+            for test in master.exercises
+        )
 
 
 @pytest.fixture
@@ -86,17 +102,18 @@ def test_what_was_interrupted_goes_on_where_it_stopped(folder, grading):
     stopped = "stopped; graded/results holds what is done, and the same command goes on\n"
     assert run.stderr == stopped
     assert grading.graded == ["the master", "ada"]
-    assert [path.name for path in (folder / "graded").rglob("*.*")] == ["ada.json"]
+    written = {path.name for path in (folder / "graded").rglob("*.*")}
+    assert written == {"order.json", "ada.json"}
 
     grading.interrupted_after = -1
-    graded = grade_class(Path("submissions"), "2", Path("graded"), limits=Limits(), confined=False)
+    graded = grade_class(Order(Path("submissions"), "2", confined=False), Path("graded"))
     assert grading.graded == ["the master", "ada", "the master", "bob", "eve"]
     assert [result.student for result in graded.results] == ["ada", "bob", "eve"]
     assert graded.feedback == Path("graded/feedback")
-    assert [path.name for path in graded.reports] == ["canvas.csv", "moodle.csv", "class.html"]
+    assert [path.name for path in graded.reports] == ["class.html", "grades.csv"]
     written = {path.name for path in (folder / "graded").rglob("*.*")}
     pages = {f"{student}.{kind}" for student in ("ada", "bob", "eve") for kind in ("json", "html")}
-    assert written == pages | {path.name for path in graded.reports}
+    assert written == pages | {"order.json"} | {path.name for path in graded.reports}
 
 
 def test_a_result_file_has_the_keys_that_other_programs_know(folder, grading):
@@ -132,7 +149,7 @@ LISTS = {
     "gone": (None, "there is no class list given.csv"),
     "empty": (b"\n \n", "the class list given.csv is empty"),
     "no students": (
-        b"Student,ID,SIS Login ID\n    Points Possible,1,x\n",
+        b"Student,ID,SIS Login ID,Section\n    Points Possible,,,\n",
         "the class list given.csv names no students",
     ),
     "a huge cell": (
@@ -184,7 +201,7 @@ def test_a_disk_that_gets_full_ends_the_work_and_keeps_what_is_done(folder, grad
     write, disk = files.write_file, []
 
     def until_full(path, content):
-        if len(disk) == 1:
+        if len(disk) == 2:  # the order, and one result
             raise UserError(f"cannot write {path}: No space left on device")
         disk.append(path)
         write(path, content)
@@ -202,3 +219,113 @@ def test_a_grader_s_full_disk_is_one_line_and_an_error_of_ours_keeps_its_trace()
     with pytest.raises(ZeroDivisionError) as caught:
         1 / 0  # noqa: B018
     assert __file__ in batch._explanation(caught.value)
+
+
+def test_who_handed_in_nothing_and_who_is_nobody_is_said(folder, grading):
+    (folder / "class.csv").write_text("student\nada\nbob\nzoe\n")
+    run = grade(**{"class-list": "class.csv"})
+    assert run.exit_code == 0
+    assert "handed in nothing: zoe\n" in run.stdout
+    assert run.stderr == "in no gradebook: eve: the class list has no 'eve'\n"
+
+
+def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
+    (folder / "class.csv").write_text("student\nada\nbob\n")
+    run = nbcourse(
+        "grade", "submissions", "--assignment", "2", "--class-list", "class.csv", "--personal",
+        "--trust-submissions",
+    )  # fmt: skip
+    assert grading.graded == ["the master", "ada", "bob"]
+    assert "eve was not graded: nothing says which numbers the student has" in run.stderr
+    assert "eve,,,11,,the class list has no 'eve'\n" in (folder / "graded/grades.csv").read_text()
+
+
+def test_personal_numbers_need_the_class_list(folder, grading):
+    run = nbcourse("grade", "submissions", "--assignment", "2", "--personal", "--trust-submissions")
+    assert_one_line(run, "a student's own numbers come from the class list: name it, as at release")
+
+
+def test_points_are_not_taken_for_those_of_another_maximum(folder, grading):
+    """9 of 11 points would be 9 of 100."""
+    users = [platforms.User(1, "ada", "", "Ada", "ada", 1)]
+    (folder / "w.csv").write_text(platforms.moodle_worksheet(users).replace("11.00", "100.00"))
+    assert_one_line(
+        grade(**{"class-list": "w.csv"}),
+        "by w.csv the assignment is worth 100, and the sheet has 11 points: change the maximum "
+        "grade in Moodle, and download the worksheet again",
+    )
+    (folder / "w.csv").write_text(platforms.moodle_worksheet(users))
+    assert grade(**{"class-list": "w.csv"}).exit_code == 0
+
+
+def test_names_are_no_markup(folder, grading):
+    (folder / "submissions" / "[red]zoe").mkdir()
+    (folder / "submissions" / "[red]zoe" / "02-sequences.ipynb").write_text("{}")
+    assert "[red]zoe" in grade().stdout
+
+
+def mend(monkeypatch, what: str) -> None:
+    """Change one of the things that a grade depends on."""
+    if what == "torch":
+        monkeypatch.setattr(metadata, "version", lambda name: "3.0")
+    else:
+        digest = results._digest
+        monkeypatch.setattr(
+            results, "_digest", lambda path: digest(path) + "!" * (path.name == what)
+        )
+
+
+@pytest.mark.parametrize("what", ["checks", "functional", "torch"])
+def test_when_something_changes_it_is_graded_again_and_said_whose_grade_changed(
+    folder, grading, monkeypatch, what
+):
+    grade()
+    assert grade().exit_code == 0
+    assert grading.graded == ["the master", "ada", "bob", "eve"]  # once: nothing had changed
+    mend(monkeypatch, what)
+    grading.failed = {"bob": "by-hand-check"}
+    before = {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")}
+
+    run = nbcourse("regrade", "--diff")
+    assert run.exit_code == 0, run.output
+    (row,) = (line for line in run.stdout.splitlines() if "bob" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "bob", "11 → 10", "by-hand", what,
+    ]  # fmt: skip
+    assert "ada" not in run.stdout
+    assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
+
+    run = nbcourse("regrade")
+    assert "11 → 10" in run.stdout
+    assert "10 of 11" in run.stdout
+    assert nbcourse("regrade", "--diff").stdout.endswith("no grade would change\n")
+
+
+def test_why_a_grade_changed(folder, grading):
+    order = Order(Path("submissions"), "2", confined=False)
+    grade_class(order, Path("graded"))
+    (folder / "submissions" / "ada" / "02-sequences.ipynb").write_text("{ }")
+    grading.failed = dict.fromkeys(("ada", "bob"), "by-hand-check")
+    other = Order(Path("submissions"), "2", class_list=Path("class.csv"), confined=False)
+    (changed,) = grade_class(other, Path("graded")).changes
+    assert (changed.student, changed.reasons) == ("ada", ("notebook",))
+    limits = results.Limits(seconds=1)
+    found = grade_class(
+        Order(Path("submissions"), "2", limits=limits, confined=False), Path("graded")
+    )
+    assert [(c.student, c.reasons) for c in found.changes] == [("bob", ("limits",))]
+    assert changes(Path("graded")) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "nothing was graded into graded: it has no order.json"),
+        ("{}", "graded/order.json says not what was graded: 'folder'"),
+    ],
+)
+def test_nothing_to_grade_again(folder, content, line):
+    if content is not None:
+        (folder / "graded").mkdir()
+        (folder / "graded" / "order.json").write_text(content)
+    assert_one_line(nbcourse("regrade"), line)

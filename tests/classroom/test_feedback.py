@@ -5,9 +5,11 @@ from io import StringIO
 
 import pytest
 
-from nbcourse.classroom import feedback, gradebook
+from nbcourse.classroom import feedback
+from nbcourse.classroom.class_list import ClassList, Kind, Student
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
+from nbcourse.classroom.submissions import Submission
 
 PASSED = ExerciseResult("by-hand-check", 1.0, 1.0, State.PASSED)
 WRONG = ExerciseResult(
@@ -19,6 +21,10 @@ def result(student: str, *graded: ExerciseResult, **more) -> SubmissionResult:
     return SubmissionResult(
         student, "", "02-x", "02-x.ipynb", more.pop("late", False), graded, **more
     )
+
+
+def graded(*results: SubmissionResult, **owners: Student) -> list[feedback.Graded]:
+    return [(Submission(r.student, r.student, owner=owners.get(r.student)), r) for r in results]
 
 
 def test_the_page_of_a_student():
@@ -44,26 +50,50 @@ def test_a_part_for_a_person_is_announced():
 
 def test_the_page_of_the_class_counts_how_each_exercise_ended():
     late = ExerciseResult("bias-check", 0.0, 3.0, State.OUT_OF_TIME)
-    page = feedback.class_page([result("ada", PASSED, WRONG), result("bob", PASSED, late)])
+    page = feedback.class_page(graded(result("ada", PASSED, WRONG), result("bob", PASSED, late)))
     assert "<td>by-hand<td>" in page
     assert "width:100%" in page
     assert "1 failed, 1 out of time" in page
 
 
 def test_what_is_written(tmp_path):
-    listed = gradebook.ClassList("student", ({"student": "ada"}, {"student": "eve"}))
+    ada, bob, eve = (Student(key, key.title(), "", False, (key,)) for key in ("ada", "bob", "eve"))
+    listed = ClassList(Kind.OWN, "class.csv", ("student",), "student", (ada, bob, eve))
+    broken = result("bob", WRONG, PASSED, failure="the grader fell over\nTraceback")
+    pairs = graded(result("ada", PASSED, WRONG, late=True), broken, ada=ada, bob=bob)
+    stranger = Submission("zoe", "zoe", stranger="nobody's")
+    pairs.append((stranger, result("zoe", PASSED, PASSED)))
+    written = feedback.write_reports(pairs, tmp_path, listed=listed)
+    assert [file.name for file in written] == ["class.html", "grades.csv"]
+    pages = {path.name for path in (tmp_path / "feedback").iterdir()}
+    assert pages == {"ada.html", "bob.html", "zoe.html"}
+    rows = list(csv.reader(StringIO((tmp_path / "grades.csv").read_text())))
+    assert rows == [
+        ["student", "name", "points", "of", "late", "remark"],
+        ["ada", "Ada", "1", "4", "late", "handed in late; 1 of 2 exercises passed"],
+        ["bob", "Bob", "", "4", "", "the grader fell over"],  # no grade of 0
+        ["zoe", "", "2", "2", "", "nobody's"],
+        ["eve", "Eve", "", "", "", "handed in nothing"],
+    ]
+    page = (tmp_path / "class.html").read_text()
+    assert "the grader fell over" in page
+    assert "<li>zoe: nobody&#x27;s" in page
+    assert "<h2>Handed in nothing</h2><ul>\n<li>eve (Eve)\n</ul>" in page
+
+
+def test_who_could_not_be_graded_gets_no_grade_on_the_platform(tmp_path):
+    ada = Student("ada", "Ada", "1", False, ("Ada", "1", "A"))
+    bob = Student("bob", "Bob", "2", False, ("Bob", "2", "A"))
+    listed = ClassList(Kind.CANVAS, "c.csv", ("Student", "ID", "Section"), "ID", (ada, bob))
     broken = result("bob", WRONG, PASSED, failure="the grader fell over")
-    graded = result("ada", PASSED, WRONG)
-    files = feedback.write_reports([graded, broken], ["ada", "bob_1"], tmp_path, listed=listed)
-    assert [file.name for file in files] == ["canvas.csv", "moodle.csv", "class.html"]
-    assert {path.name for path in (tmp_path / "feedback").iterdir()} == {"ada.html", "bob_1.html"}
-    rows = list(csv.reader(StringIO((tmp_path / "moodle.csv").read_text())))
-    # Neither who handed in nothing nor whom the grader failed gets a grade of 0.
-    assert rows[1:] == [["ada", "1", "1 of 2 exercises passed"], ["eve", "-", ""]]
-    assert "the grader fell over" in (tmp_path / "class.html").read_text()
+    feedback.write_reports(
+        graded(result("ada", WRONG, PASSED), broken, ada=ada, bob=bob), tmp_path, listed=listed
+    )
+    rows = list(csv.reader(StringIO((tmp_path / "canvas.csv").read_text())))
+    assert rows[2:] == [["Ada", "1", "A", "1"]]
 
 
 @pytest.mark.parametrize("word", ["http://", "https://", "<script", "src="])
 def test_pages_ask_no_other_host(word):
     assert word not in feedback.student_page(result("ada", PASSED))
-    assert word not in feedback.class_page([result("ada", PASSED)])
+    assert word not in feedback.class_page(graded(result("ada", PASSED)))

@@ -1,102 +1,94 @@
-"""Class lists are read as Canvas and Moodle write them, gradebooks written as they read them."""
+"""What is written is what Canvas and Moodle read, row by row, and nothing that a spreadsheet runs.
 
-import csv
-from io import StringIO
+Round trips of whole classes are in `test_identity`.
+"""
 
 import pytest
 
 from nbcourse.classroom import gradebook
-
-CANVAS = (
-    "\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Homework 1 (815)\r\n"
-    "    Points Possible,,,,,10.00\r\n"
-    '"Lovelace, Ada",101,u1,ada,"Section 1",9\r\n'
-    '"Hopper, Grace",102,u2,grace,"Section 1",\r\n'
-)
-MOODLE = (
-    "First name;Last name;ID number;Email address\n"
-    "Ada;Lovelace;;ada@uni.org\n"
-    "Grace;Hopper;;grace@uni.org\n"
-)
+from nbcourse.classroom.class_list import ClassList, read_class_list
+from nbcourse.classroom.gradebook import Grade
+from tests.classroom import platforms
+from tests.classroom.test_class_list import ADA, BOTH
 
 
 @pytest.fixture
-def listed(tmp_path):
-    def read(text: str) -> gradebook.ClassList:
+def upload(tmp_path):
+    """Name and rows of the one file for the platform of a class list."""
+
+    def written(text: str, grades: dict[str, Grade]) -> tuple[str, list[list[str]]]:
         path = tmp_path / "class.csv"
-        path.write_text(text, encoding="utf-8")
-        return gradebook.read_class_list(path)
+        path.write_text(text, encoding="utf-8", newline="")
+        listed: ClassList = read_class_list(path)
+        ((name, content),) = gradebook.uploads("02-sequences", 11, listed, grades).items()
+        return name, platforms.read_csv(content)
 
-    return read
-
-
-def rows(text: str) -> list[list[str]]:
-    return list(csv.reader(StringIO(text)))
+    return written
 
 
-def test_a_canvas_export_is_read_without_its_row_of_points(listed):
-    found = listed(CANVAS)
-    assert found.key == "SIS Login ID"
-    assert found.students == ["ada", "grace"]
+def test_canvas_gets_its_own_columns_back(upload):
+    name, rows = upload(platforms.canvas_gradebook(BOTH), {"ada": Grade(9.5, "not for Canvas")})
+    assert name == "canvas.csv"
+    assert rows == [
+        ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "02-sequences"],
+        ["    Points Possible", "", "", "", "", "11"],
+        ["Lovelace, Ada", "101", "u1", "ada", "A", "9.5"],
+    ]  # no row of Grace, who handed in nothing: an empty cell would take a grade away
 
 
-def test_a_moodle_export_is_read_whatever_separates_its_columns(listed):
-    for separator in ";,\t":
-        found = listed(MOODLE.replace(";", separator))
-        assert found.key == "Email address"  # ID number is there and empty
-        assert found.students == ["ada@uni.org", "grace@uni.org"]
+def test_canvas_s_further_ids_stay_where_they_were(upload):
+    header = "LastName,FirstName,ID,SIS User ID,SIS Login ID,Integration ID,Root Account,Section,X"
+    text = f"{header}\nLovelace,Ada,101,u1,ada,i1,uni.org,A,3\n"
+    _, rows = upload(text, {"ada": Grade(1)})
+    assert rows[0] == [*header.split(",")[:-1], "02-sequences"]
+    assert rows[2] == ["Lovelace", "Ada", "101", "u1", "ada", "i1", "uni.org", "A", "1"]
 
 
-def test_a_plain_list_is_enough(listed):
-    assert listed("student\nada\ngrace\n").students == ["ada", "grace"]
+def test_the_worksheet_comes_back_with_grades_and_comments(upload):
+    text = platforms.moodle_worksheet(BOTH)
+    name, rows = upload(text, {"ada@uni.org": Grade(7, "3 of 5")})
+    assert name == "moodle-worksheet.csv"
+    header, ada, _ = platforms.read_csv(text)
+    assert rows[0] == header
+    given = dict(zip(header, ada, strict=True))
+    changed = {"Grade": "7", "Feedback comments": "3 of 5", "Last modified (grade)": "'-"}
+    assert dict(zip(header, rows[1], strict=True)) == given | changed
+    assert len(rows) == 2
 
 
-def test_a_student_is_found_by_any_of_the_platform_s_names(listed):
-    found = listed(CANVAS)
-    assert [found.student(name) for name in ("102", "u2", "GRACE", "eve")] == [
-        "grace", "grace", "grace", "eve",
-    ]  # fmt: skip
+def test_moodle_s_gradebook_gets_the_column_by_which_it_finds_people(upload):
+    name, rows = upload(platforms.moodle_gradebook(BOTH), {"ada@uni.org": Grade(7, "3 of 5")})
+    assert name == "moodle.csv"
+    assert rows == [
+        ["Email address", "02-sequences", "02-sequences feedback"],
+        ["ada@uni.org", "7", "3 of 5"],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("cell", "written"),
     [
-        ("name\nada\n", "has the columns name; expected one of SIS Login ID"),
-        ("student\nada\nada\n", "student 'ada' stands in more than one row"),
+        ("=1+1", "'=1+1"),
+        ("  +1", "'  +1"),
+        ("-", "'-"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "' =1"),
+        ("x\r\n=1", "x =1"),  # or the formula begins a row
+        ("＝1", "'＝1"),
+        ("", ""),
+        ("    Points Possible", "    Points Possible"),
+        ("a=b", "a=b"),
     ],
 )
-def test_a_list_that_tells_no_students_apart_is_refused(listed, text, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        listed(text)
+def test_no_cell_begins_a_formula(cell, written):
+    assert gradebook.inert(cell) == written
+    assert platforms.read_csv(gradebook.as_csv([[cell, "x"]])) == [[written, "x"]]
 
 
-def test_canvas_gets_its_own_columns_back(listed):
-    text = gradebook.canvas("02-sequences", {"ada": 9.5}, 11, listed(CANVAS))
-    assert rows(text) == [
-        ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "02-sequences"],
-        ["    Points Possible", "", "", "", "", "11"],
-        ["Lovelace, Ada", "101", "u1", "ada", "Section 1", "9.5"],
-        ["Hopper, Grace", "102", "u2", "grace", "Section 1", ""],  # handed in nothing: no grade
-    ]
-
-
-def test_who_is_not_on_the_list_is_not_lost(listed):
-    text = gradebook.canvas("02-sequences", {"zoe": 0.0}, 11, listed(CANVAS))
-    assert rows(text)[-1] == ["zoe", "", "", "zoe", "", "0"]
-
-
-def test_moodle_gets_the_column_by_which_it_finds_people(listed):
-    text = gradebook.moodle(
-        "02-sequences", {"ada@uni.org": 7}, {"ada@uni.org": "3 of 5"}, listed(MOODLE)
-    )
-    assert rows(text) == [
-        ["Email address", "02-sequences", "02-sequences feedback"],
-        ["ada@uni.org", "7", "3 of 5"],
-        ["grace@uni.org", "-", ""],
-    ]
-
-
-def test_without_a_list_the_names_of_the_submissions_have_to_do():
-    points = {"bob": 1.25, "ada": 2.0}
-    assert rows(gradebook.moodle("x", points, {}))[1:] == [["ada", "2", ""], ["bob", "1.25", ""]]
-    assert [row[3] for row in rows(gradebook.canvas("x", points, 2))[2:]] == ["ada", "bob"]
+def test_a_zip_of_pages_is_the_same_bytes_each_time():
+    pages = {"ada_1_assignsubmission_file_x.html": "Ada", "bob_2_assignsubmission_file_x.html": "B"}
+    assert gradebook.feedback_zip(pages) == gradebook.feedback_zip(pages)
+    users = [ADA, platforms.User(2, "bob", "", "Bob", "b", 2)]
+    named = {f"x_{user.participant}_assignsubmission_file_x.html": user.name for user in users}
+    taken = platforms.moodle_takes_feedback(gradebook.feedback_zip(named), users)
+    assert taken == {user: user.name for user in users}

@@ -2,12 +2,13 @@
 
 import json
 import os
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
-from nbcourse.classroom import grading, masters, notebooks, results, sandbox
+from nbcourse.classroom import grading, masters, notebooks, results, sandbox, wire
 from nbcourse.classroom.remote import Session, StudentCell
 from nbcourse.classroom.submission_errors import Raised, State, SubmissionError
 from nbcourse.classroom.submissions import Candidate
@@ -186,6 +187,41 @@ def test_what_is_no_notebook_says_so_on_every_exercise(grade, content, says):
     assert graded["result"].points == 0
 
 
+@pytest.mark.parametrize("points", [10**400, float("nan"), float("inf"), -1, True, "3", None])
+def test_points_are_numbers(points):
+    cells = [a_class.cell("", grade=True, grade_id="x", points=points)]
+    (cell,) = notebooks.read_cells(a_class.notebook(cells))
+    assert cell.points in (0, 1)
+
+
+def test_another_sheet_is_named_and_not_graded(server):
+    """Exercises of two sheets may have the same name."""
+    master = masters.load_master(masters.find_master("02-sequences"))
+    other = masters.find_master("03-critics")
+    submitted = grading.Submission("ada", "ada", notebook=Candidate(other))
+    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    assert {exercise.state for exercise in result.exercises} == {State.WRONG_SHEET}
+    assert result.points == 0
+    assert result.notes == (
+        "The notebook is sheet 03-critics, and 02-sequences was to be handed in.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "wrong"),
+    [
+        (['sheet = Sheet("02-sequences", variant=3)'], False),
+        (["sheet = Sheet( '02-sequences')", 'other = Sheet("03-critics")'], False),
+        (["print('no sheet at all')"], False),
+        (['sheet = Sheet("03-critics")'], True),
+    ],
+)
+def test_a_sheet_is_another_one_if_the_notebook_names_no_right_one(sources, wrong):
+    master = masters.load_master(masters.find_master("02-sequences"))
+    cells = notebooks.read_cells(a_class.notebook([a_class.cell(source) for source in sources]))
+    assert bool(grading._wrong_sheet(cells, master)) is wrong
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -210,6 +246,23 @@ def test_a_test_that_an_answer_keeps_busy_here_is_interrupted(monkeypatch, grade
     graded = grade_endless(answer="answer = 2**62")
     assert graded["answer-check"].state == State.OUT_OF_TIME
     assert "the test computed" in graded["answer-check"].feedback
+    assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
+
+
+def test_reading_a_value_has_its_time_too(monkeypatch, grade):
+    """A value may take long to build here, such as a dict of keys whose hashes are equal."""
+    unpack = wire.unpack
+
+    def slow(structure, tensors):
+        end = time.process_time() + 30
+        while structure == 43 and time.process_time() < end:
+            pass
+        return unpack(structure, tensors)
+
+    monkeypatch.setattr(wire, "unpack", slow)
+    graded = grade(answer="answer = 43", limits=replace(LIMITS, seconds=2))
+    assert graded["answer-check"].state == State.OUT_OF_TIME
+    assert "the grader was reading what it gave for over 2" in graded["answer-check"].feedback
     assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
 
 

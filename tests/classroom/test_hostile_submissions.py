@@ -5,12 +5,15 @@ that nothing is wrong with must get its points.
 """
 
 import os
+import subprocess
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import masters
+from nbcourse.classroom import masters, student
+from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
@@ -413,6 +416,73 @@ assert torch.equal(cube(x), x**3)
     ]:
         found = grade(cube=cube)["cube-check"]
         assert found.state == state, found
+
+
+NESTS = """
+import os
+for level in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+    open("f", "w").write("x" * 1000)
+os.mkdir("locked", 0)
+os._exit(0)
+"""
+
+
+def test_nothing_of_a_submission_stays_behind(grade, monkeypatch, tmp_path):
+    """Not a tree that is too deep for a path; each cell that is killed leaves its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test grades
+    graded = grade(double=NESTS, answer=NESTS)
+    assert graded["double-check"].state == graded["answer-check"].state == State.ENDED
+    assert graded["cube-check"].state == State.PASSED
+    left = list(tmp_path.glob("submission-*"))
+    subprocess.run(["rm", "-rf", *left], check=True)  # too deep for pytest
+    assert left == []
+
+
+def test_where_there_is_no_room_for_a_process_the_next_submission_has_one(
+    monkeypatch, tmp_path, master
+):
+    """As after a bomb of threads, where the number of processes is limited."""
+    code = """
+from nbcourse.classroom import student
+fork, forks = student._fork, []
+
+def scarce():
+    forks.append(None)
+    if len(forks) == 2:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+
+student._fork = scarce
+student.main()
+"""
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess,
+        "Popen",
+        lambda words, **more: popen([*words[:2], "-c", code, words[-1]], **more),
+    )
+    submitted = a_class.submission(tmp_path, a_class.notebook(a_class.solved()))
+    with ForkServer() as server:
+        before = set(Path(tempfile.gettempdir()).iterdir())
+        assert grade_submission(submitted, master, server, limits=LIMITS).points == 6
+        with pytest.raises(RuntimeError, match=r"no process for the submission: .*unavailable"):
+            grade_submission(submitted, master, server, limits=LIMITS)
+        assert set(Path(tempfile.gettempdir()).iterdir()) == before
+        assert grade_submission(submitted, master, server, limits=LIMITS).points == 6
+
+
+def test_a_fork_is_tried_again(monkeypatch):
+    forks = iter([BlockingIOError(), BlockingIOError(), 42])
+
+    def fork():
+        if isinstance(found := next(forks), Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert student._fork() == 42
 
 
 def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, grade):

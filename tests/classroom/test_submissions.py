@@ -7,9 +7,10 @@ import zipfile
 
 import pytest
 
-from nbcourse.classroom import gradebook, notebooks
+from nbcourse.classroom import notebooks
+from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.notebooks import Unreadable
-from nbcourse.classroom.submissions import find_submissions, with_listed_names
+from nbcourse.classroom.submissions import canvas_names, find_submissions, with_owners
 
 NAME = "02-sequences"
 
@@ -76,27 +77,83 @@ def test_moodles_folders(tmp_path):
     put(
         tmp_path,
         "Zoë Ó Brien_98765_assignsubmission_file_/02-sequences.ipynb",
-        "Anna_Maria Li_98766_assignsubmission_file_/02-sequences.ipynb",
-        "Anna_Maria Li_98767_assignsubmission_file/02-sequences.ipynb",
+        "Anna Maria Li_98766_assignsubmission_file_/02-sequences.ipynb",
+        "Anna Maria Li_98767_assignsubmission_file/02-sequences.ipynb",
+        "Anna_Maria Li_98768_assignsubmission_file/02-sequences.ipynb",  # no name from Moodle
     )
     submissions = find_submissions(tmp_path, NAME)
     assert [(s.student, s.user_id) for s in submissions] == [
-        ("Anna_Maria Li_98766", "98766"),  # two of one name are told apart
-        ("Anna_Maria Li_98767", "98767"),
+        ("Anna Maria Li_98766", "98766"),  # two of one name are told apart
+        ("Anna Maria Li_98767", "98767"),
+        ("Anna_Maria Li_98768_assignsubmission_file", ""),
         ("Zoë Ó Brien", "98765"),
     ]
-    assert submissions[2].key == "Zoë Ó Brien_98765"
+    assert submissions[3].key == "Zoë Ó Brien_98765"
 
 
-def test_a_class_list_gives_students_their_names(tmp_path):
-    put(tmp_path / "in", "doejane_12345_67890_02-sequences.ipynb", "bob/02-sequences.ipynb")
+@pytest.mark.parametrize(
+    ("file", "readings"),
+    [
+        ("doejane_1_2_x.ipynb", [("doejane", False, "1", "2", "x.ipynb")]),
+        ("doejane_LATE_1_2_my_x.ipynb", [("doejane", True, "1", "2", "my_x.ipynb")]),
+        ("_1_2_x.ipynb", [("", False, "1", "2", "x.ipynb")]),
+        ("LATE_1_2_x.ipynb", [("LATE", False, "1", "2", "x.ipynb")]),
+        ("doejane_1_2_02_x.ipynb", [("doejane", False, "1", "2", "02_x.ipynb")]),  # no number
+        (
+            "eve_7_1_2_x.ipynb",
+            [("eve", False, "7", "1", "2_x.ipynb"), ("eve_7", False, "1", "2", "x.ipynb")],
+        ),
+        ("anon_aB3x9_2_x.ipynb", []),
+        ("02-sequences.ipynb", []),
+    ],
+)
+def test_how_canvas_s_names_can_be_read(file, readings):
+    assert canvas_names(file) == readings
+
+
+def test_a_class_list_says_whose_a_submission_is_or_why_it_cannot(tmp_path):
+    put(
+        tmp_path / "in",
+        "doejane_12345_67890_02-sequences.ipynb",
+        "bob/02-sequences.ipynb",
+        "roe_7_8_9_2_final.ipynb",
+        "poesam_333_67892_02-sequences.ipynb",
+        "ROE/02-sequences.ipynb",
+        "roe/02-sequences.ipynb",
+        "homework.ipynb",
+    )
     (tmp_path / "class.csv").write_text(
-        "Student,ID,SIS User ID,SIS Login ID,Section\nDoe Jane,12345,u1,jdoe,A\n"
+        "Student,ID,SIS User ID,SIS Login ID,Section\n"
+        "Doe Jane,12345,u1,jdoe,A\nRoe,7,u2,roe,A\nLi,333333,333,li,A\n"
     )
-    submissions = with_listed_names(
-        find_submissions(tmp_path / "in", NAME), gradebook.read_class_list(tmp_path / "class.csv")
+    submissions = with_owners(
+        find_submissions(tmp_path / "in", NAME), read_class_list(tmp_path / "class.csv")
     )
-    assert [s.student for s in submissions] == ["bob", "jdoe"]
+    twice = "several are by one student: ROE, roe; leave the one that counts"
+    assert {s.key: (s.owner and s.owner.key, s.student, s.stranger) for s in submissions} == {
+        "doejane_12345": ("jdoe", "jdoe", ""),
+        "bob": (None, "bob", "the class list has no 'bob'"),
+        "roe_7_8_9_2_final.ipynb": (
+            None,
+            "roe_7_8_9_2_final.ipynb",
+            "the name roe_7_8_9_2_final.ipynb can be read in two ways; rename the file",
+        ),
+        "poesam_333": (
+            None,
+            "poesam_333",
+            "the class list has no student with Canvas's number 333",
+        ),
+        "ROE": (None, "ROE", twice),
+        "roe": (None, "roe", twice),
+        "homework.ipynb": (None, "homework.ipynb", "the class list has no 'homework.ipynb'"),
+    }
+
+
+def test_a_folder_and_a_file_of_one_name_do_not_share_a_result(tmp_path):
+    put(tmp_path, "ada_1/02-sequences.ipynb", "ada_1_2_02-sequences.ipynb")
+    submissions = find_submissions(tmp_path, NAME)
+    assert len({s.key for s in submissions}) == len({s.student for s in submissions}) == 2
+    assert [s.user_id for s in submissions] == ["1", ""]
 
 
 def test_without_a_notebook_the_student_is_there_and_reads_why(tmp_path):

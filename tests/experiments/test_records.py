@@ -15,7 +15,6 @@ from tests.small import tables
 CONTENT = tables(
     algorithm={"name": "rloo"},
     kl={"beta": 0.1},
-    reward={"accept_truncated": True},  # or none is right, and a mean over none equals nothing
     evaluation={"every": 5, "problems": 8},
 )
 
@@ -43,7 +42,7 @@ def test_the_folder_holds_what_the_module_says(run):
 
 def test_the_metrics_are_what_train_returned(run):
     folder, history = run
-    assert records.read_metrics(folder) == history
+    assert str(records.read_metrics(folder)) == str(history)  # as text, where NaN is itself
     assert [row["step"] for row in history] == [1, 2]
 
 
@@ -51,7 +50,7 @@ def test_a_run_without_a_folder_gives_the_same_numbers(run):
     _, history = train(check(CONTENT), progress=False)
     for ours, theirs in zip(history, run[1], strict=True):
         kept = [k for k in ours if "second" not in k]
-        assert {k: ours[k] for k in kept} == {k: theirs[k] for k in kept}
+        assert str({k: ours[k] for k in kept}) == str({k: theirs[k] for k in kept})
 
 
 def test_the_recipe_can_be_read_back(run):

@@ -15,8 +15,8 @@ MODULES = {
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
-    "nbcourse.classroom.student": "the grader runs it in a process of its own",
     "nbcourse.display.curves": "`nbcourse compare --figure` draws with it",
+    "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
     "nbcourse.publishing.alt_text": "the site's builder loads it, and the built pages are read",
 }
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
@@ -78,8 +78,15 @@ def of_tasks() -> set[str]:
     return {task.__module__ for task in TASKS.values()}
 
 
+def of_examinations() -> set[str]:
+    """The modules of examine: each has its part in every report that tests/examine reads."""
+    return {name for name in MODULES if name.startswith("nbcourse.examine.")}
+
+
 def test_every_module_has_a_test_that_imports_it():
-    tested = (in_sheets() | of_tasks()).union(*map(imported, (ROOT / "tests").rglob("*.py")))
+    tested = (in_sheets() | of_tasks() | of_examinations()).union(
+        *map(imported, (ROOT / "tests").rglob("*.py"))
+    )
     code = {name for name, path in MODULES.items() if tree(path).body[1:]}  # more than a docstring
     missing = code - tested - set(TESTED_OTHERWISE)
     assert not missing, f"no test imports {sorted(missing)}"

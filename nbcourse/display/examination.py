@@ -1,0 +1,83 @@
+"""The report of `nbcourse examine` as one page that needs nothing else.
+
+Three sentences, three pictures, the findings.
+"""
+
+import io
+import math
+from html import escape
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from nbcourse.display.figures import figure
+from nbcourse.examine.decode import Finding
+from nbcourse.examine.facts import RATIOS, Facts
+from nbcourse.examine.report import Report
+
+STYLE = """
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } svg { max-width: 100%; height: auto; }
+li { margin: 1rem 0; } .mistake { border-left: 4px solid #b00020; padding-left: .7rem; }
+.choice { border-left: 4px solid #1f5fa8; padding-left: .7rem; }
+.note { border-left: 4px solid #777; padding-left: .7rem; } ul { list-style: none; padding: 0; }
+"""
+
+
+def page(report: Report) -> str:
+    """The page, in HTML with inline styles and pictures."""
+    name = escape(report.name)
+    verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.verdict())
+    findings = "".join(map(_item, report.findings))
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{name}</title>'
+        f"<style>{STYLE}</style><h1>{name}</h1>{verdict}{_pictures(report.facts)}"
+        f"<ul>{findings}</ul></html>\n"
+    )
+
+
+def _item(finding: Finding) -> str:
+    mend = f"<br>Instead: {escape(finding.mend)}" if finding.mend else ""
+    erratum = f"; appendix B, {escape(finding.erratum)}" if finding.erratum else ""
+    return (
+        f'<li class="{finding.kind}"><strong>{finding.kind}: {finding.code}</strong><br>'
+        f"{escape(finding.text)}{mend}<br>See {escape(finding.section)}{erratum}.</li>"
+    )
+
+
+def _pictures(facts: Facts) -> str:
+    picture, axes = figure(1, 3, figsize=(10, 3))
+    _prompts(axes[0], facts)
+    _positions(axes[1], facts)
+    _ratios(axes[2], facts)
+    drawn = io.StringIO()
+    picture.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(picture)
+    svg = drawn.getvalue()
+    described = (
+        "What a prompt counts by its success rate, a token by its position, and a token by its "
+        "ratio to the policy that sampled"
+    )
+    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
+
+
+def _prompts(axis: Axes, facts: Facts) -> None:
+    axis.plot([*facts.difficulty], [*facts.difficulty.values()], "o-")
+    axis.set(xlabel="success rate", ylabel="factor of ∇J", title="weight of a prompt", xlim=(0, 1))
+    weights = [0.0, *filter(math.isfinite, facts.difficulty.values())]
+    axis.set_ylim(1.1 * min(weights), 1.1 * max(weights) or 1.0)
+
+
+def _positions(axis: Axes, facts: Facts) -> None:
+    axis.bar(range(1, len(facts.positions) + 1), facts.positions)
+    axis.set(xlabel="position", ylabel="beside the last", title="weight of a token")
+
+
+def _ratios(axis: Axes, facts: Facts) -> None:
+    axis.plot(RATIOS, facts.clip.positive, "o-", label="A > 0")
+    axis.plot(RATIOS, facts.clip.negative, "s--", label="A < 0")
+    axis.set(
+        xscale="log", xlabel="π/π_old", ylabel="beside a fresh one", title="weight of a stale token"
+    )
+    axis.set_yscale("symlog", linthresh=1)
+    axis.legend()

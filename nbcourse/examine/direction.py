@@ -1,0 +1,120 @@
+"""Where a loss sends the policy in expectation, and how much a prompt counts on the way."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from nbcourse.examine.subject import Subject
+from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
+
+EQUAL = 1e-6  # a loss may compute in float32
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The expected step −E[∇L] beside ∇J, over several worlds.
+
+    Attributes:
+        verdict: "exact", "proportional" (the same factor wherever groups have the same size, or
+            batches), or "biased".
+        size: what the factors go by: "group" or "batch".
+        factors: that size → the factor, for the verdicts that have one.
+        cosine_min: the least cosine between the two; NaN if a step is.
+        lengths: the least and the largest factor of all.
+        gradients: all expected gradients, one after the other.
+    """
+
+    verdict: str
+    size: str
+    factors: dict[int, float]
+    cosine_min: float
+    lengths: tuple[float, float]
+    gradients: Tensor = field(repr=False, compare=False)
+
+
+def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Direction:
+    """Compare in every world."""
+    found: list[tuple[dict[str, int], float, float]] = []
+    gradients: list[Tensor] = []
+    for world in worlds:
+        count = len(world.prompts)
+        sizes = {"group": world.group_size, "batch": count * world.group_size}
+        expected = world.expected(subject, ordered=ordered)
+        for prompt, gradient in zip(world.prompts, expected, strict=True):
+            # the loss is a mean over prompts
+            gradients.append(gradient.flatten())
+            found.append((sizes, *beside(-gradient * count, prompt.gradient())))
+    cosines, factors = [c for _, c, _ in found], [f for _, _, f in found]
+    every = torch.cat(gradients)
+    if any(map(math.isnan, cosines)):
+        return Direction("biased", "group", {}, math.nan, (math.nan, math.nan), every)
+    # −1 in every world is a sign, and no bias
+    straight = min(cosines) > 1 - EQUAL or max(cosines) < -1 + EQUAL
+    lengths = (min(factors), max(factors))
+    for size in ("group", "batch"):
+        of_size: dict[int, list[float]] = {}
+        for sizes, _, factor in found:
+            of_size.setdefault(sizes[size], []).append(factor)
+        if straight and all(max(f) - min(f) <= EQUAL * max(map(abs, f)) for f in of_size.values()):
+            means = {size: sum(f) / len(f) for size, f in sorted(of_size.items())}
+            exact = all(abs(factor - 1) <= EQUAL for factor in means.values())
+            verdict = "exact" if exact else "proportional"
+            return Direction(verdict, size, means, min(cosines), lengths, every)
+    return Direction("biased", "group", {}, min(cosines), lengths, every)
+
+
+def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:
+    """What a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
+    found = {}
+    for chance in DIFFICULTIES:
+        (gradient,) = World([coin(chance)], group_size).expected(subject, ordered=ordered)
+        found[chance] = beside(-gradient, coin(chance).gradient())[1]
+    return found
+
+
+def beside(step: Tensor, gradient: Tensor) -> tuple[float, float]:
+    """Cosine and factor of a step along a gradient; 0 and 0 for a step of length 0."""
+    inner, length = (step * gradient).sum().item(), step.norm().item()
+    if length <= 1e-12:
+        return 0.0, 0.0
+    return inner / (length * gradient.norm().item()), inner / gradient.square().sum().item()
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The world in which the expected step agrees least with ∇J.
+
+    Attributes:
+        cosine: between the two; below 0 it points downhill.
+        probs: of the policy's choices, of one token.
+        rewards: of the choices.
+    """
+
+    cosine: float
+    probs: list[float]
+    rewards: list[float]
+
+
+def worst(subject: Subject, *, group_size: int = 3, tries: int = 60, seed: int = 0) -> Worst:
+    """Search choices of one token among three: first at random, then near the worst."""
+    source = torch.Generator().manual_seed(seed)
+    best = Worst(math.inf, [], [])
+    centre: tuple[Tensor, Tensor] | None = None
+    for i in range(tries):
+        noise = torch.randn(2, 3, generator=source, dtype=torch.float64)
+        if centre is None or i < tries // 3:
+            logits, rewards = 2 * noise[0], noise[1].mul(2).exp()
+        else:
+            logits, rewards = centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
+        one = Prompt(CHOICE, logits[None], rewards)
+        (gradient,) = World([one], group_size).expected(subject, ordered=False)
+        if gradient.norm() < 1e-10 or one.gradient().norm() < 1e-10:
+            continue
+        cosine, _ = beside(-gradient, one.gradient())
+        if cosine < best.cosine:
+            best = Worst(cosine, logits.softmax(dim=0).tolist(), rewards.tolist())
+            centre = (logits, rewards)
+    return best

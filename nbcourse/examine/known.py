@@ -1,0 +1,176 @@
+"""Losses that have a name: the rows of the table, and which of them another is nearest to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError, did_you_mean
+from nbcourse.examine import probes
+from nbcourse.examine.conventions import OFFERED
+from nbcourse.examine.direction import EQUAL, Direction, direction
+from nbcourse.examine.probes import MIXED, batch, without_reference
+from nbcourse.examine.subject import Subject
+from nbcourse.examine.worlds import far, fresh, stale
+from nbcourse.functional.kl import rewards_with_kl
+from nbcourse.training.algorithms import ALGORITHMS, Penalty, policy_loss
+
+BETA = 0.1  # of a row that was published with a KL
+LONGEST = 4000  # of a row that divides by the longest possible response
+
+
+def row(name: str, *, beta: float = BETA, handed: bool = False) -> Subject:
+    """A row of the table as a loss; a critic's values and running means are 0.
+
+    Args:
+        name: of the row.
+        beta: of its KL, where it was published with one.
+        handed: whether it takes its advantages as they are given, instead of making its own.
+
+    Raises:
+        ValueError: if there is no such row.
+    """
+    if name not in ALGORITHMS:
+        raise UserError(
+            f"the row is {name!r}, expected one of {', '.join(ALGORITHMS)}"
+            f"{did_you_mean(name, ALGORITHMS)}"
+        )
+    algorithm = ALGORITHMS[name]
+    settings = algorithm.all_settings
+    placement = algorithm.kl if beta > 0 else "none"
+    penalty = Penalty(placement, algorithm.kl_estimator, beta)
+
+    def estimated(
+        rewards: Tensor,
+        old_log_probs: Tensor,
+        ref_log_probs: Tensor,
+        mask: Tensor,
+        group_size: int,
+        values: Tensor | None,
+    ) -> Tensor:
+        beta_there = beta if placement == "reward" else 0.0
+        return algorithm.estimate(
+            settings,
+            rewards=rewards_with_kl(rewards, old_log_probs, ref_log_probs, mask, beta=beta_there),
+            mask=mask,
+            group_size=group_size,
+            values=values,
+            greedy_scores=torch.zeros_like(rewards),
+            average=0.0,
+            step_rewards=rewards[:, None],  # the answer is the only step
+            step_ends=mask.sum(dim=1, keepdim=True) - 1,
+        ).advantages
+
+    def loss(
+        log_probs: Tensor,
+        mask: Tensor,
+        *,
+        rewards: Tensor | None = None,
+        group_size: int = 1,
+        advantages: Tensor | None = None,
+        old_log_probs: Tensor | None = None,
+        ref_log_probs: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
+        old_log_probs = (log_probs if old_log_probs is None else old_log_probs).detach()
+        ref_log_probs = (log_probs if ref_log_probs is None else ref_log_probs).detach()
+        if advantages is None:
+            assert rewards is not None
+            advantages = estimated(rewards, old_log_probs, ref_log_probs, mask, group_size, values)
+        return policy_loss(
+            algorithm,
+            settings,
+            penalty,
+            log_probs=log_probs,
+            old_log_probs=old_log_probs,
+            ref_log_probs=ref_log_probs,
+            advantages=advantages,
+            mask=mask,
+            max_length=LONGEST,
+            values=values,
+        )
+
+    reads = {"log_probs", "mask"} | ({"advantages"} if handed else {"rewards", "group_size"})
+    reads |= {name for name in ("old_log_probs", "values") if algorithm.needs(name)}
+    reads |= {"ref_log_probs"} if placement != "none" or algorithm.needs("ref_log_probs") else set()
+    reads |= {"old_log_probs"} if placement in ("reward", "surrogate") else set()
+    return Subject(name, loss, tuple(name for name in OFFERED if name in reads))
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The row that does most of what a loss does.
+
+    Attributes:
+        row: its name.
+        factor: how much longer the expected steps of the loss are than the row's, all in all.
+        gap: how far they are from that, relative to their length, in all worlds, on fresh samples
+            and on stale ones, a KL aside; 0 if the loss does what the row does.
+    """
+
+    row: str
+    factor: float
+    gap: float
+
+    @property
+    def same(self) -> bool:
+        """Whether it takes the row's steps, but for their length."""
+        return self.gap <= EQUAL
+
+
+def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
+    """Find it by small batches, and compare its expected gradients.
+
+    Args:
+        subject: the loss.
+        steps: its own, in the worlds `fresh`, `stale` and `far`.
+    """
+    found = features(subject)
+    name = max(ALGORITHMS, key=lambda name: _likeness(found, _features_of_row(name)))
+    own = torch.cat([one.gradients for one in steps])
+    expected = _gradients_of_row(name, "rewards" not in subject.takes)
+    factor = ((own @ expected) / (expected @ expected)).item()
+    gap = ((own - factor * expected).norm() / own.norm().clamp(min=1e-12)).item()
+    return Nearest(name, factor, gap)
+
+
+@cache
+def _gradients_of_row(name: str, handed: bool) -> Tensor:
+    subject = row(name, beta=0.0, handed=handed)
+    sampler = probes.reference_is_the_sampler(subject)
+    old = [world(reference_is_the_sampler=sampler) for world in (stale, far)]
+    found = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
+    return torch.cat([one.gradients for one in found])
+
+
+def features(subject: Subject) -> dict[str, Any]:
+    """What tells rows apart, most telling first."""
+    ratios = [0.01, 0.5, 0.9, 1.1, 1.25, 1.5, 100.0]
+    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    return {
+        "average": probes.average(subject),
+        "positive": _rounded(probes.ratio_weights(subject, 1, ratios)),
+        "negative": _rounded(probes.ratio_weights(subject, -1, ratios)),
+        "sequence": probes.ratio_of_the_sequence(subject),
+        "influence": probes.influence(subject),
+        "spread": probes.spread_is_divided_out(subject),
+        "scale": _rounded([subject.weights(one)[0, 0].item()]),
+    }
+
+
+@cache
+def _features_of_row(name: str) -> Mapping[str, Any]:
+    return features(row(name, beta=0.0))
+
+
+def _likeness(found: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """How many features agree; those of the advantages, which may be given, count less."""
+    less = {"influence": 0.75, "spread": 0.75, "scale": 0.5}
+    return sum(less.get(key, 1.0) * (other[key] == value) for key, value in found.items())
+
+
+def _rounded(values: list[float]) -> tuple[float, ...]:
+    return tuple(round(value, 3) + 0.0 for value in values)

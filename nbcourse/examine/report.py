@@ -1,0 +1,218 @@
+"""What an examination says: to people first, then to machines."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from nbcourse.errors import UserError, did_you_mean
+from nbcourse.examine.decode import CHOICE, MISTAKE, Finding
+from nbcourse.examine.facts import Facts
+from nbcourse.examine.known import Nearest
+
+
+@dataclass(frozen=True)
+class Report:
+    """Facts and findings about one loss.
+
+    Attributes:
+        name: of the loss.
+        facts: what was measured.
+        findings: what it means, mistakes first.
+        nearest: the row of the table that does most of the same.
+    """
+
+    name: str
+    facts: Facts
+    findings: list[Finding]
+    nearest: Nearest
+
+    def __str__(self) -> str:
+        """Three sentences, then a paragraph for each finding."""
+        lines = [self.name, "=" * len(self.name), "", *self.verdict(), ""]
+        for finding in self.findings:
+            lines += [f"[{finding.kind}] {finding.text}"]
+            lines += [f"    instead: {finding.mend}"] if finding.mend else []
+            erratum = f"; appendix B, {finding.erratum}" if finding.erratum else ""
+            lines += [f"    see {finding.section}{erratum}", ""]
+        return "\n".join(lines).rstrip()
+
+    def verdict(self) -> list[str]:
+        """Where it goes, what becomes of it on stale samples, and what is wrong with it."""
+        return [_fresh(self.facts), _stale(self.facts), self._count()]
+
+    def _count(self) -> str:
+        mistakes = [f for f in self.findings if f.kind == MISTAKE]
+        choices = sum(f.kind == CHOICE for f in self.findings)
+        named = ", ".join(f.code for f in mistakes)
+        found = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else "No mistake"
+        known = f"{found} and {_many(choices, 'choice')} to know of"
+        return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
+
+    def _gap(self) -> str:
+        one = self.nearest
+        if math.isnan(one.gap):
+            return "whose steps are numbers"
+        if not one.same:
+            return f"and the expected steps differ from its own by {one.gap:.2g} of their length"
+        same_length = abs(one.factor - 1) <= 1e-6
+        return "and the steps are its own" + ("" if same_length else f" times {one.factor:.3g}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines: the keys stay, JSON has no NaN and no infinity."""
+        facts = self.facts
+        plain = {
+            "name": self.name,
+            "verdict": self.verdict(),
+            "direction": {
+                "fresh": _direction(facts.fresh),
+                "stale": _direction(facts.stale),
+                "worst": {
+                    "cosine": facts.worst.cosine,
+                    "probs": facts.worst.probs,
+                    "rewards": facts.worst.rewards,
+                },
+            },
+            "difficulty": {f"{chance:g}": f for chance, f in facts.difficulty.items()},
+            "length": {"weight": facts.average},
+            "kl": {
+                "estimates": facts.kl_estimator,
+                "placement": facts.kl_placement,
+                "descends": facts.descent.descends,
+                "beta": facts.descent.beta,
+                "stale_exact": stale_exact(facts),
+            },
+            "clip": {
+                "low": facts.clip.bounds[0],
+                "high": facts.clip.bounds[1],
+                "of_sequence": facts.clip.of_sequence,
+            },
+            "mask": {"safe": mask_safe(facts)},
+            "eos": {"trained": -1 not in facts.silent_positions},
+            "microbatch": {"invariant": facts.micro_batches.by == "mean"},
+            "detached": detached(facts),
+            "finite": {"long": facts.finite_long},
+            "nearest": {
+                "row": self.nearest.row,
+                "same": self.nearest.same,
+                "factor": self.nearest.factor,
+                "gap": self.nearest.gap,
+            },
+            "errata": sorted({f.erratum for f in self.findings if f.erratum and f.kind != CHOICE}),
+            "findings": [vars(finding) for finding in self.findings],
+        }
+        return _without_infinities(plain)
+
+    def missing(self, requirements: list[str]) -> list[str]:
+        """Which requirements are not met, of those in `REQUIREMENTS`.
+
+        Raises:
+            ValueError: if there is no such requirement.
+        """
+        for name in requirements:
+            if name not in REQUIREMENTS:
+                raise UserError(
+                    f"a requirement is {name!r}, expected some of {', '.join(REQUIREMENTS)}"
+                    f"{did_you_mean(name, REQUIREMENTS)}"
+                )
+        return [name for name in requirements if not REQUIREMENTS[name](self)]
+
+
+def mask_safe(facts: Facts) -> bool:
+    """Whether padding is neither read, nor counted, nor trained, whatever it holds."""
+    return (
+        facts.padding_clean
+        and facts.padding_unread
+        and facts.padding_gradient_free
+        and facts.padding == "nothing"
+    )
+
+
+def detached(facts: Facts) -> bool:
+    """Whether no gradient reaches old log-probs, reference or rewards."""
+    return not {"old_log_probs", "ref_log_probs", "rewards"} & {*facts.attached}
+
+
+def stale_exact(facts: Facts) -> bool:
+    """Whether the KL part descends on stale samples what it does on fresh ones."""
+    return facts.stale_descent.descends == facts.descent.descends and math.isclose(
+        facts.stale_descent.beta, facts.descent.beta, rel_tol=1e-4
+    )
+
+
+REQUIREMENTS = {
+    "exact": lambda report: report.facts.fresh.verdict == "exact",
+    "unbiased": lambda report: (
+        report.facts.fresh.verdict in ("exact", "proportional")
+        and min(report.facts.fresh.factors.values()) > 0
+    ),
+    "no-mistake": lambda report: not any(f.kind == MISTAKE for f in report.findings),
+    "mask-safe": lambda report: mask_safe(report.facts),
+    "eos-trained": lambda report: -1 not in report.facts.silent_positions,
+    "microbatch-invariant": lambda report: report.facts.micro_batches.by == "mean",
+    "detached": lambda report: detached(report.facts),
+    "finite-long": lambda report: report.facts.finite_long,
+    "kl-reverse": lambda report: report.facts.descent.descends == "reverse",
+    "kl-stale-exact": lambda report: stale_exact(report.facts),
+}
+
+
+def _fresh(facts: Facts) -> str:
+    fresh = facts.fresh
+    if math.isnan(fresh.cosine_min):
+        return "On fresh samples its expected step is no number: some batch gives NaN."
+    if fresh.verdict == "exact":
+        return "On fresh samples its expected step is ∇J, exactly, in every world that was listed."
+    if fresh.verdict == "proportional":
+        kind = "groups" if fresh.size == "group" else "batches"
+        factors = ", ".join(f"{f:.3g} in {kind} of {size}" for size, f in fresh.factors.items())
+        same = len({round(f, 6) for f in fresh.factors.values()}) == 1
+        said = f"{next(iter(fresh.factors.values())):.3g}" if same else f"a constant: {factors}"
+        return f"On fresh samples its expected step is ∇J times {said}."
+    if fresh.cosine_min > 1 - 1e-6:
+        low, high = fresh.lengths
+        return (
+            "On fresh samples its expected step is along ∇J in every world, but some prompts count "
+            f"more than others: by factors from {low:.3g} to {high:.3g}."
+        )
+    worst = facts.worst.cosine
+    further = f", and to {worst:.3f} in the worst one that was found"
+    return (
+        "On fresh samples its expected step is not along ∇J: the cosine falls to "
+        f"{fresh.cosine_min:.3f} in the worlds that were listed"
+        + (further if worst < fresh.cosine_min else "")
+        + "."
+    )
+
+
+def _stale(facts: Facts) -> str:
+    if math.isnan(facts.stale.cosine_min):
+        return "Nor is it on stale samples."
+    if facts.stale.verdict != "biased":
+        return "On stale samples that stays so."
+    return (
+        "On samples from a policy a little way off (ratios within .85 and 1.18) the cosine "
+        f"falls to {facts.stale.cosine_min:.4f}."
+    )
+
+
+def _direction(one: Any) -> dict[str, Any]:
+    factors = one.factors
+    same = len({round(f, 6) for f in factors.values()}) == 1
+    factor = next(iter(factors.values())) if same else {str(g): f for g, f in factors.items()}
+    return {
+        "verdict": one.verdict,
+        "factor": factor if factors else None,
+        "cosine_min": one.cosine_min,
+    }
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _without_infinities(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_infinities(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_infinities(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,157 @@
+"""A loss function as it was written: what it is given, and what it does to the log-probs.
+
+A gradient with respect to log-probs is all that a loss can do to a policy. Everything in this
+package is computed from these weights, ∂L/∂log π of each token of a batch.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError, did_you_mean
+from nbcourse.examine.conventions import BOOK, CONVENTIONS, OFFERED
+from nbcourse.functional.advantages import leave_one_out
+from nbcourse.functional.aggregation import aggregate
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Responses to one or several prompts, groups side by side, as a loss sees them.
+
+    Attributes:
+        log_probs: (B, T) of the policy that learns.
+        old_log_probs: (B, T) of the policy that sampled.
+        ref_log_probs: (B, T) of the reference.
+        mask: (B, T) bool, True on tokens, the one that ends a response included.
+        rewards: (B,) one for each response.
+        group_size: responses to each prompt.
+        advantages: (B, T), leave-one-out ones of the rewards unless others are given.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    ref_log_probs: Tensor
+    mask: Tensor
+    rewards: Tensor
+    group_size: int
+    advantages: Tensor | None = None
+
+    def offered(self, names: Collection[str]) -> dict[str, Any]:
+        """The quantities of these names; tensors of its own to change."""
+        found: dict[str, Any] = {}
+        for name in names:
+            if name == "values":
+                found[name] = torch.zeros_like(self.log_probs)
+            elif name == "advantages" and self.advantages is None:
+                per_response = leave_one_out(self.rewards, group_size=self.group_size)
+                found[name] = per_response[:, None].expand(self.mask.shape) * self.mask
+            else:
+                found[name] = getattr(self, name)
+        return {
+            name: value.detach().clone() if isinstance(value, Tensor) else value
+            for name, value in found.items()
+        }
+
+    def with_(self, **changes: Any) -> "Batch":
+        """A copy with some quantities changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loss to be examined.
+
+    Attributes:
+        name: what reports call it.
+        function: takes quantities of a `Batch` by name, → a scalar to minimise, losses of tokens
+            (B, T), which are then summed over each response and averaged over responses, or a
+            tuple that begins with one of these.
+        takes: the quantities that it takes.
+
+    Raises:
+        ValueError: if it needs a quantity that is not offered, or no log-probs.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    takes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], *, name: str | None = None, convention: str = BOOK
+    ) -> "Subject":
+        """Read what a function takes from its signature.
+
+        Args:
+            function: the loss, or a module whose `forward` it is.
+            name: what reports call it; its own name if None.
+            convention: whose names and shapes its arguments have, one of `CONVENTIONS`.
+        """
+        name = name or str(getattr(function, "__name__", "loss"))
+        known, theirs = CONVENTIONS[convention], []
+        read = getattr(function, "forward", function)  # of a torch module
+        for parameter in signature(read).parameters.values():
+            if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+                continue
+            if parameter.name in known:
+                theirs.append(parameter.name)
+            elif parameter.default is Parameter.empty:
+                raise UserError(
+                    f"{name} needs {parameter.name!r}, which is not offered; on offer are "
+                    f"{', '.join(known)}{did_you_mean(parameter.name, known)}"
+                )
+        needs = {need for one in theirs for need in known[one].needs}
+        if "log_probs" not in needs:
+            wanted = next(key for key, one in known.items() if one.needs == ("log_probs",))
+            raise UserError(f"{name} takes no {wanted}, expected the policy's as an argument")
+
+        def called(**given: Any) -> Any:
+            return function(**{one: known[one].value(given) for one in theirs})
+
+        return cls(name, called, tuple(one for one in OFFERED if one in needs))
+
+    def quantities(self, batch: Batch) -> dict[str, Any]:
+        """What it takes of a batch, and the mask."""
+        return batch.offered({*self.takes, "mask"})
+
+    def loss(self, quantities: Mapping[str, Any]) -> Tensor:
+        """The scalar of some quantities.
+
+        Raises:
+            ValueError: if the function raises, or returns anything else than a loss.
+        """
+        chosen = {name: quantities[name] for name in self.takes}
+        try:
+            found = self.function(**chosen)
+        except Exception as error:
+            raise UserError(f"{self.name} raises {type(error).__name__}: {error}") from error
+        if isinstance(found, tuple) and found:
+            found = found[0]
+        mask = quantities["mask"]
+        if not isinstance(found, Tensor) or found.shape not in ((), (1,), mask.shape):
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise UserError(
+                f"{self.name} returns {shape}, expected a scalar, or losses of tokens "
+                f"{tuple(mask.shape)}"
+            )
+        if found.shape == mask.shape and found.dim() == 2:
+            return aggregate(found, mask, "seq-mean-token-sum")
+        return found.sum()
+
+    def weights(self, batch: Batch) -> Tensor:
+        """∂L/∂log π of each token: (B, T), 0 where the loss does not depend on it.
+
+        Raises:
+            ValueError: if the loss does not depend on log_probs.
+        """
+        quantities = self.quantities(batch)
+        log_probs = quantities["log_probs"].requires_grad_()
+        loss = self.loss(quantities)
+        if not loss.requires_grad:
+            return torch.zeros_like(log_probs)
+        (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
+        return torch.zeros_like(log_probs) if found is None else found

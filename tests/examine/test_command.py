@@ -1,0 +1,237 @@
+"""`nbcourse examine` as a user meets it: files, rows, wrong names, broken losses."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from nbcourse.cli import app
+from nbcourse.examine import assert_loss, examine
+from nbcourse.repository import ROOT
+from tests.effort import PATIENCE
+
+LOSSES = """
+import torch
+
+def reinforce(log_probs, advantages, mask):
+    return -(log_probs * advantages).masked_fill(~mask, 0.0).sum(dim=1).mean()
+
+def padded(log_probs, advantages, mask):
+    return -(log_probs * advantages).masked_fill(~mask, 0.0).mean()
+
+def flat(log_probs, rewards, mask, group_size):
+    groups = rewards.view(-1, group_size)
+    scaled = (groups - groups.mean(1, keepdim=True)) / groups.std(1, keepdim=True)
+    return -(log_probs * scaled.view(-1, 1)).masked_fill(~mask, 0.0).sum(dim=1).mean()
+
+def wants_more(log_probs, temperature):
+    return log_probs.sum()
+
+def wants_nothing(mask):
+    return mask.sum()
+
+def raises(log_probs):
+    raise RuntimeError("out of luck")
+
+def returns_a_list(log_probs):
+    return [0.0]
+
+def ignores(log_probs, mask):
+    return torch.tensor(1.0)
+
+def nan(log_probs):
+    return log_probs.sum() * float("nan")
+
+def logarithms_for_probabilities(log_probs, ref_log_probs):
+    return torch.nn.functional.kl_div(ref_log_probs, log_probs, reduction="batchmean")
+
+def python_min(log_probs, old_log_probs, advantages):
+    ratio = (log_probs - old_log_probs).exp()
+    return -min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean()
+
+def never_ends(log_probs):
+    while True:
+        pass
+
+def for_trl(
+    per_token_logps, old_per_token_logps, ref_per_token_logps, completion_mask, advantages,
+    beta=0.04,
+):
+    ratio = (per_token_logps - old_per_token_logps).exp()
+    signal = advantages.unsqueeze(1)
+    losses = -torch.min(ratio * signal, ratio.clamp(0.8, 1.2) * signal)
+    d = per_token_logps - ref_per_token_logps
+    losses = (losses + beta * (torch.expm1(-d) + d)) * completion_mask
+    return (losses.sum(-1) / completion_mask.sum(-1).clamp(min=1.0)).mean()
+
+def for_verl(log_prob, old_log_prob, response_mask, token_level_rewards, index):
+    scores = token_level_rewards.sum(dim=-1)
+    signal = torch.zeros_like(scores)
+    for i, prompt in enumerate(index):
+        others = [scores[j] for j, other in enumerate(index) if other == prompt and j != i]
+        signal[i] = scores[i] - sum(others) / len(others)
+    losses = -(log_prob - old_log_prob).exp() * signal.unsqueeze(-1) * response_mask
+    return losses.sum(dim=-1).mean(), {"metric": 0.0}
+
+class PolicyLoss(torch.nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, log_probs, old_log_probs, advantages, action_mask=None, dp_size=1):
+        ratio = (log_probs - old_log_probs).clamp(min=-20.0, max=20.0).exp()
+        held = ratio.clamp(1 - self.eps, 1 + self.eps)
+        losses = -torch.min(ratio * advantages, held * advantages)
+        return (losses * action_mask).sum() / action_mask.sum(), None
+
+for_openrlhf = PolicyLoss(0.2)
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "losses.py"
+    path.write_text(LOSSES, encoding="utf-8")
+    return path
+
+
+def run(*arguments, code):
+    answer = CliRunner().invoke(app, ["examine", *map(str, arguments)])
+    assert answer.exit_code == code, answer.output
+    return answer.output
+
+
+def refused(*arguments) -> str:
+    """The one line that a mistake is answered with."""
+    said = run(*arguments, code=2)
+    assert len(said.splitlines()) == 1, said
+    return said
+
+
+def test_the_verdict_comes_first_and_the_file_has_stable_keys(file, tmp_path):
+    said = run(f"{file}:reinforce", "--json", tmp_path / "out.json", code=0)
+    assert said.splitlines()[3].startswith("On fresh samples its expected step is ∇J, exactly")
+    found = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    assert found["direction"]["fresh"]["verdict"] == "exact"
+    assert found["direction"]["fresh"]["factor"] == pytest.approx(1)
+    assert found["kl"]["descends"] == "none"
+    assert found["length"]["weight"] == "seq-mean-token-sum"
+    assert (found["mask"]["safe"], found["microbatch"]["invariant"]) == (True, True)
+    assert (found["detached"], found["finite"]["long"]) == (False, True) or found["detached"]
+    assert found["nearest"]["row"] in ("rloo", "reinforce", "reinforce-ema", "remax")
+    assert found["errata"] == []
+
+
+def test_a_requirement_that_is_not_met_is_named_and_fails(file):
+    assert "not met: mask-safe" in run(f"{file}:padded", "--require", "mask-safe", code=1)
+    run(f"{file}:reinforce", "--require", "exact,mask-safe,eos-trained", code=0)
+
+
+def test_a_row_goes_by_its_name():
+    said = run("grpo", code=0)
+    assert "the nearest row of the table is grpo, and the steps are its own." in said
+    assert "forward KL" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("grpoo", "the row is 'grpoo', expected one of reinforce, .*; did you mean 'grpo'?"),
+        ("losses.py", "which function of losses.py? Say losses.py:FUNCTION"),
+        ("nowhere.py:loss", "there is no file nowhere.py"),
+        ("losses.py:reinforc", "defines no function 'reinforc'; .*; did you mean 'reinforce'?"),
+        ("losses.py:number", "defines no function 'number'"),
+        ("losses.py:wants_more", "wants_more needs 'temperature', which is not offered"),
+        ("losses.py:wants_nothing", "wants_nothing takes no log_probs"),
+        ("losses.py:raises", "raises raises RuntimeError: out of luck"),
+        ("losses.py:returns_a_list", "returns_a_list returns list, expected a scalar"),
+        ("losses.py:ignores", "ignores does not depend on log_probs"),
+        ("losses.py:nan", "nan returns nan for an ordinary batch"),
+        ("losses.py:logarithms_for_probabilities", "returns nan for an ordinary batch"),
+        ("losses.py:python_min", "python_min raises RuntimeError: Boolean value of Tensor"),
+    ],
+)
+def test_bad_input_gets_one_line(file, monkeypatch, target, message):
+    monkeypatch.chdir(file.parent)
+
+    assert re.search(message.replace("?", r"\?"), refused(target))
+
+
+@pytest.mark.parametrize(
+    ("function", "convention", "expected"),
+    [
+        ("for_trl", "trl", {"seq-mean-token-mean", "kl-forward"}),
+        ("for_verl", "verl", set()),
+        ("for_openrlhf", "openrlhf", {"token-mean"}),
+    ],
+)
+def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention, expected):
+    run(f"{file}:{function}", "--as", convention, "--json", tmp_path / "out.json", code=0)
+    found = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    kinds = {one["code"]: one["kind"] for one in found["findings"]}
+    assert {code for code, kind in kinds.items() if kind == "choice"} == expected
+    assert "mistake" not in kinds.values()
+    if convention == "trl":
+        assert found["nearest"] == pytest.approx(
+            {"row": "grpo", "same": True, "factor": 1, "gap": 0}
+        )
+        assert (found["kl"]["descends"], found["kl"]["beta"]) == ("forward", pytest.approx(0.04))
+    if convention == "verl":
+        assert found["direction"]["fresh"]["verdict"] == "exact"
+
+
+def test_names_of_another_library_are_refused_with_those_on_offer(file):
+    said = refused(f"{file}:reinforce", "--as", "trl")
+    assert "needs 'log_probs', which is not offered; on offer are per_token_logps" in said
+    assert "did you mean 'verl'?" in refused(f"{file}:reinforce", "--as", "ver")
+
+
+@pytest.mark.parametrize(("function", "code"), [("padded", "padding-counts"), ("flat", "flat-nan")])
+def test_a_page_stands_by_itself(file, tmp_path, function, code):
+    page = tmp_path / "report.html"
+    said = run(f"{file}:{function}", "--html", page, "--json", tmp_path / "report.json", code=0)
+    json.loads((tmp_path / "report.json").read_text("utf-8"), parse_constant=pytest.fail)
+    text = page.read_text("utf-8")
+    assert code in text
+    assert " nan " not in said
+    assert all(sentence in text for sentence in said.splitlines()[3:5])
+    assert text.count("<svg") == 1
+    assert 'aria-label="What a prompt counts' in text
+    assert not re.search(r'(src|href)="(?!#)', text)  # nothing is loaded from elsewhere
+
+
+def test_a_loss_that_never_ends_is_given_up(file):
+    command = [sys.executable, "-m", "nbcourse", "examine", f"{file}:never_ends", "--limit", "1"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines() == [
+        f"nbcourse: {file}:never_ends has not ended after 1 seconds: does it ever?"
+    ]
+
+
+def test_the_report_in_the_readme_is_what_comes_out(tmp_path):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", readme, re.S)
+    (shown,) = re.findall(r"```text\n(.*?)```", readme, re.S)
+    (tmp_path / "my_loss.py").write_text(code, encoding="utf-8")
+    said = run(f"{tmp_path / 'my_loss.py'}:grpo_loss", code=0)
+    beginning, _, rest = shown.rpartition("…")
+    assert said.startswith(beginning.rstrip())
+    assert not rest.strip()
+
+
+def test_an_unknown_requirement_is_refused_before_anything_is_computed(file):
+    assert "did you mean 'exact'" in refused(f"{file}:reinforce", "--require", "exakt")
+
+
+def test_for_tests_there_is_an_assertion():
+    def sign(log_probs, advantages, mask):
+        return (log_probs * advantages).masked_fill(~mask, 0.0).sum(dim=1).mean()
+
+    with pytest.raises(AssertionError, match="sign is not unbiased"):
+        assert_loss(sign, "unbiased")
+    assert examine(sign).facts.fresh.factors == pytest.approx({2: -1, 3: -1, 4: -1})

@@ -1,0 +1,94 @@
+"""Every row of the table gets the verdict that the book derives, and names that the book has."""
+
+import re
+from math import comb, sqrt
+from pathlib import Path
+
+import pytest
+
+from nbcourse.examine import decode
+from nbcourse.publishing import errata
+from nbcourse.publishing.chapters import BOOK
+from nbcourse.training.algorithms import ALGORITHMS
+from tests.examine.parts import codes, mistakes, report_of
+
+# choices by row, as chapters 2, 4, 7 and 8 derive them
+CHOICES = {
+    "reinforce": {"batch-baseline", "own-reward-in-baseline"},
+    "reinforce-ema": {"no-baseline"},  # the running mean is 0 here
+    "remax": {"no-baseline"},  # and so is the greedy score
+    "rloo": set(),
+    # a batch that is whitened hides how its tokens are averaged
+    "ppo": {"batch-baseline", "spread-divided", "discounted", "kl-divided-by-spread"},
+    "grpo": {"spread-divided", "seq-mean-token-mean", "kl-forward"},
+    "grpo-process": {"spread-divided", "seq-mean-token-mean", "kl-forward"},
+    "dr-grpo": {"own-reward-in-baseline"},
+    "dapo": {"spread-divided", "token-mean", "clip-asymmetric"},
+    "gspo": {"spread-divided", "seq-mean-token-mean", "sequence-ratio"},
+    "cispo": {"spread-divided", "token-mean", "ratio-capped"},
+    "reinforce++": {"batch-baseline", "spread-divided", "kl-divided-by-spread"},
+}
+VERDICTS = {
+    "reinforce": ("proportional", {2: 1 / 2, 3: 2 / 3, 4: 3 / 4, 6: 5 / 6}),
+    "reinforce-ema": ("exact", {2: 1, 3: 1, 4: 1}),
+    "remax": ("exact", {2: 1, 3: 1, 4: 1}),
+    "rloo": ("exact", {2: 1, 3: 1, 4: 1}),
+    "dr-grpo": ("proportional", {2: 1 / 8000, 3: 1 / 6000, 4: 3 / 16000}),
+}
+KL = {
+    "reverse": {"reinforce", "reinforce-ema", "remax", "rloo"},
+    "forward": {"grpo", "grpo-process"},
+    "other": {"ppo", "reinforce++"},
+    "none": {"dr-grpo", "dapo", "gspo", "cispo"},
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_row_is_what_the_book_says(name):
+    report = report_of(name)
+    assert not mistakes(report), str(report)
+    assert codes(report, "choice") == CHOICES[name]
+    fresh = report.facts.fresh
+    verdict, factors = VERDICTS.get(name, ("biased", {}))
+    assert (fresh.verdict, fresh.factors) == (verdict, pytest.approx(factors))
+    assert name in KL[report.facts.descent.descends]
+    assert report.nearest.same
+    assert report.facts.difficulty[0.1] == pytest.approx(report.facts.difficulty[0.9])
+
+
+def test_groups_of_four_weigh_prompts_as_chapter_7_says():
+    """E of the group's spread over the success rate: exactly the sum over its binomial."""
+
+    def weight(p: float, size: int = 4) -> float:
+        total = 0.0
+        for k in range(1, size):
+            mean = k / size
+            spread = sqrt(size * mean * (1 - mean) / (size - 1))
+            total += (
+                comb(size, k) * p**k * (1 - p) ** (size - k) * mean * (1 - mean) / (spread + 1e-4)
+            )
+        return total / (p * (1 - p))
+
+    found = report_of("grpo").facts.difficulty
+    assert found == pytest.approx({p: weight(p) for p in found})
+
+
+SOURCE = Path(decode.__file__).read_text("utf-8")
+
+
+def test_every_section_that_a_finding_names_is_in_the_book():
+    headings = {
+        line.lstrip("#").strip()
+        for path in (BOOK / "text").glob("*.md")
+        for line in path.read_text("utf-8").splitlines()
+        if line.startswith("## ")
+    }
+    named = set(re.findall(r'"(\d+\.\d+ [^"\n]+)"', SOURCE)) | {"The decision card"}
+    assert len(named) > 15
+    assert named <= headings, named - headings
+
+
+def test_every_erratum_that_a_finding_names_is_in_the_appendix():
+    named = set(re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+)",\n +\)', SOURCE))
+    assert len(named) > 8
+    assert named <= {entry.id for entry in errata.read()}
