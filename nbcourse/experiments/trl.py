@@ -147,6 +147,12 @@ CHOSEN: Options = {
 # (key, its value, whether TRL cannot have it, why)
 REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], str]] = (
     (
+        "model.lora_rank",
+        lambda r: r.model.lora_rank,
+        lambda r: r.model.lora_rank is not None,
+        "it hands TRL the whole model",
+    ),
+    (
         "rollouts.dynamic_sampling",
         lambda r: r.dynamic_sampling,
         lambda r: r.dynamic_sampling,

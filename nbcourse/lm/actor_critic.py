@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nbcourse.lm.log_probs import hidden_log_probs, rollout_states
+from nbcourse.lm.log_probs import rollout_states, state_log_probs
 from nbcourse.lm.rollouts import Rollout
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ActorCritic(nn.Module):
         """
         hidden = rollout_states(self.policy, rollout, group_size=group_size)
         weight = self.policy.get_output_embeddings().weight
-        log_probs = hidden_log_probs(hidden, weight, rollout.tokens, temperature=temperature)
+        log_probs = state_log_probs(hidden, weight, rollout, temperature=temperature)
         return log_probs, self.head(hidden)
 
 

@@ -55,8 +55,9 @@ def descend(
 
 
 def optimiser_of(module: nn.Module) -> torch.optim.AdamW:
-    """AdamW over all parameters, without weight decay; `updates` sets the learning rate."""
-    return torch.optim.AdamW(module.parameters(), weight_decay=0.0)
+    """AdamW over all that is trained, without weight decay; `updates` sets the learning rate."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, weight_decay=0.0)
 
 
 def updates(

@@ -1,4 +1,4 @@
-"""A tokenizer and a model from a folder in the hub's layout, or from the hub itself."""
+"""A tokenizer and a model from a folder in the hub's layout, by a name, or from the hub itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nbcourse.errors import NotAvailable, NotFound
+from nbcourse.errors import NotAvailable, NotFound, UserError
+from nbcourse.lm.places import PUBLISHED, located
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -17,6 +18,11 @@ def load(
     source: str | Path, device: torch.device | str
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
     """A tokenizer and a model from a folder, or from the hub, in float32.
+
+    Args:
+        source: a path, the name of a model that `nbcourse model` fetched or converted, or a name on
+            the hub.
+        device: for the model.
 
     Raises:
         FileNotFoundError: if the source is a path and there is no model.
@@ -28,7 +34,7 @@ def load(
     made = tokenizer(source)
     with _answered(source):
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, use_safetensors=True
+            located(source) or source, dtype=torch.float32, use_safetensors=True
         )
     return made, model.to(device).eval()  # type: ignore[arg-type]
 
@@ -37,7 +43,7 @@ def tokenizer(source: str | Path, *, local: bool = False) -> "PreTrainedTokenize
     """A tokenizer from a folder, or from the hub.
 
     Args:
-        source: a path, or a name on the hub.
+        source: as for `load`.
         local: ask no hub: only what is on this machine will do.
 
     Raises:
@@ -48,12 +54,13 @@ def tokenizer(source: str | Path, *, local: bool = False) -> "PreTrainedTokenize
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
     check_source(source)
+    place = located(source) or source
     # Beside a Qwen2, AutoTokenizer would cut texts as Qwen2 does, whatever tokenizer.json says.
     with _answered(source):
-        config = get_tokenizer_config(source, local_files_only=local)
+        config = get_tokenizer_config(place, local_files_only=local)
         own = config.get("tokenizer_class") == "TokenizersBackend"
         kind = PreTrainedTokenizerFast if own else AutoTokenizer
-        return kind.from_pretrained(source, local_files_only=local)
+        return kind.from_pretrained(place, local_files_only=local)
 
 
 def config(source: str | Path) -> "PreTrainedConfig":
@@ -67,17 +74,21 @@ def config(source: str | Path) -> "PreTrainedConfig":
 
     check_source(source)
     with _answered(source):
-        return AutoConfig.from_pretrained(source)
+        return AutoConfig.from_pretrained(located(source) or source)
 
 
 def check_source(source: str | Path) -> None:
-    """See that a source that can only be a path leads to a model.
+    """See that a source that can only be a path, or a published name, leads to a model.
 
     Raises:
         FileNotFoundError: if it does not.
     """
+    if located(source) is not None:
+        return
+    if source in PUBLISHED:
+        raise NotFound(f"no model {source!r} on this machine yet: `nbcourse model {source}`, once")
     names_a_path = str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
-    if (names_a_path or Path(source).exists()) and not (Path(source) / "config.json").is_file():
+    if names_a_path or Path(source).exists():
         raise NotFound(
             f"no model in {source}: expected a folder with a config.json. If another run is to "
             "make it, train that one first"
@@ -95,3 +106,14 @@ def _answered(source: str | Path) -> Iterator[None]:
             f"no model {str(source)!r}: there is no folder of this name, or it is damaged, and the "
             f"hub does not have it or cannot be reached ({reason})"
         ) from error
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"{path}: {error}") from error

@@ -195,11 +195,30 @@ def rollout_log_probs(
     Book: equation (eq-token-log-prob).
     """
     if chunked:
-        weight = model.get_output_embeddings().weight
         states = rollout_states(model, rollout, group_size=group_size)
-        return hidden_log_probs(states, weight, rollout.tokens, temperature=temperature)
+        weight = model.get_output_embeddings().weight
+        return state_log_probs(states, weight, rollout, temperature=temperature)
     logits = _choosing(partial(_logits, model), rollout, group_size)
     return token_log_probs(logits, rollout.tokens, temperature=temperature, consume=True)
+
+
+def state_log_probs(
+    states: Tensor, weight: Tensor, rollout: Rollout, *, temperature: float = 1.0
+) -> Tensor:
+    """`hidden_log_probs` of a rollout's own tokens: no padding goes through the output matrix.
+
+    Args:
+        states: (B, T, H) those in which the response tokens were chosen.
+        weight: (V, H) the output embedding.
+        rollout: B rows.
+        temperature: the sampler's.
+
+    Returns:
+        (B, T) float32, 0 on padding.
+    """
+    mask = rollout.mask
+    found = hidden_log_probs(states[mask], weight, rollout.tokens[mask], temperature=temperature)
+    return found.new_zeros(mask.shape).masked_scatter(mask, found)
 
 
 def _last_hidden_state(backbone: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
@@ -327,6 +346,14 @@ class _FromLogits(torch.autograd.Function):
         return result.view(ctx.shape), None, None, None
 
 
+def _cast(weight: Tensor) -> Tensor:
+    """The output matrix as products take it: autocast would cast it anew for each piece."""
+    device = weight.device.type
+    if not torch.is_autocast_enabled(device):
+        return weight
+    return weight.to(torch.get_autocast_dtype(device))
+
+
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left @ right, without a second tensor of that size where the dtypes allow it."""
     if left.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
@@ -342,7 +369,8 @@ class _FromHidden(torch.autograd.Function):
     ) -> Tensor:
         rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
         scratch = _Scratch(rows, len(weight), temperature, at_least=ROWS)
-        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ weight.T)
+        matrix = _cast(weight)
+        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ matrix.T)
         ctx.save_for_backward(rows, weight, flat, log_sum)
         ctx.shape, ctx.temperature = hidden.shape, temperature
         # The way back computes the logits again, and has to round them as they were rounded here.
@@ -364,11 +392,12 @@ class _FromHidden(torch.autograd.Function):
         to_weight = None if frozen else torch.zeros_like(weight, dtype=_accurate(weight))
         scratch = _Scratch(rows, len(weight), ctx.temperature, at_least=ROWS)
         with ctx.precision():
+            matrix = _cast(weight)
             for part in scratch.pieces(len(rows)):
-                logits = rows[part] @ weight.T
+                logits = rows[part] @ matrix.T
                 score = scratch.gradient(logits, flat[part], log_sum[part], grad[part])
                 score = score.to(rows.dtype)
-                to_hidden[part] = score @ weight
+                to_hidden[part] = score @ matrix
                 if to_weight is not None:
                     _add_product(to_weight, score.T, rows[part])
         weight_grad = None if to_weight is None else to_weight.to(weight.dtype)

@@ -30,7 +30,7 @@ def sample(
 
     Args:
         model: a causal language model of transformers.
-        tokenizer: its tokenizer, with an end-of-sequence token.
+        tokenizer: its tokenizer, with an end-of-sequence token; see `end_tokens`.
         prompts: one string for each prompt.
         max_new_tokens: longest response; one that reaches it without ending is *truncated*.
         generator: source of the draws, on the model's device; needed unless `greedy`.
@@ -73,6 +73,7 @@ def sample(
     logits, attention = (x.repeat_interleave(group_size, dim=0) for x in (logits, attention))
 
     rows, eos = len(logits), tokenizer.eos_token_id
+    ends = torch.tensor(end_tokens(model, tokenizer), device=model.device)
     tokens = torch.full((rows, max_new_tokens), eos, device=model.device)
     log_probs = torch.zeros(rows, max_new_tokens, device=model.device)
     lengths = torch.zeros(rows, dtype=torch.long, device=model.device)
@@ -88,7 +89,7 @@ def sample(
         tokens[running, t] = chosen
         log_probs[running, t] = distribution.gather(1, chosen[:, None]).squeeze(1)
         lengths[running] += 1
-        going_on = (chosen != eos).nonzero().squeeze(1)
+        going_on = (~torch.isin(chosen, ends)).nonzero().squeeze(1)
         if len(going_on) == 0 or t == max_new_tokens - 1:
             break
         if len(going_on) < len(chosen):
@@ -112,5 +113,15 @@ def sample(
         tokens=tokens[:, :width],
         mask=torch.arange(width, device=model.device) < lengths[:, None],
         log_probs=log_probs[:, :width],
-        truncated=last != eos,
+        truncated=~torch.isin(last, ends),
     )
+
+
+def end_tokens(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The tokens that end a response: the tokenizer's, and what the model is generated with.
+
+    A chat model has two as a rule, the end of a message and the end of a text.
+    """
+    given = model.generation_config.eos_token_id
+    others = [given] if isinstance(given, int) else given or []
+    return sorted({tokenizer.eos_token_id, *others})

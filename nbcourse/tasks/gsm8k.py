@@ -157,9 +157,17 @@ class GSM8K(Verified):
         """
         if count < 0:
             raise ValueError(f"count is {count}, expected 0 or more")
-        there = _read_once(split, _folder(self.path))
+        there = self.listed(split)
         order = torch.randperm(len(there), generator=generator)[:count]
         return [there[i] for i in order.tolist()]
+
+    def listed(self, split: str) -> list[Problem]:
+        """All problems of a split, in the file's order.
+
+        Raises:
+            ValueError: if the split is unknown.
+        """
+        return _read_once(split, _folder(self.path))
 
 
 TASKS = {"gsm8k": GSM8K}

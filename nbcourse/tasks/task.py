@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.rows import needs_of, settings_of
+from nbcourse.seeds import generator
 
 
 class Step(NamedTuple):
@@ -51,6 +52,10 @@ class Task(ABC):
             ValueError: if the split is unknown, or the count negative.
         """
 
+    def listed(self, split: str) -> Sequence[Any] | None:
+        """All problems of a split in a fixed order, if they are finitely many; here, None."""
+        return None
+
     @abstractmethod
     def read(self, response: str, *, strict: bool = True) -> Any:
         """The answer that a response gives, to be compared with the problem's; None for none.
@@ -90,6 +95,26 @@ class Task(ABC):
     def has_teacher(cls) -> bool:
         """Whether there are responses to imitate before reinforcement learning."""
         return cls.worked_solutions or cls.demonstrate is not Task.demonstrate
+
+
+def in_epochs(
+    problems: Sequence[Any], first: int, count: int, *, seed: int, purpose: str
+) -> list[Any]:
+    """`count` of finitely many problems, from number `first` on: each comes once in every epoch.
+
+    Args:
+        problems: all there are.
+        first: how many were taken before.
+        count: how many are wanted; more than there are go on into the next epoch.
+        seed: of the run; it decides the order of each epoch.
+        purpose: so does this, such as "problems".
+    """
+    found: list[Any] = []
+    while len(found) < count:
+        epoch, place = divmod(first + len(found), len(problems))
+        order = torch.randperm(len(problems), generator=generator(seed, purpose, epoch))
+        found += [problems[i] for i in order[place : place + count - len(found)].tolist()]
+    return found
 
 
 def check_task(kind: object) -> None:

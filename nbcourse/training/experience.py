@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.kl import rewards_with_kl
-from nbcourse.lm import sampling
+from nbcourse.lm import lora, sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
+from nbcourse.tasks.task import in_epochs
 from nbcourse.training.algorithms import Penalty
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -82,6 +83,8 @@ class Experience:
 class Draws:
     """Where a run has got to in the endless list of training problems.
 
+    Where there are finitely many, all have their turn before any comes again.
+
     Attributes:
         taken: batches of problems drawn so far.
     """
@@ -92,9 +95,11 @@ class Draws:
     def next(self) -> tuple[int, list[Any]]:
         """The number of the next batch of problems, and the batch."""
         number, self.taken = self.taken, self.taken + 1
-        source = generator(self.recipe.seed, "problems", number)
-        count = self.recipe.rollouts.prompts
-        return number, self.recipe.task.build().draw(count, split="train", generator=source)
+        seed, count, task = self.recipe.seed, self.recipe.rollouts.prompts, self.recipe.task.build()
+        if there := task.listed("train"):
+            return number, in_epochs(there, number * count, count, seed=seed, purpose="problems")
+        source = generator(seed, "problems", number)
+        return number, task.draw(count, split="train", generator=source)
 
 
 def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
@@ -176,7 +181,7 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
     """Sample the group of each problem and score it."""
     recipe, settings = learner.recipe, learner.recipe.rollouts
     prompts = learner.prompts(problems)
-    with learner.precision():
+    with learner.precision(), lora.cast_once(learner.policy):
         rollout = sampling.sample(
             learner.policy,
             learner.tokenizer,

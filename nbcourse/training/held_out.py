@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nbcourse.lm import sampling
+from nbcourse.lm import lora, sampling
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner
@@ -93,7 +93,7 @@ def ask(
     texts: list[str] = []
     truncated, lengths = [], []
     for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
-        with precision:
+        with precision, lora.cast_once(policy):
             rollout = sampling.sample(
                 policy,
                 tokenizer,

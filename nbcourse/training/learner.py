@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from nbcourse.lm import lora
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import (
     hidden_divergences,
@@ -38,7 +39,8 @@ class Learner:
         tokenizer: of all models.
         policy: the language model that is trained.
         critic: `ActorCritic` around the policy, a `Critic` of its own, or None.
-        reference: the policy as it was before reinforcement learning.
+        reference: the policy as it was before reinforcement learning; the policy itself where an
+            adapter learns, which is then switched off.
         reward_model: where the reward comes from one.
         optimiser: over the policy and the critic.
     """
@@ -77,7 +79,7 @@ class Learner:
         elif self.critic is not None:
             modules.append(self.critic)
         for module in modules:
-            yield from module.named_parameters()
+            yield from ((name, p) for name, p in module.named_parameters() if p.requires_grad)
 
     def log_probs_and_values(
         self, rollout: Rollout, *, group_size: int
@@ -101,7 +103,7 @@ class Learner:
         with self._computing_twice() as twice:
             group = 1 if twice else group_size
             states = rollout_states(self.policy, rollout, group_size=group)
-            with torch.no_grad():
+            with torch.no_grad(), self._referring():
                 ref_states = rollout_states(self.reference, rollout, group_size=group)
             weight, ref_weight = (
                 model.get_output_embeddings().weight for model in (self.policy, self.reference)
@@ -170,7 +172,12 @@ class Learner:
     @torch.no_grad()
     def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
         """log π_ref(token): (B, T)."""
-        return self._log_probs(self.reference, rollout, group_size)
+        with self._referring():
+            return self._log_probs(self.reference, rollout, group_size)
+
+    def _referring(self) -> AbstractContextManager:
+        """Within it, the reference is the policy as it was."""
+        return lora.off(self.policy) if self.reference is self.policy else nullcontext()
 
     def prompts(self, problems: Sequence[Any]) -> list[str]:
         """What the model is given for each problem."""

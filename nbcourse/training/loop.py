@@ -208,9 +208,27 @@ def slices(
     # Groups of similar length go together, so that little padding is computed.
     longest = mask.sum(dim=1).view(-1, group).amax(dim=1).cpu()
     groups = groups[longest[groups].argsort(stable=True)]
-    size = recipe.optimiser.prompts_at_once or -(-len(groups) // processes.count)
-    parts = groups.split(max(size, 1)) if len(groups) else []
+    prompt, limit = experience.rollout.prompt_ids.shape[1], recipe.rollouts.max_new_tokens
+    if recipe.optimiser.prompts_at_once is None:
+        parts = groups.split(max(1, -(-len(groups) // processes.count))) if len(groups) else []
+    else:  # with short answers, more prompts fit into the memory of as many with the longest ones
+        room = recipe.optimiser.prompts_at_once * (prompt + limit)
+        parts = groups.split(packed((prompt + longest[groups]).tolist(), room=room))
     return [group_rows(part, group).to(mask.device) for part in parts]
+
+
+def packed(lengths: Sequence[int], *, room: int) -> list[int]:
+    """How many of these lengths, from the short to the long, go together, one part after the other.
+
+    A part is padded to its longest. Its area is at most `room`, unless it is a single length.
+    """
+    sizes: list[int] = []
+    for length in lengths:
+        if sizes and (sizes[-1] + 1) * length <= room:
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+    return sizes
 
 
 def backward(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from nbcourse.lm import bpe, loading, prompts, tiny
+from nbcourse.lm import bpe, loading, lora, prompts, tiny
 from nbcourse.seeds import generator
 from nbcourse.training.recipe import ModelSection, Pretraining, PromptSection, Recipe
 
@@ -41,6 +41,8 @@ def load_model(
         ).to(device)  # type: ignore[arg-type]
     else:
         tokenizer, model = loading.load(settings.source, device)
+    if settings.lora_rank:
+        lora.add(model, rank=settings.lora_rank, seed=recipe.seed)
     if settings.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     return tokenizer, model
@@ -92,3 +94,8 @@ def precision(settings: ModelSection, device: torch.device) -> AbstractContextMa
 def frozen(model: Model) -> Model:
     """A copy that is never trained."""
     return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+def reference_of(policy: "PreTrainedModel") -> "PreTrainedModel":
+    """The policy as it is now, to be asked later: a copy, or itself where an adapter will learn."""
+    return policy if lora.is_on(policy) else frozen(policy)

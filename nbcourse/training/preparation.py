@@ -13,7 +13,7 @@ from nbcourse.lm.rollouts import Rollout, concatenate, select
 from nbcourse.lm.warm_start import warm_start
 from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner, assemble
-from nbcourse.training.models import frozen, load_model, rendered
+from nbcourse.training.models import frozen, load_model, reference_of, rendered
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe
 
@@ -49,7 +49,7 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
     if recipe.reward.source == "reward_model":
         reward_model = train_reward_model(recipe, tokenizer, policy, progress=progress)
         processes.agree(parameter.data for parameter in reward_model.parameters())
-    return assemble(recipe, tokenizer, policy, frozen(policy), reward_model)
+    return assemble(recipe, tokenizer, policy, reference_of(policy), reward_model)
 
 
 def _demonstrations(

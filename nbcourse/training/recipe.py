@@ -6,7 +6,7 @@ rests on a misunderstanding, and the run would be another one than was meant.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from math import isfinite
+from math import floor, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -31,8 +31,9 @@ from nbcourse.errors import UserError, did_you_mean
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.rows import Setting
+from nbcourse.seeds import generator
 from nbcourse.tasks.table import TASKS
-from nbcourse.tasks.task import Task
+from nbcourse.tasks.task import Task, in_epochs
 from nbcourse.training import own_code, recipe_files
 from nbcourse.training.algorithms import (
     ALGORITHMS,
@@ -199,12 +200,17 @@ class PromptSection(Section):
 class ModelSection(Section):
     """Which model learns."""
 
-    source: str = Field("tiny", description="`tiny`, a folder, or a name on the hub")
+    source: str = Field(
+        "tiny", description="`tiny`, a folder, a name that `nbcourse model` knows, or the hub's"
+    )
     layers: Count = 2
     width: Annotated[int, Field(ge=8)] = 64
     heads: Count = 16
     vocabulary: Annotated[int, Field(gt=BYTES)] | None = Field(
         None, description="tokens learned from the task's texts; its characters if not given"
+    )
+    lora_rank: Count | None = Field(
+        None, description="of an adapter that learns in place of the weights; they do if not given"
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the matrix products; the weights are float32 in any case"
@@ -336,7 +342,9 @@ class OptimiserSection(Section):
         "rounds otherwise than the learner; no weight if not given",
     )
     prompts_at_once: Count | None = Field(
-        None, description="in one backward pass, to bound memory; does not change the gradient"
+        None,
+        description="in one backward pass if all responses are as long as they may be, more of "
+        "shorter ones; bounds memory, does not change the gradient; all if not given",
     )
 
 
@@ -391,18 +399,19 @@ class RunSection(Section):
 
 
 class Pretraining(RunSection):
-    """Everything that the making of a model from scratch depends on, before any reinforcement.
+    """Everything that the making of a base model depends on, before any reinforcement.
 
     Two stages: on whole texts, as language models are pre-trained, and on solutions to questions.
+    A model that is pre-trained already needs the second one alone.
     """
 
-    pretraining: StageSection
-    supervised: StageSection
+    pretraining: StageSection = StageSection()
+    supervised: StageSection = StageSection()
     seed: Whole = 0
     code: Code = None
     task: AnyTask
     gsm8k_share: Share = Field(
-        0.0, description="of the examples, from GSM8K's training problems instead of the task's"
+        0.0, description="of the examples, GSM8K's training problems instead of the task's"
     )
     prompt: PromptSection = PromptSection()
     model: ModelSection = ModelSection()
@@ -414,14 +423,33 @@ class Pretraining(RunSection):
         """Updates in both stages."""
         return self.pretraining.steps + self.supervised.steps
 
-    def examples(self, count: int, generator: torch.Generator) -> list[Any]:
+    def examples(self, count: int, source: torch.Generator) -> list[Any]:
         """Training problems of the task, some of them replaced by GSM8K's, in random proportion."""
         task = self.task.build()
-        others = int((torch.rand(count, generator=generator) < self.gsm8k_share).sum())
-        drawn = task.draw(count - others, split="train", generator=generator)
+        others = int((torch.rand(count, generator=source) < self.gsm8k_share).sum())
+        drawn = task.draw(count - others, split="train", generator=source)
         return drawn + (
-            TASKS["gsm8k"]().draw(others, split="train", generator=generator) if others else []
+            TASKS["gsm8k"]().draw(others, split="train", generator=source) if others else []
         )
+
+    def batch(self, stage: str, step: int) -> list[Any]:
+        """The training problems of a step, which depend on seed, stage and step alone.
+
+        Of finitely many problems all have their turn before any comes again.
+        """
+        size = getattr(self, stage).batch_size
+        before, after = (floor(n * size * self.gsm8k_share) for n in (step, step + 1))
+        found = []
+        for task, first, count in (
+            (self.task.build(), step * size - before, size - (after - before)),
+            (TASKS["gsm8k"](), before, after - before),
+        ):
+            if count and (there := task.listed("train")):
+                found += in_epochs(there, first, count, seed=self.seed, purpose=stage)
+            elif count:
+                source = generator(self.seed, stage, step)
+                found += task.draw(count, split="train", generator=source)
+        return found
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
@@ -542,9 +570,9 @@ class Recipe(RunSection):
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
 
-    def examples(self, count: int, generator: torch.Generator) -> list[Any]:
+    def examples(self, count: int, source: torch.Generator) -> list[Any]:
         """Training problems."""
-        return self.task.build().draw(count, split="train", generator=generator)
+        return self.task.build().draw(count, split="train", generator=source)
 
     @property
     def known(self) -> bool:
@@ -721,6 +749,16 @@ class Recipe(RunSection):
                 f"warm_start.steps is {self.warm_start.steps}, expected 0: {self.task.name} has no "
                 "teacher to imitate"
             )
+        if self.model.lora_rank and self.warm_start.steps:
+            found.append(
+                f"warm_start.steps is {self.warm_start.steps}, expected 0: with model.lora_rank "
+                "the reference is the model without its adapter, as it was before the warm start"
+            )
+        if self.model.lora_rank and self.reward.source == "reward_model":
+            found.append(
+                "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there "
+                "is no copy of the model that could learn to judge"
+            )
         return [*found, *impossible_model(self.model, self.task)]
 
     def _impossible_penalty(self) -> list[str]:
@@ -781,14 +819,17 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def load_any(path: str | Path, overrides: Sequence[str] = ()) -> Recipe | Pretraining:
-    """As `load`, for a recipe of either kind: one with a table `pretraining` makes a base model."""
+    """As `load`, for a recipe of either kind.
+
+    One with a table `pretraining` or `supervised` makes a base model.
+    """
     tables = recipe_files.read(path, overrides)
     return validate(kind_of(tables), tables, name=Path(path).name)
 
 
 def kind_of(tables: dict[str, Any]) -> type[Recipe] | type[Pretraining]:
     """Which kind of recipe these tables are."""
-    return Pretraining if "pretraining" in tables else Recipe
+    return Pretraining if {"pretraining", "supervised"} & set(tables) else Recipe
 
 
 def check(tables: dict[str, Any], *, name: str = "recipe", complete: bool = False) -> Recipe:

@@ -99,8 +99,25 @@ def test_the_published_shapes_have_the_published_numbers_of_parameters():
     assert [shape.parameters for shape in PUBLISHED.values()] == [494_032_768, 1_543_714_304]
 
 
+def test_a_llama_has_no_biases():
+    """SmolLM2-135M-Instruct: the numbers of its file, and of its model card."""
+    wanted = Shape(30, 576, 9, 3, 1536, 49_152, tied=True, biased=False)
+    llama = AutoConfig.for_model(
+        "llama",
+        num_hidden_layers=30,
+        hidden_size=576,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        intermediate_size=1536,
+        vocab_size=49_152,
+        tie_word_embeddings=True,
+    )
+    assert Shape.of(llama) == wanted
+    assert wanted.parameters == 134_515_008
+
+
 def test_another_architecture_is_refused():
-    with pytest.raises(ValueError, match="model_type 'gpt2', expected 'qwen2'"):
+    with pytest.raises(ValueError, match="model_type 'gpt2', expected 'qwen2' or 'llama'"):
         Shape.of(AutoConfig.for_model("gpt2"))
 
 

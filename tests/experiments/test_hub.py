@@ -107,7 +107,6 @@ def test_it_is_trained_stopped_resumed_and_loaded_again(places, tmp_path, genero
             max_new_tokens=8,
             do_sample=False,
             repetition_penalty=1.0,
-            eos_token_id=tokenizer.eos_token_id,
         )[0, ids.shape[1] :]
         ours = sampling.sample(whole.policy, tokenizer, [prompt], max_new_tokens=8, greedy=True)
         assert theirs.tolist() == ours.tokens[0].tolist()
@@ -169,26 +168,28 @@ def forced(policy, *columns):
     return policy.register_forward_hook(hook)
 
 
-def test_only_the_end_of_the_message_ends_a_response(made):
-    """The padding token is a token as every other: in the mask, and in the text."""
+def test_the_end_of_the_message_and_of_the_text_end_a_response(made):
+    """As when the model is put to use. Any other special token is a token: in mask, and in text."""
     tokenizer = made.tokenizer
-    number, padding, end = tokenizer("#### 7").input_ids, 0, tokenizer.eos_token_id
-    assert tokenizer.convert_ids_to_tokens(padding) == hub.PADDING
-    handle = forced(made.policy, *number, padding, *number, end)
-    rollout = sampling.sample(
-        made.policy, tokenizer, ["Six?"], max_new_tokens=40, greedy=True, group_size=2
-    )
-    handle.remove()
-    assert rollout.tokens.tolist() == [[*number, padding, *number, end]] * 2
-    assert rollout.mask.all()
-    assert not rollout.truncated.any()
-    assert rollout.texts(tokenizer) == ["#### 7<|endoftext|>#### 7"] * 2
-    handle = forced(made.policy, *[padding] * 5)
+    number, other = tokenizer("#### 7").input_ids, 1
+    assert tokenizer.convert_ids_to_tokens(other) == "<|im_start|>"
+    assert sampling.end_tokens(made.policy, tokenizer) == [0, tokenizer.eos_token_id] == [0, 2]
+    for end in (0, 2):
+        handle = forced(made.policy, *number, other, *number, end)
+        rollout = sampling.sample(
+            made.policy, tokenizer, ["Six?"], max_new_tokens=40, greedy=True, group_size=2
+        )
+        handle.remove()
+        assert rollout.tokens.tolist() == [[*number, other, *number, end]] * 2
+        assert rollout.mask.all()
+        assert not rollout.truncated.any()
+        assert rollout.texts(tokenizer) == ["#### 7<|im_start|>#### 7"] * 2
+    handle = forced(made.policy, *[other] * 5)
     rollout = sampling.sample(made.policy, tokenizer, ["Six?"], max_new_tokens=5, greedy=True)
     handle.remove()
     assert rollout.truncated.all()
     assert rollout.mask.sum() == 5
-    assert rollout.texts(tokenizer) == [hub.PADDING * 5]
+    assert rollout.texts(tokenizer) == ["<|im_start|>" * 5]
 
 
 def test_a_special_token_is_not_read_over(made):
@@ -229,7 +230,7 @@ def test_log_probs_are_those_of_one_response_after_the_other(made):
 
     No token of a row without a text is out of reach: the model has them, and so has the sum.
     """
-    end = made.tokenizer.eos_token_id
+    end, *_ = ends = [made.tokenizer.eos_token_id, 0]
 
     def likely(module, arguments, output):  # so that there are responses of several lengths
         output.logits[..., end] += 4.0
@@ -242,7 +243,7 @@ def test_log_probs_are_those_of_one_response_after_the_other(made):
         for i in range(len(rollout.tokens)):
             prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]]
             response = rollout.tokens[i][: int(rollout.mask[i].sum())]
-            ended = (response == end).nonzero().flatten().tolist()
+            ended = torch.isin(response, torch.tensor(ends)).nonzero().flatten().tolist()
             assert ended == ([] if rollout.truncated[i] else [len(response) - 1])
             logits = made.policy(torch.cat([prompt, response])[None]).logits[0]
             whole = logits.log_softmax(dim=-1)

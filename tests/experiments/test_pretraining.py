@@ -60,7 +60,7 @@ def plain_loss(chosen, tokenizer, model, stage, step):
     end of sequence behind it.
     """
     settings, end = getattr(chosen, stage), tokenizer.eos_token_id
-    drawn = chosen.examples(settings.batch_size, generator(chosen.seed, stage, step))
+    drawn = chosen.batch(stage, step)
     assert len(drawn) == settings.batch_size
     total, count = torch.zeros((), dtype=model.dtype), 0
     for problem in drawn:

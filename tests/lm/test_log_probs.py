@@ -1,5 +1,7 @@
 """Log-probs from logits and from hidden states, against log_softmax and gather in float64."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -232,3 +234,19 @@ def test_states_that_do_not_fit_their_matrix_are_named():
         hidden_divergences(states, weight, states[:, :2], weight)
     with pytest.raises(ValueError, match="temperature is 0, expected a positive number"):
         hidden_divergences(states, weight, states, weight, temperature=0)
+
+
+def test_no_padding_goes_through_the_output_matrix():
+    """Whatever stands there: it is left out on the way there and on the way back."""
+    hidden, weight, tokens, _ = case(2, 3)
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    states = hidden.masked_fill(~mask[..., None], torch.nan).requires_grad_()
+    weight.requires_grad_()
+    rollout = SimpleNamespace(mask=mask, tokens=tokens)
+    found = log_probs.state_log_probs(states, weight, rollout, temperature=0.7)
+    assert (found[~mask] == 0).all()
+    assert_close(found[mask], plain(hidden @ weight.T, tokens, 0.7)[mask])
+    found.sum().backward()
+    assert (states.grad[~mask] == 0).all()
+    assert (states.grad[mask] != 0).any()
+    assert weight.grad.isfinite().all()

@@ -8,9 +8,12 @@ from nbcourse.lm import bpe, loading, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
 from nbcourse.tasks.arithmetic import Problem
+from nbcourse.tasks.gsm8k import GSM8K
 from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
+from nbcourse.training.recipe import check
+from tests import hub, small
 from tests.small import learner, recipe
 
 WARM = {"steps": 40, "batch_size": 64}
@@ -27,6 +30,43 @@ def test_every_step_has_problems_of_its_own_and_none_is_held_out():
     assert Draws(wanted, taken=2).next() == batches[2]
     other = recipe("rloo", seed=1, task={"digits": 3}, rollouts={"prompts": 16})
     assert Draws(other).next() != batches[0]
+
+
+def test_of_finitely_many_problems_none_comes_again_before_all_have_come(tmp_path):
+    """GSM8K in batches of 7, some of which lie across the end of an epoch."""
+    data = hub.data(tmp_path / "gsm8k", train=40)
+    task = {"name": "gsm8k", "path": str(data)}
+    tables = small.tables(task={"digits": None}, rollouts={"prompts": 7})
+    tables |= {"task": task, "model": {"source": "./somewhere"}}
+    wanted = check(tables)
+    there = [problem.question for problem in wanted.task.build().listed("train")]
+    size = len(there)
+    assert 30 < size < 40  # a tenth is held out
+    draws = Draws(wanted)
+    taken = [problem.question for _ in range(3 * size) for problem in draws.next()[1]]
+    epochs = [taken[i : i + size] for i in range(0, 21 * size, size)]
+    assert all(sorted(epoch) == sorted(there) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 21
+    assert [p.question for p in Draws(wanted, taken=5).next()[1]] == taken[35:42]
+    other = check({**tables, "seed": 1})
+    assert [p.question for p in Draws(other).next()[1]] != taken[:7]
+
+
+def test_a_base_sees_each_problem_of_gsm8k_once_before_any_twice(tmp_path, monkeypatch):
+    """Two of three examples, in a cursor of their own; steps are drawn in any order."""
+    monkeypatch.setenv("NBCOURSE_GSM8K", str(hub.data(tmp_path / "gsm8k", train=30)))
+    made = small.base_recipe(gsm8k_share=2 / 3)
+    theirs = {problem.question for problem in GSM8K().listed("train")}
+    batches = [made.batch("supervised", step) for step in range(3 * len(theirs))]
+    assert all(len(batch) == 5 for batch in batches)
+    drawn = [p.question for batch in batches for p in batch if p.question in theirs]
+    assert len(drawn) == 10 * len(theirs)
+    epochs = [drawn[i : i + len(theirs)] for i in range(0, len(drawn), len(theirs))]
+    assert all(set(epoch) == theirs for epoch in epochs)
+    own = [p.question for batch in batches for p in batch if p.question not in theirs]
+    assert len(set(own)) > 0.9 * len(own)
+    assert made.batch("supervised", 3) == batches[3]
+    assert made.batch("pretraining", 3) != batches[3]
 
 
 def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch):

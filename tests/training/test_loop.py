@@ -166,6 +166,37 @@ def test_the_gradient_is_that_of_one_plain_backward_pass(case):
 
 
 @pytest.mark.parametrize(
+    ("lengths", "room", "sizes"),
+    [
+        ([], 10, []),
+        ([30], 10, [1]),  # one goes alone, however long
+        ([2, 2, 3, 4, 5, 9], 12, [3, 2, 1]),  # 3 · 3 and 2 · 5 fit, 4 · 4 does not
+        ([2, 3, 3, 5], 10, [3, 1]),
+        ([5] * 5, 10, [2, 2, 1]),
+    ],
+)
+def test_as_many_go_together_as_their_longest_leaves_room_for(lengths, room, sizes):
+    assert loop.packed(lengths, room=room) == sizes
+
+
+def test_short_answers_go_together_in_micro_batches_of_no_more_memory():
+    """Prompts of 4 tokens, answers of at most 8: room for 2 · 12 tokens of a row of each prompt."""
+    made, experience, estimate, penalty = prepared(
+        "ppo",
+        rollouts={"prompts": 6, "group_size": 2, "max_new_tokens": 8},
+        optimiser={"prompts_at_once": 2},
+    )
+    assert experience.rollout.prompt_ids.shape == (12, 4)
+    ends = torch.tensor([1, 2, 2, 1, 8, 3, 3, 8, 1, 1, 2, 2])
+    experience = replace(
+        experience,
+        rollout=replace(experience.rollout, mask=torch.arange(8) < ends[:, None]),
+    )
+    parts = loop.slices(made, experience, estimate, penalty, torch.arange(6), ALONE)
+    assert [part.tolist() for part in parts] == [[8, 9, 0, 1, 2, 3, 10, 11], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize(
     ("case", "dropped"), [("grpo", True), ("grpo, KL in the loss", False), ("ppo", False)]
 )
 def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(

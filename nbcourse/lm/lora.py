@@ -1,0 +1,93 @@
+"""Low-rank adapters: matrices stay as they are, and a small product learns beside each of them.
+
+    W' = W + (α/r) B A,   A: (r, n),  B: (m, r), and B = 0 at first
+
+With the product switched off the model is what it was before it learned: its own reference.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ALPHA = 32  # Source: Schulman et al. 2025, "LoRA Without Regret"
+
+
+def add(model: "PreTrainedModel", *, rank: int, seed: int) -> None:
+    """Put an adapter beside every matrix but the embeddings; from now on it alone is trained.
+
+    Args:
+        model: a causal language model of transformers, changed in place.
+        rank: r, rows of A.
+        seed: of A; the global random state is left as it was.
+
+    Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models".
+    """
+    from peft import LoraConfig
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model.add_adapter(LoraConfig(r=rank, lora_alpha=ALPHA, target_modules="all-linear"))
+    model.eval()
+
+
+def is_on(model: nn.Module) -> bool:
+    """Whether the model has an adapter."""
+    return any("lora_" in name for name, _ in model.named_parameters())
+
+
+@contextmanager
+def off(model: "PreTrainedModel") -> Iterator[None]:
+    """Within it, the model is what it was before its adapter learned."""
+    model.disable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()
+
+
+@contextmanager
+def cast_once(model: nn.Module) -> Iterator[None]:
+    """Within it, and within one autocast, weights that are not trained are cast once, and kept.
+
+    Autocast keeps only what it has cast of weights that ask for a gradient; of all others it makes
+    a new copy in each forward pass, which is to say for each token that is sampled. Where no
+    gradient is taken, asking for one costs nothing.
+    """
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad = True
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad = False
+
+
+def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters of a model under the names that they have without an adapter."""
+    for name, parameter in model.named_parameters():
+        if "lora_" not in name:
+            yield name.replace(".base_layer", ""), parameter
+
+
+@torch.no_grad()
+def merged(model: "PreTrainedModel") -> "PreTrainedModel":
+    """The same function in a model without an adapter; the model itself if it has none."""
+    if not is_on(model):
+        return model
+    from peft.tuners.lora import LoraLayer
+
+    plain = type(model)(model.config).to(model.device).eval()  # type: ignore[arg-type]
+    for name, parameter in own_parameters(model):
+        plain.get_parameter(name).copy_(parameter)
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            plain.get_parameter(f"{name}.weight").add_(module.get_delta_weight("default"))
+    plain.generation_config = model.generation_config
+    return plain
