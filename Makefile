@@ -73,29 +73,29 @@ site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/htm
 run: $(READY)  ## run a chapter without a browser: make run CH=1
 	@$(PY) -m nbcourse run "$(CH)"
 
-# The recorded runs that chapter 7 draws. A run that was interrupted is taken up again.
+# The recorded runs that chapter 10 draws. A run that was interrupted is taken up again.
 FAMILY := reinforce rloo ppo grpo dr-grpo dapo
-runs: $(READY)  ## train the recorded comparison of chapter 7 again: ten minutes
+runs: $(READY)  ## train the recorded comparison of chapter 10 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
 	    --set evaluation.every=2 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
-# The recorded study of chapter 6: what decides how much a critic explains.
-critic-runs: $(READY)  ## train the recorded study of chapter 6 again: a quarter of an hour
+# The recorded study of chapter 8: what decides how much a critic explains.
+critic-runs: $(READY)  ## train the recorded study of chapter 8 again: a quarter of an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 
-# The ablations of chapter 8: every form of the KL where the optimum is known, as recorded, and on
+# The ablations of chapter 11: every form of the KL where the optimum is known, as recorded, and on
 # arithmetic the freezing crossed with the clip. A run that was interrupted is taken up again.
 FORMS := frozen recomputed frozen-unclipped recomputed-unclipped
-kl-runs: $(READY)  ## train the ablations of chapter 8 again: half an hour
+kl-runs: $(READY)  ## train the ablations of chapter 11 again: half an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
-# tiny (chapter 9, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
+# tiny (chapter 13, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
 # up again. For a try in seconds, BASE, RL and ASK change the recipes and the evaluation.
 SIZE  := tiny
 SEEDS := 0 1 2
@@ -105,7 +105,7 @@ RL    :=
 ASK   := --problems 1000 --samples 4
 RUNS  := runs
 PIPELINE = word-problems-$(SIZE)
-pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluation: make pipeline SIZE=tiny
+pipeline: $(READY)  ## chapters 13 and 15: base model, four algorithms, evaluation: make pipeline SIZE=tiny
 	$(PY) -m nbcourse train $(PIPELINE)-base $(BASE) --resume \
 	  --out $(RUNS)/$(PIPELINE)-base-seed0
 	@for seed in $(SEEDS); do for name in $(ALGORITHMS); do \
@@ -118,7 +118,7 @@ pipeline: $(READY)  ## chapters 9 and 10: base model, four algorithms, evaluatio
 # The checkpoint is fetched from the hub, and so is GSM8K where NBCOURSE_GSM8K names no folder.
 QWEN       := gsm8k-qwen2.5-0.5b
 CHECKPOINT := Qwen/Qwen2.5-0.5B-Instruct
-gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoint, on one GPU
+gpu-runs: $(READY)  ## chapter 15: the large pipeline, and GSM8K from a checkpoint, on one GPU
 	@$(MAKE) pipeline SIZE=large
 	@for name in $(ALGORITHMS); do run=$(RUNS)/$(QWEN)-$$name-seed0; \
 	  $(PY) -m nbcourse train $(QWEN)-$$name $(RL) --set model.source=$(CHECKPOINT) \
@@ -126,7 +126,7 @@ gpu-runs: $(READY)  ## chapter 10: the large pipeline, and GSM8K from a checkpoi
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
-lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 4 again: ten minutes
+lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 5 again: ten minutes
 	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.lunar_lander \
 	  book/runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 

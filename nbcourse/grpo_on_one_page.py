@@ -1,7 +1,7 @@
 """GRPO on one page: prompts → rollouts → rewards → advantages → loss → step → numbers.
 
 What `nbcourse train arithmetic-grpo` does, without anything that another algorithm, task or machine
-would need; its numbers are the same, bit for bit, by a test. Book: chapter 7, "GRPO on one page".
+would need; its numbers are the same, bit for bit, by a test. Book: chapter 10, "GRPO on one page".
 """
 
 import copy

@@ -725,7 +725,7 @@ def predict(
     Raises:
         ValueError: if a length is out of range.
 
-    Book: chapter 10, "Before the run".
+    Book: chapter 15, "Before the run".
     """
     limit = recipe.rollouts.max_new_tokens
     length = limit if response_tokens is None else response_tokens

@@ -401,6 +401,6 @@ EXERCISES = {
     "by-hand": Exercise("3.9 What follows the last step", by_hand, three_steps),
     "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
     "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda),
-    "fool-the-monitor": Exercise("3.13 How this fails silently", fool_the_monitor),
+    "fool-the-monitor": Exercise("4.3 How this fails silently", fool_the_monitor),
     "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
 }

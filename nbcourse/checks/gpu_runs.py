@@ -1,4 +1,4 @@
-"""Checks of chapter 10: static memory, sums over processes, what rounding hides."""
+"""Checks of chapter 15: static memory, sums over processes, what rounding hides."""
 
 import math
 
@@ -275,9 +275,9 @@ def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-estimate": Exercise("10.2 Static memory", mend_the_estimate),
+    "mend-the-estimate": Exercise("15.2 Static memory", mend_the_estimate),
     "by-hand": Exercise("While sampling: keys and values", by_hand, cache_of_a_model),
-    "micro-batches-that-add-up": Exercise("10.9 Several processes", micro_batches_that_add_up),
-    "steps-until-seen": Exercise("10.6 Precision, and how this fails silently", steps_until_seen),
+    "micro-batches-that-add-up": Exercise("15.9 Several processes", micro_batches_that_add_up),
+    "steps-until-seen": Exercise("15.6 Precision, and how this fails silently", steps_until_seen),
     "half-of-the-limit": Exercise("Decoding waits for memory", half_of_the_limit),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 7: zero-variance groups, which tokens a clip stops, what averages climb."""
+"""Checks of chapter 10: zero-variance groups, which tokens a clip stops, what averages climb."""
 
 import math
 from itertools import product
@@ -364,11 +364,11 @@ def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:
 
 
 EXERCISES = {
-    "mend-the-filter": Exercise("7.4 Zero-variance groups", mend_the_filter),
+    "mend-the-filter": Exercise("10.4 Zero-variance groups", mend_the_filter),
     "by-hand": Exercise(
-        "7.3 What the division does: a weight for each prompt", by_hand, group_of_verdicts
+        "10.3 What the division does: a weight for each prompt", by_hand, group_of_verdicts
     ),
     "two-answers": Exercise("GSPO: one ratio for the answer", two_answers),
     "kept-groups": Exercise("DAPO, second: dynamic sampling", kept_groups),
-    "length-drift": Exercise("7.7 The mean over tokens", length_drift),
+    "length-drift": Exercise("10.7 The mean over tokens", length_drift),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 9: what a reader pays for, what verdicts prove, and what pass@k asks for."""
+"""Checks of chapter 13: what a reader pays for, what verdicts prove, and what pass@k asks for."""
 
 import math
 import re
@@ -328,11 +328,11 @@ def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-reader": Exercise("9.4 The verifier is the reward", mend_the_reader),
-    "by-hand": Exercise("9.8 pass@k, and what a gain is made of", by_hand, samples),
-    "four-exploits": Exercise("9.4 The verifier is the reward", four_exploits),
-    "sign-test": Exercise("9.7 Two models", sign_test),
+    "mend-the-reader": Exercise("13.4 The verifier is the reward", mend_the_reader),
+    "by-hand": Exercise("14.3 pass@k, and what a gain is made of", by_hand, samples),
+    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits),
+    "sign-test": Exercise("14.2 Two models", sign_test),
     "weights-for-pass-at-k": Exercise(
-        "9.8 pass@k, and what a gain is made of", weights_for_pass_at_k
+        "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k
     ),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 8: what an estimate estimates, what it pushes at, and where answers lead."""
+"""Checks of chapter 11: what an estimate estimates, what it pushes at, and where answers lead."""
 
 import math
 from collections.abc import Callable
@@ -436,9 +436,9 @@ MISTAKEN_ENTROPIES: dict[str, Loss] = {
 
 
 EXERCISES = {
-    "mend-the-curve": Exercise("8.2 Estimating the number", mend_the_curve),
-    "by-hand": Exercise("8.1 Two answers, by hand", by_hand, two_probabilities),
-    "which-way": Exercise("8.6 May another estimate be used in the reward?", which_way),
-    "endless-answers": Exercise("8.3 Answers of many tokens", endless_answers),
+    "mend-the-curve": Exercise("11.2 Estimating the number", mend_the_curve),
+    "by-hand": Exercise("11.1 Two answers, by hand", by_hand, two_probabilities),
+    "which-way": Exercise("11.6 May another estimate be used in the reward?", which_way),
+    "endless-answers": Exercise("11.3 Answers of many tokens", endless_answers),
     "entropy-bonus": Exercise("The repair, derived", entropy_bonus),
 }

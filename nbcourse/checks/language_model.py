@@ -1,4 +1,4 @@
-"""Checks of chapter 5: which logits chose a token, who said what, and whom the sampler was."""
+"""Checks of chapter 7: which logits chose a token, who said what, and whom the sampler was."""
 
 import math
 
@@ -328,11 +328,11 @@ def _likeliest(logits: Tensor, tokens: Tensor) -> float:
 
 EXERCISES = {
     "mend-the-shift": Exercise("Shift by one", mend_the_shift),
-    "by-hand": Exercise("5.3 The log-probability of a token", by_hand, three_weights),
-    "chat-mask": Exercise("5.4 Masks by position", chat_mask),
-    "explain-the-gap": Exercise("5.3 The log-probability of a token", explain_the_gap),
+    "by-hand": Exercise("7.3 The log-probability of a token", by_hand, three_weights),
+    "chat-mask": Exercise("7.4 Masks by position", chat_mask),
+    "explain-the-gap": Exercise("7.3 The log-probability of a token", explain_the_gap),
     "what-the-ratio-mends": Exercise(
-        "5.8 When the sampler is not the learner", what_the_ratio_mends
+        "7.8 When the sampler is not the learner", what_the_ratio_mends
     ),
     "which-temperature": Exercise("The temperature, exactly as sampled", which_temperature),
 }

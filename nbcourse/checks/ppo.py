@@ -1,4 +1,4 @@
-"""Checks of chapter 4: which samples are clipped, what old data cost, where a penalty leads."""
+"""Checks of chapter 5: which samples are clipped, what old data cost, where a penalty leads."""
 
 import math
 from collections.abc import Callable
@@ -360,11 +360,11 @@ def _log(kind: str, rate: float, generator: Generator) -> list[dict[str, float]]
 
 EXERCISES = {
     "mend-the-silence": Exercise(
-        "4.9 One step for each batch: nothing is clipped", mend_the_silence
+        "5.9 One step for each batch: nothing is clipped", mend_the_silence
     ),
-    "by-hand": Exercise("4.6 PPO-clip: the six cases", by_hand, four_samples),
-    "clip-the-probability": Exercise("4.6 PPO-clip: the six cases", clip_the_probability),
+    "by-hand": Exercise("5.6 PPO-clip: the six cases", by_hand, four_samples),
+    "clip-the-probability": Exercise("5.6 PPO-clip: the six cases", clip_the_probability),
     "best-sampler": Exercise("What it costs", best_sampler),
-    "watchdog": Exercise("4.15 How this fails silently", watchdog),
-    "penalty-optimum": Exercise("4.5 PPO-penalty", penalty_optimum),
+    "watchdog": Exercise("6.6 How this fails silently", watchdog),
+    "penalty-optimum": Exercise("5.5 PPO-penalty", penalty_optimum),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 6: where a score is paid, what comparisons tell, how far to believe them."""
+"""Checks of chapter 8: where a score is paid, what comparisons tell, how far to believe them."""
 
 import math
 
@@ -376,10 +376,10 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-step-scores": Exercise("6.5 The KL penalty", mend_the_step_scores),
-    "by-hand": Exercise("6.1 One answer, by hand", by_hand, three_tokens),
+    "mend-the-step-scores": Exercise("8.4 The KL penalty", mend_the_step_scores),
+    "by-hand": Exercise("8.1 One answer, by hand", by_hand, three_tokens),
     "fool-the-batch-mean": Exercise("Only differences are identified", fool_the_batch_mean),
-    "ties": Exercise("6.4 A reward model from comparisons", ties),
-    "how-far-to-go": Exercise("6.12 Reward hacking", how_far_to_go),
-    "segment-credit": Exercise("6.6 Credit for each token", segment_credit),
+    "ties": Exercise("9.1 A reward model from comparisons", ties),
+    "how-far-to-go": Exercise("9.2 Reward hacking", how_far_to_go),
+    "segment-credit": Exercise("8.5 Credit for each token", segment_credit),
 }

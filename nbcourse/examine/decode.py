@@ -73,7 +73,7 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
             "The advantage of every response meets the tokens of every other: two shapes have been "
             "broadcast against each other.",
             "see that advantages and log_probs are both (B, T)",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
             "one-axis-too-many",
         )
     elif facts.who_learns == "alike":
@@ -92,7 +92,7 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
             MISTAKE if ratios or facts.who_learns == "bad" else CHOICE,
             f"On fresh samples the answers that are {missing} than their baseline get no gradient.",
             "clip the ratio itself, and around 1" if ratios else "",
-            "4.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the six cases",
             "signs-of-a-loss" if ratios else None,
         )
     if facts.who_learns == "neither":
@@ -113,7 +113,7 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
             "How likely one token is changes what another counts, with every ratio the same: the "
             "log-probs of different tokens are compared.",
             "shift log-probs, old ones and mask by the same one position",
-            "5.3 The log-probability of a token",
+            "7.3 The log-probability of a token",
         )
     steps = [b - a for a, b in zip(facts.positions, facts.positions[1:], strict=False)]
     if facts.silent_positions or all(abs(step) < 1e-6 for step in steps):
@@ -155,7 +155,7 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
             "Responses of different prompts are compared with each other: what a response counts "
             "moves with the rewards of every other row, not with those of its own group.",
             "rewards.view(-1, group_size): groups lie side by side, prompt after prompt",
-            "7.2 The group baseline",
+            "10.2 The group baseline",
             "two-layouts",
         )
     elif facts.influence == "own":
@@ -174,7 +174,7 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
             "Rewards of other prompts move what a response counts: a baseline or a scale of the "
             "whole batch.",
             "",
-            "7.9 One table",
+            "10.9 One table",
         )
     elif facts.influence == "other" and facts.order_free:
         yield Finding(
@@ -183,7 +183,7 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
             "What a response counts moves with rewards of other prompts, and not with all of its "
             "own group.",
             "rewards.view(-1, group_size): groups lie side by side, prompt after prompt",
-            "7.2 The group baseline",
+            "10.2 The group baseline",
         )
     factors, size = facts.fresh.factors, {"group": "G", "batch": "B"}[facts.fresh.size]
     if factors and facts.influence == facts.fresh.size:
@@ -219,7 +219,7 @@ def _spread(facts: Facts) -> Iterator[Finding]:
         f"ten counts {hard / middle:.2f} times as much as one that is solved every second time, "
         "in groups of four." + downhill,
         "",
-        "7.3 What the division does: a weight for each prompt",
+        "10.3 What the division does: a weight for each prompt",
     )
 
 
@@ -230,7 +230,7 @@ def _flat(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "A group whose answers are all right, or all wrong, gives NaN.",
             "give such a group advantage 0 by an explicit test, or add eps to the spread",
-            "7.4 Zero-variance groups",
+            "10.4 Zero-variance groups",
         )
     elif facts.flat == "noise":
         yield Finding(
@@ -239,7 +239,7 @@ def _flat(facts: Facts) -> Iterator[Finding]:
             "In float32, a group whose rewards are all alike can move the policy nevertheless: its "
             "spread is rounding noise, and is divided by itself.",
             "give such a group advantage 0 by an explicit test, or add a larger eps, such as 1e-4",
-            "7.4 Zero-variance groups",
+            "10.4 Zero-variance groups",
             "signal-out-of-nothing",
         )
     if facts.kl_estimator == "k1":  # whose weight is the same everywhere, whatever is earned
@@ -260,7 +260,7 @@ def _flat(facts: Facts) -> Iterator[Finding]:
             "A group whose rewards are all alike still moves the policy, with the reference equal "
             "to it: there is a term that needs no reward.",
             "",
-            "7.4 Zero-variance groups",
+            "10.4 Zero-variance groups",
         )
 
 
@@ -276,14 +276,14 @@ AVERAGES = {
 def _average(facts: Facts) -> Iterator[Finding]:
     if text := AVERAGES.get(facts.average):
         erratum = "own-length" if facts.average == "seq-mean-token-mean" else None
-        yield Finding(facts.average, CHOICE, text, "", "7.7 The mean over tokens", erratum)
+        yield Finding(facts.average, CHOICE, text, "", "10.7 The mean over tokens", erratum)
     elif facts.average == "divided-twice":
         yield Finding(
             "divided-twice",
             MISTAKE,
             "The loss of a response is divided by its length twice.",
             "divide once",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
             "divided-twice",
         )
     elif facts.average == "position":
@@ -293,7 +293,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             "Tokens are averaged over the responses that are as long, position by position: late "
             "tokens of long responses count most.",
             "sum and divide along dim=1",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
         )
     if facts.padding == "direction":
         yield Finding(
@@ -311,7 +311,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "Padding counts in the average: two more empty columns change every gradient.",
             "divide by mask.sum(), not by the size of the tensor",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
         )
     elif facts.micro_batches.by == "neither" and facts.influence == "batch":
         yield Finding(
@@ -320,7 +320,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             "The mean of the gradients of two micro-batches is not that of the batch: a baseline "
             f"or a spread is one of all that it gets (off by {facts.micro_batches.error:.0%}).",
             "compute the advantages before the batch is split",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
         )
     elif facts.micro_batches.by == "neither":
         yield Finding(
@@ -329,7 +329,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             "The mean of the gradients of two micro-batches is not that of the batch: off by "
             f"{facts.micro_batches.error:.0%} for responses of four tokens and of one.",
             "hand in the number of tokens of the whole batch as the denominator",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
         )
     elif facts.micro_batches.by == "sum":
         yield Finding(
@@ -337,7 +337,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "The loss is a sum over the batch: its gradient grows with the number of responses.",
             "divide by the number of responses, or choose the learning rate with the batch",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
         )
 
 
@@ -348,7 +348,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "What stands under the mask reaches the gradients of real tokens.",
             "set masked entries aside before any sum, mean or maximum",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
         )
     elif not facts.padding_clean:
         yield Finding(
@@ -356,7 +356,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "NaN or −∞ under the mask spreads: 0 · NaN is NaN.",
             "use masked_fill or torch.where before the arithmetic, not a product with the mask",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
         )
     if not facts.padding_gradient_free:
         yield Finding(
@@ -364,7 +364,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "Positions that hold no token receive a gradient.",
             "multiply by the mask, or aggregate under it",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
         )
     if not facts.empty_harmless:
         yield Finding(
@@ -372,7 +372,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "A response without any token gives NaN.",
             "mask.sum(dim=1).clamp(min=1)",
-            "7.7 The mean over tokens",
+            "10.7 The mean over tokens",
         )
     if not facts.credit_reaches_back:
         yield Finding(
@@ -389,7 +389,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "The last token of a response gets no gradient: the model never learns to stop.",
             "count EOS in the mask, by position and not by value",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
             "untrained-end",
         )
     elif facts.silent_positions and facts.who_learns != "neither":
@@ -398,7 +398,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             f"Tokens get no gradient at positions {facts.silent_positions}, from the end.",
             "shift log-probs and mask by the same one position",
-            "5.3 The log-probability of a token",
+            "7.3 The log-probability of a token",
         )
 
 
@@ -410,7 +410,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "The ratio is one to the reference; it should be one to the policy that sampled.",
             "exp(log_probs − old_log_probs)",
-            "4.2 Importance sampling, the right way up",
+            "5.2 Importance sampling, the right way up",
             "signs-of-a-loss",
         )
     if "old_log_probs" not in facts.takes or facts.who_learns != "both":
@@ -426,7 +426,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             "The ratio is one of the whole response: a token's gradient depends on the ratios of "
             "the others.",
             "",
-            "7.8 One problem, one mend",
+            "10.8 One problem, one mend",
         )
     elif abs(positive[near] - 1 / at) < 1e-5 or abs(positive[near] + at) < 1e-5:
         yield Finding(
@@ -435,7 +435,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             "The ratio is upside down: a token that has become likelier counts less "
             f"({positive[RATIOS.index(1.1)]:.3f} at a ratio of 1.1).",
             "exp(log_probs − old_log_probs): new over old",
-            "4.2 Importance sampling, the right way up",
+            "5.2 Importance sampling, the right way up",
         )
         return
     elif flat and all(abs(w - 1) < 1e-5 for w in positive + negative):
@@ -446,7 +446,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
                 "It takes old_log_probs, and their values do not matter: every sample counts as "
                 "fresh.",
                 "",
-                "4.2 Importance sampling, the right way up",
+                "5.2 Importance sampling, the right way up",
             )
     elif not up and not flat:
         yield Finding(
@@ -454,7 +454,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             f"What a token counts is not its ratio: {positive[near]:.4f} where the ratio is 1.001.",
             "exp(log_probs − old_log_probs), of log-probabilities",
-            "4.2 Importance sampling, the right way up",
+            "5.2 Importance sampling, the right way up",
         )
     cap = positive[-1]
     if 1 < cap < RATIOS[-1] and abs(negative[-1] - cap) < 1e-5:
@@ -463,7 +463,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             CHOICE,
             f"The ratio counts {cap:.3g} at most, and no token loses its gradient.",
             "",
-            "7.8 One problem, one mend",
+            "10.8 One problem, one mend",
         )
     yield from _bounds(facts)
 
@@ -492,7 +492,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             "Bad answers are clipped on the wrong side: with A < 0 a token that has become "
             "likelier loses its gradient, the one that has to be pushed back most.",
             "min(ρA, clip(ρ)A) whatever the sign of A, that is the max of the two losses",
-            "4.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the six cases",
             "maximum-for-bad-actions",
         )
     elif len(wrong) == 2 and right:
@@ -502,7 +502,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             "The ratio is clipped without the minimum: a token that went the wrong way and left "
             "the interval loses its gradient and cannot come back.",
             "min(ρA, clip(ρ)A): keep the unclipped branch where it is worse",
-            "4.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the six cases",
             "maximum-for-bad-actions",
         )
     elif wrong == ["negative, above"]:
@@ -511,7 +511,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             CHOICE,
             "A dual clip: with A < 0, tokens that have become much likelier lose their gradient.",
             "",
-            "4.8 Clip-higher and dual clip",
+            "5.8 Clip-higher and dual clip",
         )
     elif wrong:
         yield Finding(
@@ -519,7 +519,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             f"Tokens lose their gradient on the wrong side of the interval ({', '.join(wrong)}).",
             "min(ρA, clip(ρ)A)",
-            "4.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the six cases",
             "maximum-for-bad-actions",
         )
     lower, upper = facts.clip.bounds
@@ -529,7 +529,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             CHOICE,
             f"The interval is not symmetric: from {lower:.3g} to {upper:.3g}.",
             "",
-            "4.8 Clip-higher and dual clip",
+            "5.8 Clip-higher and dual clip",
         )
 
 
@@ -558,7 +558,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             f"The KL penalty ({estimator} in the {facts.kl_placement}) has no gradient in "
             "expectation: it is printed, and nothing keeps the policy near the reference.",
             "put k1 into the reward, or k2 or an exact surrogate into the loss",
-            "8.4 What automatic differentiation makes of an estimate",
+            "11.4 What automatic differentiation makes of an estimate",
             "no-gradient",
         )
         return
@@ -581,7 +581,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "k3 is upside down: e^d − 1 − d with d = log π − log π_ref estimates another "
             "divergence, and explodes where the policy has become likelier than the reference.",
             "expm1(−d) + d",
-            "8.2 Estimating the number",
+            "11.2 Estimating the number",
             "upside-down",
         )
     elif wrong_in_reward:
@@ -591,7 +591,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             f"{estimator} is paid in the reward: its value is right on average, "
             f"its gradient is not (cosine {descent.cosine:.2f} with that of the KL).",
             "k1 in the reward: its score-function gradient is the KL's",
-            "8.6 May another estimate be used in the reward?",
+            "11.6 May another estimate be used in the reward?",
             "k3-in-the-reward",
         )
     elif descent.descends == "forward":
@@ -601,7 +601,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The penalty descends the forward KL(π_ref‖π) of each state, as GRPO's k3 in the loss "
             f"does, while its value estimates the reverse one (cosine {descent.cosine:.2f}).",
             "",
-            "8.4 What automatic differentiation makes of an estimate",
+            "11.4 What automatic differentiation makes of an estimate",
         )
     elif descent.descends == "token":
         yield Finding(
@@ -610,7 +610,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The penalty descends the KL of each state on its own, and leaves out how a token "
             f"changes the states that follow (cosine {descent.cosine:.2f} with ∇KL).",
             "",
-            "8.5 Per token is another matter",
+            "11.5 Per token is another matter",
             "weight-for-each-token",
         )
     elif facts.kl_placement == "reward" and facts.spread_divided:
@@ -621,7 +621,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "another number in every batch, and where no response earns anything the KL is all "
             "there is.",
             "",
-            "8.7 Divided by a length, divided by a spread",
+            "11.7 Divided by a length, divided by a spread",
         )
     elif descent.descends == "other" and descent.beta > 0:
         yield Finding(
@@ -639,7 +639,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The KL is divided by the length of a response and the reward is not: β is smaller for "
             "long responses.",
             "sum the KL over the tokens",
-            "8.7 Divided by a length, divided by a spread",
+            "11.7 Divided by a length, divided by a spread",
         )
     if facts.kl_clamped and facts.kl_placement == "loss":
         yield Finding(
@@ -648,7 +648,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The KL is clamped: it has no gradient for a token that is far from the reference, "
             "where it is needed most.",
             "leave it as it is, or use k1 or k2, whose terms do not explode",
-            "8.2 Estimating the number",
+            "11.2 Estimating the number",
             "the-clamp",
         )
     if facts.kl_drowns:
@@ -657,7 +657,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "In float32 its value is rounding noise where the policy is close to the reference.",
             "expm1(−d) + d for exp(−d) − 1 + d",
-            "8.2 Estimating the number",
+            "11.2 Estimating the number",
             "below-zero",
         )
     stale = facts.stale_descent.descends == descent.descends and math.isclose(
@@ -670,7 +670,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "That is so for fresh samples. Once the policy has moved since it sampled, the KL part "
             f"descends something else (cosine {facts.stale_descent.cosine:.3f} with ∇KL).",
             "weight it and recompute it at each update, or take one update for each batch",
-            "8.8 Stale samples",
+            "11.8 Stale samples",
         )
 
 
@@ -681,7 +681,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             f"It changes its arguments in place: {', '.join(facts.changed_in_place)}.",
             "write x = x.masked_fill(…) for x.masked_fill_(…), and x = x + y for x += y",
-            "5.4 Masks by position",
+            "7.4 Masks by position",
         )
     if facts.attached:
         yield Finding(
@@ -698,7 +698,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "In float32 it is not finite for 4,000 tokens that are .05 nats from the old policy.",
             "average log-ratios before the exponential, or cap the weights",
-            "8.10 What exactness costs",
+            "12.1 What exactness costs",
         )
     if facts.coarse_in_half_precision:
         yield Finding(
@@ -706,7 +706,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "With log-probs in bfloat16 it computes in bfloat16: ratios near 1 are rounded away.",
             "log_probs.float() before the subtraction",
-            "5.3 The log-probability of a token",
+            "7.3 The log-probability of a token",
         )
     if not facts.order_free and facts.influence != "strided":
         yield Finding(
@@ -714,7 +714,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "The order of the responses to a prompt changes what each of them counts.",
             "compare a response with its group as a set",
-            "7.2 The group baseline",
+            "10.2 The group baseline",
         )
 
 

@@ -1,4 +1,4 @@
-"""The recorded study of chapter 6: what decides how much the critic of a language model explains.
+"""The recorded study of chapter 8: what decides how much the critic of a language model explains.
 
     python -m nbcourse.experiments.critic_study arithmetic-critic runs/critic-study/arithmetic
 
@@ -216,7 +216,7 @@ def _number(entry: float | None) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Record the study of the critic of chapter 6.")
+    parser = argparse.ArgumentParser(description="Record the study of the critic of chapter 8.")
     parser.add_argument("recipe", help="a file, or the name of one of the package's")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=5, help="how many")

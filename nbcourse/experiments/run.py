@@ -55,7 +55,7 @@ def train(
         FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
             that of an earlier step.
 
-    Book: chapter 6, "One loop".
+    Book: chapter 8, "One loop".
     """
     processes = connect()
     if folder is None:

@@ -492,7 +492,7 @@ def train_with_trl(
         FloatingPointError: if a loss or a gradient is not finite. TRL has updated the weights by
             then.
 
-    Book: chapter 6, "One loop".
+    Book: chapter 8, "One loop".
     """
     processes, folder = connect(), Path(folder)
     options(recipe, processes)  # whatever is to be refused is refused before anything is written

@@ -179,7 +179,7 @@ def penalty_to_go(
             below 1.
 
     Book: equations (eq-kl-to-go) and (eq-weight-cap). Source: Ziegler et al. 2019 for d in the
-    reward; the recomputed form with its weights is derived in chapter 8.
+    reward; the recomputed form with its weights is derived in chapter 11.
     """
     one_of(weight or "none", ("none", *WEIGHTS), name="weight")
     if old_log_probs is None:
@@ -252,7 +252,7 @@ def gradient_surrogate(
             is below 1.
 
     Book: equation (eq-kl-surrogate). Source: Tang & Munos 2025 for what goes wrong without the
-    weight; the prefix-weighted form is derived in chapter 8.
+    weight; the prefix-weighted form is derived in chapter 11.
     """
     one_of(weight, WEIGHTS, name="weight")
     one_of(kind, ("k1", "k3"), name="kind")
@@ -310,7 +310,7 @@ def exact_surrogate(
     Raises:
         ValueError: if shapes differ, mask is not boolean, or weight_cap is below 1.
 
-    Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapter 8; the
+    Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapter 11; the
     value of KLₜ as a Rao–Blackwell estimate is from Amini et al. 2025.
     """
     if old_log_probs is None:

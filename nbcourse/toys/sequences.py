@@ -1,7 +1,7 @@
 """A language model small enough to list: every sequence over a few tokens, with its probability.
 
 The policy is a table of logits, one row for each prefix, so nothing is shared between states and
-every quantity of chapters 2 and 8 has an exact value. With three tokens and length three there are
+every quantity of chapters 2 and 11 has an exact value. With three tokens and length three there are
 27 sequences and 13 states.
 """
 

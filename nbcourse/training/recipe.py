@@ -282,7 +282,7 @@ class KLSection(Section):
 
     beta: NonNegative = Field(
         0.0,
-        description="price of a nat; under 'surrogate' never divided by a length (section 8.12)",
+        description="price of a nat; under 'surrogate' never divided by a length (section 12.3)",
     )
     placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
         None,

@@ -98,14 +98,14 @@ def against_the_other_answers(
     ("chapter", "exercise", "rewritten", "variant"),
     [
         ("02-sequences", "unequal-groups", lambda f: compared_by_a_matrix, 0),
-        ("07-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)), 0),
-        ("07-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)).numpy(), 0),
-        ("07-grpo", "two-answers", lambda f: lambda A: tuple(map(torch.tensor, f(A))), 0),
-        ("07-grpo", "two-answers", lambda f: lambda A: [[*map(torch.tensor, x)] for x in f(A)], 0),
-        ("07-grpo", "length-drift", lambda f: lambda *a: torch.tensor(f(*a)), 0),
-        ("08-kl", "entropy-bonus", lambda f: against_the_other_answers, 0),
-        ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 0),
-        ("10-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 290),
+        ("10-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)), 0),
+        ("10-grpo", "two-answers", lambda f: lambda A: torch.tensor(f(A)).numpy(), 0),
+        ("10-grpo", "two-answers", lambda f: lambda A: tuple(map(torch.tensor, f(A))), 0),
+        ("10-grpo", "two-answers", lambda f: lambda A: [[*map(torch.tensor, x)] for x in f(A)], 0),
+        ("10-grpo", "length-drift", lambda f: lambda *a: torch.tensor(f(*a)), 0),
+        ("11-kl", "entropy-bonus", lambda f: against_the_other_answers, 0),
+        ("15-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 0),
+        ("15-gpu-runs", "steps-until-seen", lambda f: simulated_in_float32, 290),
     ],
 )
 def test_a_right_answer_in_another_form_passes(chapter, exercise, rewritten, variant):

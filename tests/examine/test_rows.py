@@ -12,7 +12,7 @@ from nbcourse.publishing.chapters import BOOK
 from nbcourse.training.algorithms import ALGORITHMS
 from tests.examine.parts import codes, mistakes, report_of
 
-# choices by row, as chapters 2, 4, 7 and 8 derive them
+# choices by row, as chapters 2, 5, 10 and 11 derive them
 CHOICES = {
     "reinforce": {"batch-baseline", "own-reward-in-baseline"},
     "reinforce-ema": {"no-baseline"},  # the running mean is 0 here

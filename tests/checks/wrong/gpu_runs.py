@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 10."""
+"""Wrong answers to the exercises of chapter 15."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 7."""
+"""Wrong answers to the exercises of chapter 10."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 9."""
+"""Wrong answers to the exercises of chapter 13."""
 
 import math
 import re

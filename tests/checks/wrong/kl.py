@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 8."""
+"""Wrong answers to the exercises of chapter 11."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 4."""
+"""Wrong answers to the exercises of chapter 5."""
 
 import torch
 

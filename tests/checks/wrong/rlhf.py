@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of chapter 6."""
+"""Wrong answers to the exercises of chapter 8."""
 
 import math
 
