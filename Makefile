@@ -85,17 +85,17 @@ critic-runs: $(READY)  ## train the recorded study of chapter 8 again: a quarter
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 
-# The ablations of chapter 11: every form of the KL where the optimum is known, as recorded, and on
+# The ablations of chapter 12: every form of the KL where the optimum is known, as recorded, and on
 # arithmetic the freezing crossed with the clip. A run that was interrupted is taken up again.
 FORMS := frozen recomputed frozen-unclipped recomputed-unclipped
-kl-runs: $(READY)  ## train the ablations of chapter 11 again: half an hour
+kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
-# tiny (chapter 13, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
+# tiny (chapter 14, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
 # up again. For a try in seconds, BASE, RL and ASK change the recipes and the evaluation.
 SIZE  := tiny
 SEEDS := 0 1 2
@@ -105,7 +105,7 @@ RL    :=
 ASK   := --problems 1000 --samples 4
 RUNS  := runs
 PIPELINE = word-problems-$(SIZE)
-pipeline: $(READY)  ## chapters 13 and 15: base model, four algorithms, evaluation: make pipeline SIZE=tiny
+pipeline: $(READY)  ## chapters 14 and 15: base model, four algorithms, evaluation: make pipeline SIZE=tiny
 	$(PY) -m nbcourse train $(PIPELINE)-base $(BASE) --resume \
 	  --out $(RUNS)/$(PIPELINE)-base-seed0
 	@for seed in $(SEEDS); do for name in $(ALGORITHMS); do \
@@ -126,7 +126,7 @@ gpu-runs: $(READY)  ## chapter 15: the large pipeline, and GSM8K from a checkpoi
 	  test -f $$run/evaluation-gsm8k-test.json \
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
-lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 5 again: ten minutes
+lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 6 again: ten minutes
 	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.lunar_lander \
 	  book/runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 

@@ -1,4 +1,4 @@
-"""The recorded training ablation of chapter 11, on sequences that can be listed.
+"""The recorded training ablation of chapter 12, on sequences that can be listed.
 
     python -m nbcourse.experiments.kl_sequences runs/kl-sequences
 
@@ -165,7 +165,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Record the ablation of chapter 11.")
+    parser = argparse.ArgumentParser(description="Record the ablation of chapter 12.")
     parser.add_argument("folder", type=Path)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the tables are tiny: a second thread mostly waits

@@ -1,4 +1,4 @@
-"""The recorded LunarLander runs of chapter 5: PPO, one seed after another, evaluated at the end.
+"""The recorded LunarLander runs of chapter 6: PPO, one seed after another, evaluated at the end.
 
     python -m nbcourse.experiments.lunar_lander runs/lunar-lander/seed0 --seed 0
 
@@ -154,7 +154,7 @@ def environment(plan: Recording, folder: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Record a LunarLander run of chapter 5.")
+    parser = argparse.ArgumentParser(description="Record a LunarLander run of chapter 6.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, required=True)
     chosen = parser.parse_args(arguments)

@@ -48,7 +48,7 @@ def pretrain(
             recipe, or a damaged checkpoint.
         FloatingPointError: if a loss is not finite.
 
-    Book: chapter 13, "A model from scratch".
+    Book: chapter 14, "A model from scratch".
     """
     processes = connect()
     if processes.count > 1:
