@@ -10,7 +10,7 @@ from nbcourse.checks.attempt import Attempt
 from nbcourse.checks.sheet import Exercise, Numbers
 
 
-def mend_the_silence(attempt: Attempt, generator: Generator) -> None:
+def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
     ratios = torch.tensor([0.5, 1.1, 1.5, 0.5, 1.1, 1.5, 0.82, 1.21])
     advantages = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
     found = attempt(ratios.log(), torch.zeros(8), advantages, 0.2)
@@ -300,71 +300,12 @@ def _penalised(old: Tensor, advantages: Tensor, beta: float) -> Tensor:
     return beta * old / (high - advantages)
 
 
-EVIDENCE = {
-    "recomputed": "The policy moves, since kl grows. The program's own ratios say that it does "
-    "not: approx_kl is 0 in every row. Its old log-probs are made anew before each step.",
-    "stale": "The first row is measured before the first step, and there kl is 0. The program's "
-    "approx_kl is not: its old log-probs belong to a policy that had gone before this batch.",
-    "upside down": "Under the sampler, new over old has mean 1, however far the policy has moved. "
-    "Here mean_ratio starts at 1 and climbs.",
-    "standing still": "In this log kl is 0 from beginning to end: no step was taken, and nothing "
-    "can be said about the ratios.",
-    "healthy": "Here approx_kl starts at 0 and follows kl, and mean_ratio stays at 1. That is all "
-    "one can ask.",
-}
-TIMID = (
-    "Here approx_kl starts at 0 and follows kl, and mean_ratio stays at 1. The clip fraction is 0 "
-    "because the steps are short; that alone is no symptom."
-)
-
-
-def watchdog(attempt: Attempt, generator: Generator) -> None:
-    for kind, rate, evidence in (
-        ("healthy", 0.15, EVIDENCE["healthy"]),
-        ("healthy", 0.006, TIMID),
-        ("recomputed", 0.15, EVIDENCE["recomputed"]),
-        ("stale", 0.15, EVIDENCE["stale"]),
-        ("upside down", 0.15, EVIDENCE["upside down"]),
-        ("standing still", 0.0, EVIDENCE["standing still"]),
-    ):
-        among = {word: evidence for word in EVIDENCE if word != kind}
-        for _ in range(3):
-            attempt.choice(attempt(_log(kind, rate, generator)), kind, among)
-
-
-def _log(kind: str, rate: float, generator: Generator) -> list[dict[str, float]]:
-    """Eight steps on one batch, by a program with this mistake; all means are exact."""
-    start, elsewhere = torch.randn(2, 6, generator=generator, dtype=torch.float64)
-    advantages = torch.tensor([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], dtype=torch.float64)
-    sampled = start.log_softmax(dim=0)
-    probs, rows = sampled.exp(), []
-    for step in range(8):
-        now = (start + rate * step * advantages).log_softmax(dim=0)
-        log_ratio = {
-            "recomputed": torch.zeros_like(now),
-            "stale": now - (start + 0.3 * elsewhere).log_softmax(dim=0),
-            "upside down": sampled - now,
-        }.get(kind, now - sampled)
-        ratio = log_ratio.exp()
-        clipped = torch.where(advantages > 0, ratio > 1.2, ratio < 0.8)
-        rows.append(
-            {
-                "kl": (probs @ (sampled - now)).item(),
-                "approx_kl": (probs @ (ratio - 1 - log_ratio)).item(),
-                "mean_ratio": (probs @ ratio).item(),
-                "clip_fraction": probs[clipped].sum().item(),
-            }
-        )
-    return rows
-
-
 EXERCISES = {
-    "mend-the-silence": Exercise(
-        "5.9 One step for each batch: nothing is clipped", mend_the_silence
+    "mend-the-clip-fraction": Exercise(
+        "5.9 One step for each batch: nothing is clipped", mend_the_clip_fraction
     ),
     "by-hand": Exercise("5.6 PPO-clip: the six cases", by_hand, four_samples),
     "clip-the-probability": Exercise("5.6 PPO-clip: the six cases", clip_the_probability),
     "best-sampler": Exercise("What it costs", best_sampler),
-    "watchdog": Exercise("6.6 How this fails silently", watchdog),
     "penalty-optimum": Exercise("5.5 PPO-penalty", penalty_optimum),
 }
