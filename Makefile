@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs kl-runs lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs kl-runs field lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -93,6 +93,11 @@ kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+
+# What `nbcourse examine` says of the losses of TRL, torchrl and polgrad, as far as they are installed
+# (`pip install torchrl polgrad`), in the versions that are.
+field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.field book/runs/field
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 14, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken

@@ -481,6 +481,17 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
     right = [place for place in ("positive, above", "negative, below") if silent_for[place]]
     if facts.clip.of_sequence or not (wrong or right):
         return
+    if any(0 < w < 0.9 * r for r, w in zip(RATIOS, positive, strict=True) if r > 1):
+        yield Finding(
+            "soft-clip",
+            CHOICE,
+            "The ratio has no interval: the further it is above 1, the less a token counts "
+            f"({positive[RATIOS.index(1.5)]:.2f} at a ratio of 1.5, "
+            f"{positive[RATIOS.index(5.0)]:.2f} at 5), without an end.",
+            "",
+            "10.8 One problem, one mend",
+        )
+        return
     if (
         "negative, above" in wrong
         and "positive, above" in right

@@ -1,0 +1,68 @@
+"""Losses of other libraries, as installed: none is accused of what it does not do."""
+
+import json
+
+import pytest
+
+from nbcourse.examine import examine, peers
+from nbcourse.experiments import field
+from tests.examine.parts import mistakes
+
+# By its own source: which row of the table a loss type has the steps of, where it is one.
+ROWS = {
+    "loss_type=grpo": "grpo",
+    "loss_type=dr_grpo": "dr-grpo",
+    "loss_type=cispo, epsilon_high=5.0": "cispo",
+    "loss_type=grpo, beta=0.1": "grpo",
+}
+
+
+def trl_peers():
+    return list(peers.PACKAGES["trl"]()) if "trl" in peers.installed(("trl",))[1] else []
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("peer", trl_peers(), ids=lambda peer: peer.settings)
+def test_no_loss_of_trl_is_accused(peer):
+    report = examine(peer.subject)
+    assert mistakes(report) == set()
+    if peer.settings in ROWS:
+        assert report.nearest.row == ROWS[peer.settings]
+        assert report.nearest.same
+
+
+@pytest.mark.peer
+def test_a_gate_without_an_end_is_a_choice():
+    (sapo,) = (peer for peer in trl_peers() if peer.settings == "loss_type=sapo")
+    assert "soft-clip" in {finding.code for finding in examine(sapo.subject).findings}
+
+
+@pytest.mark.peer
+def test_torchrl_is_told_what_it_does():
+    pytest.importorskip("torchrl")
+    found = {peer.settings: examine(peer.subject) for peer in peers.PACKAGES["torchrl"]()}
+    named = {settings: mistakes(report) for settings, report in found.items()}
+    assert named.pop("CISPOLoss, clip_epsilon=(0.2, 0.28)") == {"clip-without-min"}
+    assert named.pop("GRPOLoss, kl_to_ref_coeff=0.1") == {"padding-in-statistics"}
+    assert set().union(*named.values()) == set()
+
+
+@pytest.mark.peer
+def test_a_setting_that_trl_s_loss_has_not_is_refused():
+    (one, *_) = trl_peers()
+    with pytest.raises(TypeError, match="no setting of TRL's loss here: epsilon"):
+        peers.trl_loss(epsilon=0.2, **dict.fromkeys(one.subject.takes))
+
+
+def test_what_is_recorded_can_be_read(tmp_path, monkeypatch):
+    def plain(*, log_probs, mask, advantages, **rest):
+        return -(log_probs * advantages)[mask].sum() / len(mask)
+
+    one = peers.Peer("a library", "torch", "its settings", peers._subject(plain, False))
+    monkeypatch.setattr(field, "installed", lambda: ([one], {"torch": "1"}))
+    field.main([str(tmp_path)])
+    (kept,) = field.read(tmp_path)
+    assert kept["direction"]["fresh"]["verdict"] == "exact"
+    assert kept["settings"] == "its settings"
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["peers"] == {"torch": "1"}
