@@ -130,6 +130,39 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
     return torch.tensor(found[::-1], dtype=torch.float64)
 
 
+def own_share(attempt: Attempt, generator: Generator) -> None:
+    attempt.equal(
+        attempt(0.5, 3),
+        (3 / 4 + 1 / 2 + 0) / 3,
+        case="λ = ½, T = 3, where the weights are 3/4, 1/2 and 0",
+        mistakes={
+            "that is the weight in the first token's target; the mean over the tokens was asked": (
+                3 / 4
+            ),
+            "that is the share of the rewards; the critic has the rest": 1 - (3 / 4 + 1 / 2) / 3,
+            "after the last token comes nothing, so no value stands in its target": (
+                (7 / 8 + 3 / 4 + 1 / 2) / 3
+            ),
+            "that is the sum over the tokens, not the mean": 5 / 4,
+            "the mean was taken over the T − 1 targets that hold a value; the last one counts, "
+            "with 0": 5 / 8,
+            "the mean of powers is not the power of the mean": 1 / 2,
+            "that is 1 − λ, the weight of the next value alone; later ones stand in the target "
+            "too": ((1 / 2) + (1 / 2) + 0) / 3,
+        },
+    )
+    attempt.equal(attempt(1.0, 30), 0.0, case="λ = 1, rewards alone", tolerance=1e-9)
+    for _ in range(3):
+        lam = 0.5 + torch.rand((), generator=generator).item() / 2
+        tokens = int(torch.randint(2, 200, (), generator=generator))
+        weights = [0.0]
+        for _ in range(tokens - 1):
+            weights.append(1 - lam + lam * weights[-1])
+        attempt.equal(
+            attempt(lam, tokens), sum(weights) / tokens, case=f"λ = {lam:.3f}, T = {tokens}"
+        )
+
+
 def segment_credit(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0, 4.0, 7.0]], dtype=torch.float64)
     values = torch.tensor([[2.0, 8.0, 3.0, 8.0, 8.0, 5.0]], dtype=torch.float64)
@@ -197,5 +230,6 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-step-scores": Exercise("8.4 The KL penalty", mend_the_step_scores),
     "by-hand": Exercise("8.1 One answer, by hand", by_hand, three_tokens),
+    "own-share": Exercise("Is the critic any good?", own_share),
     "segment-credit": Exercise("8.5 Credit for each token", segment_credit),
 }

@@ -47,6 +47,12 @@ def wrong_answers(sheet):
 
     right = credit(at_the_end - d / 2)
 
+    def weights(lam, tokens):
+        return [1 - lam ** (tokens - t) for t in range(1, tokens + 1)]
+
+    def closed_form(lam, tokens):
+        return 1 - (1 - lam**tokens) / (tokens * (1 - lam))
+
     def segments_by(rewards, values, segments, lam, *, reward=torch.sum, value=None, **options):
         after, spread_over = options.get("after"), options.get("spread_over", "all")
         result = torch.zeros_like(rewards)
@@ -128,6 +134,35 @@ def wrong_answers(sheet):
                 "the TD errors have the wrong sign",
             ),
             "advantages only": (lambda: right[1], "Expected shape (2, 3), got (3,)"),
+        },
+        "own-share": {
+            "the first token": (lambda lam, n: weights(lam, n)[0], "in the first token's target"),
+            "the rewards": (
+                lambda lam, n: 1 - sum(weights(lam, n)) / n,
+                "that is the share of the rewards",
+            ),
+            "a value after the end": (
+                lambda lam, n: sum(weights(lam, n + 1)[:-1]) / n,
+                "so no value stands in its target",
+            ),
+            "the sum": (lambda lam, n: sum(weights(lam, n)), "that is the sum over the tokens"),
+            "without the last": (
+                lambda lam, n: sum(weights(lam, n)) / (n - 1),
+                "with 0",
+            ),
+            "power of the mean": (
+                lambda lam, n: 1 - lam ** ((n - 1) / 2),
+                "not the power of the mean",
+            ),
+            "the next value alone": (
+                lambda lam, n: (1 - lam) * (n - 1) / n,
+                "the weight of the next value alone",
+            ),
+            "nothing at 1": (closed_form, "Your function stopped with ZeroDivisionError"),
+            "one weight each": (
+                lambda lam, n: torch.tensor(weights(lam, n)),
+                "Expected one number, got a tensor of shape (3,)",
+            ),
         },
         "segment-credit": {
             "token by token": (token_by_token, "that is GAE token by token"),
