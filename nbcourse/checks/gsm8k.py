@@ -48,7 +48,7 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     reads(
         "Answer: A or B",
         None,
-        "the claim begins well and goes on; whoever names two letters is paid for both of them",
+        "the claim begins well and goes on; a reader of beginnings pays two letters at once",
     )
     reads(
         "Answer: Because of its legs",
