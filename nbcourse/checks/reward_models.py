@@ -56,7 +56,7 @@ def mend_the_last_score(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(numbers.masked_fill(~mask, math.nan), mask),
         expected,
-        case="NaN under the mask",
+        case="NaN where the mask is False",
         mistakes={
             "NaN times 0 is NaN, and so is a sum that contains it: select, do not multiply": (
                 torch.full((6,), math.nan)

@@ -32,8 +32,8 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
             "the score is paid one token too late, in the next step or in the padding": (
                 torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0, 10.0], [0.0, 6.0, 0.0, 3.0, 0.0, 0.0]])
             ),
-            "the score is spread over its step in equal parts; the sum is right, but nobody knows "
-            "it before the step is complete": (
+            "the score is spread over its step in equal parts; the sum is right, but it is not "
+            "known before the step is complete": (
                 torch.tensor(
                     [[0.5, 0.5, 10 / 3, 10 / 3, 10 / 3, 0.0], [6.0, 1.5, 1.5, 0.0, 0.0, 0.0]]
                 )
