@@ -1,4 +1,4 @@
-"""Checks of chapter 3: what follows a step, TD errors and GAE, what a monitor sees."""
+"""Checks of chapter 3: what follows a step, TD errors, GAE, n-step targets."""
 
 import torch
 from torch import Generator, Tensor
@@ -258,77 +258,6 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
         )
 
 
-def _explained(values: Tensor, returns: Tensor) -> float:
-    mean_error = (returns - values).mean()
-    unexplained = (returns - values - mean_error).square().mean()
-    return 1 - float(unexplained / (returns - returns.mean()).square().mean())
-
-
-def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
-    result = attempt()
-    attempt.holds(
-        isinstance(result, dict) and set(result) == {"flattered", "slandered"},
-        "two batches",
-        otherwise='Expected a dict with the two entries "flattered" and "slandered".',
-    )
-    for name, batch in result.items():
-        attempt.holds(
-            isinstance(batch, tuple | list)
-            and len(batch) == 2
-            and all(isinstance(x, Tensor) and x.dim() == 1 and len(x) >= 4 for x in batch),
-            "values and returns",
-            otherwise=f"{name!r} must hold two tensors, the values and the returns, of four "
-            "numbers or more.",
-        )
-        attempt.tensor(batch[0], tuple(batch[1].shape))
-        returns = batch[1].double()
-        attempt.holds(
-            float(returns.min()) >= 0 and float(returns.max()) <= 1,
-            "returns between 0 and 1",
-            otherwise=f"{name!r}: the returns must lie between 0 and 1.",
-        )
-        attempt.holds(
-            float(returns.max() - returns.min()) > 1e-6,
-            "something to explain",
-            otherwise=f"{name!r}: all returns are the same, so there is no variance to divide by, "
-            "and the explained variance is not a number. Let them differ a little.",
-        )
-    values, returns = (x.double() for x in result["flattered"])
-    explained, least = _explained(values, returns), float((values - returns).abs().min())
-    attempt.holds(
-        least >= 99.99,
-        "a critic that is off by 100 everywhere",
-        otherwise=f"'flattered': one of the values is wrong by {least:.4g} only; be bold.",
-    )
-    attempt.holds(
-        explained >= 0.99,
-        "and is told that it explains everything",
-        otherwise=f"'flattered': the explained variance is {explained:.4g}. Every value is far "
-        "off, but not by the *same* amount; a variance is blind to an offset that all share.",
-    )
-    values, returns = (x.double() for x in result["slandered"])
-    explained, most = _explained(values, returns), float((values - returns).abs().max())
-    attempt.holds(
-        most <= 0.01 + 1e-6,
-        "a critic that is nowhere off by more than 0.01",
-        otherwise=f"'slandered': one of the values is wrong by {most:.4g}. Do not make the "
-        "numerator large; make the denominator small.",
-    )
-    attempt.holds(
-        explained <= 1e-9,
-        "and explains nothing",
-        otherwise=f"'slandered': the explained variance is {explained:.4g}: beside the spread of "
-        "your returns the errors are small. Let the returns hardly differ.",
-    )
-    attempt.holds(
-        explained < -1,
-        "worse than nothing, says the monitor",
-        otherwise=f"'slandered': the explained variance is {explained:.4g}. A critic that always "
-        "predicts the same has 0. To be worse, it must vary more than the returns do, or against "
-        "them.",
-    )
-
-
 def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])[:, None].repeat(1, 2)
     end = torch.arange(6)[:, None] == 2
@@ -401,6 +330,5 @@ EXERCISES = {
     "by-hand": Exercise("3.9 What follows the last step", by_hand, three_steps),
     "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
     "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda),
-    "fool-the-monitor": Exercise("4.3 How this fails silently", fool_the_monitor),
     "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
 }

@@ -1,14 +1,12 @@
-"""Checks of chapter 13: what a reader pays for, what verdicts prove, and what pass@k asks for."""
+"""Checks of chapter 13: what a reader pays for, and what a policy makes of it."""
 
 import math
 import re
 from collections.abc import Callable
-from fractions import Fraction
-from itertools import product
-from math import comb
+from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercise, Numbers
@@ -50,7 +48,7 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     reads(
         "Answer: A or B",
         None,
-        "the claim begins well and goes on; whoever names two letters is paid for both of them",
+        "the claim begins well and goes on; a reader of beginnings pays two letters at once",
     )
     reads(
         "Answer: Because of its legs",
@@ -100,37 +98,71 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     reads("Answer: B..", None, "one full stop is allowed")
 
 
-def samples(generator: Generator) -> Numbers:
-    """7 to 10 samples, 3 or 4 of them right: no two mistakes lead to the same number."""
-    n = int(torch.randint(7, 11, (), generator=generator))
-    right = 3 if n == 8 else int(torch.randint(3, 5, (), generator=generator))
-    return {"samples": n, "right": right}
+def policy(generator: Generator) -> Numbers:
+    """Chances that no two mistakes turn into the same number."""
+    return {
+        "right": (0.12, 0.22, 0.42)[int(torch.randint(3, (), generator=generator))],
+        "marker": (0.55, 0.65)[int(torch.randint(2, (), generator=generator))],
+        "sentence": (0.1, 0.15)[int(torch.randint(2, (), generator=generator))],
+    }
 
 
 def by_hand(attempt: Attempt, generator: Generator) -> None:
-    n, right = samples(generator).values()
-    wrong = n - right
+    right, marker, sentence = policy(generator).values()
+    listed = 1 - marker - sentence
+    paid, accuracy, failed = _numbers(attempt, attempt(), 3)
     attempt.equal(
-        attempt(),
-        1 - comb(wrong, 3) / comb(n, 3),
-        case=f"your {right} right answers of {n}",
+        paid,
+        listed + (1 - listed) * right,
+        case="what `found_anywhere` pays",
         mistakes={
-            "that is the plug-in, 1 − (1 − c/n)³: it puts each card back before the next is drawn, "
-            "and on average it is too low": 1 - (wrong / n) ** 3,
-            "that is the chance that all three are wrong; pass@3 is what is left": comb(wrong, 3)
-            / comb(n, 3),
-            "that is the chance that all three are right; one is enough": comb(right, 3)
-            / comb(n, 3),
-            "that is pass@1, the share of right answers": right / n,
-            "that is the chance of exactly one right answer among three; more are as good": (
-                right * comb(wrong, 2) / comb(n, 3)
-            ),
-            "three times pass@1 counts draws with several right answers several times": 3
-            * right
-            / n,
+            "a list is paid whatever the policy thinks the answer is; you paid it only if the "
+            "policy knew": right,
+            "a list that is written by a policy that knows was paid twice; of the other forms, "
+            "1 − listed, the share `right` is paid": listed + right,
+            "a sentence with the right number in it is paid as well": listed + marker * right,
+            "that is the share of lists alone; the other two forms are paid where the number is "
+            "right": listed,
         },
         tolerance=6e-4,
     )
+    attempt.equal(
+        accuracy,
+        marker * right,
+        case="the strict accuracy",
+        mistakes={
+            "a sentence was counted, and strict reading wants the marker": (marker + sentence)
+            * right,
+            "every right number was counted, whatever its form": right,
+            "that is the share of responses with a marker; their number has to be right, too": (
+                marker
+            ),
+            "that is what `found_anywhere` pays": listed + (1 - listed) * right,
+        },
+        tolerance=6e-4,
+    )
+    attempt.equal(
+        failed,
+        1 - marker,
+        case="the extraction-failure rate",
+        mistakes={
+            "wrong answers were counted; a wrong number behind a marker is read without trouble": 1
+            - marker * right,
+            "no answer can be read strictly from a sentence, either": listed,
+            "no answer can be read strictly from a list, either": sentence,
+            "that is the share that can be read": marker,
+        },
+        tolerance=6e-4,
+    )
+
+
+def _numbers(attempt: Attempt, result: Any, count: int) -> list[float]:
+    """Insist on so many numbers in a list, a tuple or a tensor."""
+    if isinstance(result, Tensor):
+        result = result.tolist()
+    if not isinstance(result, list | tuple) or len(result) != count:
+        raise NotRight(f"Expected a list of {count} numbers, got {result!r:.80}.")
+    return [attempt.number(one) for one in result]
 
 
 def four_exploits(attempt: Attempt, generator: Generator) -> None:
@@ -215,124 +247,80 @@ VERIFIERS: dict[str, tuple[Callable[[str, int], bool], str]] = {
 }
 
 
-def sign_test(attempt: Attempt, generator: Generator) -> None:
-    p_value = _chance_as_far(4, 1)
+def the_race(attempt: Attempt, generator: Generator) -> None:
+    p, q, q_end = 0.05, 0.1, 0.9
     attempt.equal(
-        attempt("110000001", "110011110"),
-        0.375,
-        case="nine questions; four that only the second model got right, one that only the first "
-        "did: (5 + 1 + 1 + 5) of 32 sequences of tosses",
+        attempt(p, q, q_end),
+        _skill(p, q, q_end),
+        case="skill 0.05, exploit 0.1, until the exploit has 0.9",
         mistakes={
-            "that is one side only; before the test either model might have been the better one": (
-                p_value / 2
+            "the two logits were moved at the same speed; the gradient of J is not the same for "
+            "both": _sigmoid(_logit(p) + _logit(q_end) - _logit(q)),
+            "p and q were moved along dJ/dp and dJ/dq; it is the *logits* that follow the "
+            "gradient": 1 - math.sqrt((1 - p) ** 2 - (1 - q) ** 2 + (1 - q_end) ** 2),
+            "p/q is the ratio of the logits' speeds; a probability moves by p(1 − p) times its "
+            "logit": p * q_end / q,
+            "a sign: p grows with q; what you keep constant is a difference, G(p) − G(q)": (
+                _solve(_invariant(p) - _invariant(q_end) + _invariant(q))
             ),
-            "that is the chance of just this count; count everything at least as extreme": 5 / 32,
-            "only this count and its mirror image were counted; results that are more extreme "
-            "belong in, too": 10 / 32,
-            "results exactly as far from the middle as yours were left out": 2 / 32,
-            "questions on which the models agree were tossed for as well; they say nothing": (
-                _chance_as_far(4, 5)
+            "p was left where it was; its gradient vanishes only as q comes near 1": p,
+            "that is the exploit at the end; asked for is the skill": q_end,
+            "−1/x is missing on one side: G(x) = ln(x/(1 − x)) − 1/x for p and for q": (
+                _sigmoid(_invariant(p) + _invariant(q_end) - _invariant(q))
             ),
-            "all right answers of the second model were counted, and all questions tossed for; "
-            "only questions on which the models differ count": _chance_as_far(6, 3),
-            "that is the normal approximation; with five tosses the sum is as easy, and exact": (
-                math.erfc(3 / math.sqrt(5) / math.sqrt(2))
-            ),
-            "that is the share of disagreements that the second model won": 0.8,
         },
+        tolerance=1e-4,
     )
-    attempt.equal(
-        attempt("0011", "1100"),
-        1.0,
-        case="two against two",
-        mistakes={
-            "that is more than 1, so no probability: the two sides meet in the middle, and the "
-            "middle was counted twice": 22 / 16,
-        },
-    )
-    attempt.equal(attempt("0101", "0101"), 1.0, case="two models that agree on everything")
-    digits = torch.randint(0, 2, (2, 40), generator=generator).tolist()
-    first, second = ("".join(map(str, row)) for row in digits)
-    gained = sum(a < b for a, b in zip(first, second, strict=True))
-    lost = sum(a > b for a, b in zip(first, second, strict=True))
-    attempt.equal(
-        attempt(first, second),
-        _chance_as_far(gained, lost),
-        case=f"40 random questions, {gained} gained and {lost} lost",
-    )
-    attempt.equal(
-        attempt("0" * 640 + "1" * 560 + "1" * 119, "1" * 640 + "0" * 560 + "1" * 119),
-        _chance_as_far(640, 560),
-        case="1,319 questions, 640 gained and 560 lost",
-    )
+    for start in (0.02, 0.3):
+        attempt.equal(
+            attempt(start, start, 0.97),
+            0.97,
+            case="skill and exploit that begin equal",
+            tolerance=1e-4,
+        )
+    for _ in range(5):
+        p, q, further = (0.02 + 0.6 * torch.rand(3, generator=generator)).tolist()
+        q_end = q + (0.99 - q) * further
+        attempt.equal(
+            attempt(p, q, q_end),
+            _skill(p, q, q_end),
+            case=f"skill {p:.3f}, exploit {q:.3f}, until the exploit has {q_end:.3f}",
+            tolerance=1e-4,
+        )
 
 
-def _chance_as_far(gained: int, lost: int) -> float:
-    m = gained + lost
-    chance = Fraction(0)
-    for heads in range(m + 1):
-        if abs(Fraction(heads) - Fraction(m, 2)) >= abs(Fraction(gained) - Fraction(m, 2)):
-            chance += Fraction(comb(m, heads), 2**m)
-    return float(chance)
+def _logit(x: float) -> float:
+    return math.log(x / (1 - x))
 
 
-def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
-    correct = torch.tensor([True, False, False, True, False, False, False])
-    attempt.equal(
-        attempt(correct, 3),
-        2 / 7 * correct,
-        case="2 of 7 answers right, k = 3: of the 15 pairs of others, 10 hold no right answer",
-        mistakes={
-            "wrong answers got the weight of right ones; theirs is 0": torch.full((7,), 2 / 7),
-            "each right answer got 1/n, which is the gradient of pass@1": correct / 7,
-            "the right answer was counted among the wrong ones: of the others n − c are wrong": (
-                3 / 7 * 6 / 15 * correct
-            ),
-            "the factor k/n is missing": 2 / 3 * correct,
-            "the factor k is missing: it comes from differentiating (1 − p)ᵏ": 2 / 21 * correct,
-            "(1 − p)ᵏ⁻¹ was replaced by a power of the measured share of wrong answers, and that "
-            "is biased; count sets of k − 1 answers": 3 / 7 * (5 / 7) ** 2 * correct,
-            "the sets of k − 1 are to be drawn from the *other* n − 1 answers; with its own "
-            "among them the answer is not independent of its weight": 3 / 7 * 10 / 21 * correct,
-            "each right answer was paid the whole estimate of pass@k, so the derivative was never "
-            "taken": 5 / 7 * correct,
-            "sets of k wrong answers were counted; next to the right one there are k − 1 others": (
-                3 / 7 * 10 / 20 * correct
-            ),
-            "only an answer that is the only right one of all n was paid; that is the weight for "
-            "k = n": torch.zeros(7),
-        },
-    )
-    attempt.equal(attempt(correct, 1), correct / 7, case="k = 1, where it is REINFORCE")
-    for n, k in ((4, 2), (5, 3), (5, 5)):
-        for p in (0.3, 0.8):
-            mean = 0.0
-            for verdicts in product((False, True), repeat=n):
-                chance = math.prod(p if v else 1 - p for v in verdicts)
-                weights = attempt.tensor(attempt(torch.tensor(verdicts), k), (n,)).double()
-                scores = torch.tensor([1 / p if v else -1 / (1 - p) for v in verdicts])
-                attempt.holds(
-                    bool((weights[~torch.tensor(verdicts)] == 0).all()),
-                    "wrong answers weigh nothing",
-                    otherwise=f"A wrong answer of {list(map(int, verdicts))} has a weight other "
-                    "than 0. A baseline is not asked for here.",
-                )
-                mean += chance * float(weights @ scores.double())
-            attempt.equal(
-                mean,
-                k * (1 - p) ** (k - 1),
-                case=f"the mean of the estimate over all {2**n} verdicts, n = {n}, k = {k}, "
-                f"p = {p}, against d pass@k/dp",
-                tolerance=1e-5,
-            )
+def _sigmoid(a: float) -> float:
+    return 1 / (1 + math.exp(-a)) if a > 0 else math.exp(a) / (1 + math.exp(a))
+
+
+def _invariant(x: float) -> float:
+    """What p and q have in common: its derivative is 1/(x²(1 − x))."""
+    return _logit(x) - 1 / x
+
+
+def _solve(value: float) -> float:
+    """The x at which the invariant has this value, by bisection of its logit."""
+    low, high = -30.0, 200.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        too_low = middle - 1 - math.exp(-middle) < value
+        low, high = (middle, high) if too_low else (low, middle)
+    return _sigmoid(low)
+
+
+def _skill(p: float, q: float, q_end: float) -> float:
+    return _solve(_invariant(p) + _invariant(q_end) - _invariant(q))
 
 
 EXERCISES = {
     "mend-the-reader": Exercise("13.4 The verifier is the reward", mend_the_reader),
-    "by-hand": Exercise("14.3 pass@k, and what a gain is made of", by_hand, samples),
-    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits),
-    "sign-test": Exercise("14.2 Two models", sign_test),
-    "weights-for-pass-at-k": Exercise(
-        "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k
+    "by-hand": Exercise(
+        "13.5 How this fails silently: a verifier that pays too much", by_hand, policy
     ),
+    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits),
+    "the-race": Exercise("13.5 How this fails silently: a verifier that pays too much", the_race),
 }

@@ -1,4 +1,4 @@
-"""Checks of chapter 8: where a score is paid, what comparisons tell, how far to believe them."""
+"""Checks of chapter 8: where a score is paid, and how it becomes credit for tokens."""
 
 import math
 
@@ -32,8 +32,8 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
             "the score is paid one token too late, in the next step or in the padding": (
                 torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0, 10.0], [0.0, 6.0, 0.0, 3.0, 0.0, 0.0]])
             ),
-            "the score is spread over its step in equal parts; the sum is right, but nobody knows "
-            "it before the step is complete": (
+            "the score is spread over its step in equal parts; the sum is right, but it is not "
+            "known before the step is complete": (
                 torch.tensor(
                     [[0.5, 0.5, 10 / 3, 10 / 3, 10 / 3, 0.0], [6.0, 1.5, 1.5, 0.0, 0.0, 0.0]]
                 )
@@ -130,185 +130,37 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
     return torch.tensor(found[::-1], dtype=torch.float64)
 
 
-def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
-    for prompts, apart in ((2, 0.0), (3, 0.0), (6, 50.0)):
-        scores = 3 * torch.randn(prompts, 4, generator=generator)
-        scores += apart * torch.arange(prompts)[:, None]
-        other = attempt(scores)
-        attempt.tensor(other, (prompts, 4))
-        attempt.holds(
-            bool(torch.isfinite(other).all()),
-            "finite scores",
-            otherwise="Some of the scores are NaN or infinite. A finite offset is enough.",
-        )
-        before, after = (s - s[:, :1] for s in (scores, other))
-        attempt.holds(
-            bool((before - after).abs().max() < 1e-2),
-            "the same preferences",
-            otherwise="Within a prompt, the differences between scores are not what they were, so "
-            "this reward model predicts other choices. Likely mistake: scores were scaled, moved "
-            "one by one, or moved so far that float32 has rounded the differences away.",
-        )
-        advantages = other - other.mean()
-        fooled = bool((advantages[0::2] > 0).all() and (advantages[1::2] < 0).all())
-        the_other_way = bool((advantages[0::2] < 0).all() and (advantages[1::2] > 0).all())
-        attempt.holds(
-            not the_other_way,
-            "the right prompts",
-            otherwise="That is the wrong way round: prompts number 0, 2, 4, … are the ones whose "
-            "answers should all look good.",
-        )
-        attempt.holds(
-            fooled,
-            f"{prompts} prompts: the batch mean is fooled",
-            otherwise=f"With {prompts} prompts of 4 answers, minus the mean of the batch, the "
-            f"signs are {_signs(advantages)}. The rows should be +, −, +, −, … throughout: move "
-            "each prompt by an offset of its own, at least twice what the scores differ by.",
-        )
-
-
-def _signs(advantages: Tensor) -> str:
-    return " ".join("".join("+" if a > 0 else "−" for a in row) for row in advantages.tolist())
-
-
-def ties(attempt: Attempt, generator: Generator) -> None:
-    first = torch.tensor([math.log(4), 0.0, 0.0], dtype=torch.float64)
-    second = torch.tensor([0.0, 0.0, math.log(16)], dtype=torch.float64)
-    outcomes = torch.tensor([1, 0, 1])
-    arguments = (first, second, outcomes, 2.0)
+def own_share(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
-        attempt(*arguments),
-        (math.log(9 / 4) + math.log(2) + math.log(25)) / 3,
-        case="differences log 4, 0, −log 16, outcomes 1, tie, 1, ν = 2, where the probabilities "
-        "are 4/9, 1/2, 1/25",
+        attempt(0.5, 3),
+        (3 / 4 + 1 / 2 + 0) / 3,
+        case="λ = ½, T = 3, where the weights are 3/4, 1/2 and 0",
         mistakes={
-            "ties were dropped; that two answers are equally good is news, too": (
-                _tie_loss([math.log(4), -math.log(16)], [1, 1], 0.0)
+            "that is the weight in the first token's target; the mean over the tokens was asked": (
+                3 / 4
             ),
-            "a tie was counted as half a win and half a defeat; that is another model, in which "
-            "ties have no probability of their own": -(
-                math.log(0.8) + math.log(0.5) + math.log(1 / 17)
-            )
-            / 3,
-            "the difference counts twice: u/2 and −u/2 are the logits of winning and losing, so "
-            "that they are u apart": _tie_loss(
-                [2 * math.log(4), 0.0, -2 * math.log(16)], [1, 0, 1], 2
+            "that is the share of the rewards; the critic has the rest": 1 - (3 / 4 + 1 / 2) / 3,
+            "after the last token comes nothing, so no value stands in its target": (
+                (7 / 8 + 3 / 4 + 1 / 2) / 3
             ),
-            "ν is a weight beside exponentials; as a logit it is log ν": _tie_loss(
-                [math.log(4), 0.0, -math.log(16)], [1, 0, 1], math.exp(2)
-            ),
-            "that is the sum over comparisons, not the mean": (
-                math.log(9 / 4) + math.log(2) + math.log(25)
-            ),
-            "the outcomes are read the wrong way round: 1 means that the first was preferred": (
-                _tie_loss([math.log(4), 0.0, -math.log(16)], [-1, 0, -1], 2)
-            ),
-            "that is the mean log-likelihood; the loss is its negative": -(
-                math.log(9 / 4) + math.log(2) + math.log(25)
-            )
-            / 3,
+            "that is the sum over the tokens, not the mean": 5 / 4,
+            "the mean was taken over the T − 1 targets that hold a value; the last one counts, "
+            "with 0": 5 / 8,
+            "the mean of powers is not the power of the mean": 1 / 2,
+            "that is 1 − λ, the weight of the next value alone; later ones stand in the target "
+            "too": ((1 / 2) + (1 / 2) + 0) / 3,
         },
     )
-    attempt.equal(
-        attempt.gradient(*arguments),
-        _tie_gradient([math.log(4), 0.0, -math.log(16)], [1, 0, 1], 2.0),
-        case="the gradient in the first scores",
-    )
-    first, second = torch.randn(2, 30, generator=generator, dtype=torch.float64)
-    outcomes = torch.randint(-1, 2, (30,), generator=generator)
-    expected = _tie_loss((first - second).tolist(), outcomes.tolist(), 0.7)
-    attempt.equal(attempt(first, second, outcomes, 0.7), expected, case="30 random comparisons")
-    offset = torch.randn(30, generator=generator, dtype=torch.float64)
-    attempt.equal(
-        attempt(first + offset, second + offset, outcomes, 0.7),
-        expected,
-        case="an offset for each prompt, which changes nothing",
-    )
-    attempt.equal(
-        attempt(torch.tensor([2000.0]), torch.tensor([0.0]), torch.tensor([-1]), 1.0),
-        2000.0,
-        case="a difference of 2,000, and the choice was the other one",
-        mistakes={
-            "an exponential has overflowed, since e¹⁰⁰⁰ is infinite in floating point; use "
-            "log_softmax, or logsumexp": math.inf,
-        },
-    )
-
-
-def _tie_loss(differences: list[float], outcomes: list[int], nu: float) -> float:
-    total = 0.0
-    for u, outcome in zip(differences, outcomes, strict=True):
-        weights = {1: math.exp(u / 2), 0: nu, -1: math.exp(-u / 2)}
-        total -= math.log(weights[outcome] / sum(weights.values()))
-    return total / len(outcomes)
-
-
-def _tie_gradient(differences: list[float], outcomes: list[int], nu: float) -> Tensor:
-    """Of the loss in each difference: half of what was expected of it minus what came."""
-    slopes = []
-    for u, outcome in zip(differences, outcomes, strict=True):
-        win, lose = math.exp(u / 2), math.exp(-u / 2)
-        slopes.append(((win - lose) / (win + nu + lose) - outcome) / 2 / len(outcomes))
-    return torch.tensor(slopes, dtype=torch.float64)
-
-
-def how_far_to_go(attempt: Attempt, generator: Generator) -> None:
-    log2 = math.log(2)
-    of_kl = (2 - 2 * (2 - log2) / 4) / math.log(4)  # β of the curve through both with d = KL
-    attempt.equal(
-        attempt(torch.tensor([1.0, 4.0]).double(), torch.tensor([2.0, 2 * (2 - log2)]).double()),
-        math.exp(2),
-        case="gains of 2 at 1 nat and 2 (2 − log 2) at 4 nats, where a = 2 and b = 1",
-        mistakes={
-            "that is the distance d at the peak; its KL is d²": math.e,
-            "that is where the gain is 0 again; at the peak it is the derivative that is 0": (
-                math.exp(4)
-            ),
-            "the distance is the square root of the KL, and not the KL": math.exp(2 / of_kl - 1),
-            "the distance is the square root of the KL, and not the KL; and you have squared it "
-            "afterwards": math.exp(2 / of_kl - 1) ** 2,
-            "that is the best of the measured ones; the curve says where the peak will be": 4.0,
-            "a parabola d (a − b d) was fitted; that is the curve for best-of-n": (
-                ((2 + log2) / (2 * log2)) ** 2
-            ),
-            "the derivative of d log d is log d + 1; you have taken log d − 1": math.exp(6),
-        },
-        tolerance=1e-4,
-    )
-    for _ in range(2):
-        d = torch.linspace(0.4, 2.2, 12, dtype=torch.float64)
-        noise = 0.02 * torch.randn(12, generator=generator, dtype=torch.float64)
-        gains = d * (1.2 - 0.6 * d.log()) + noise
+    attempt.equal(attempt(1.0, 30), 0.0, case="λ = 1, rewards alone", tolerance=1e-9)
+    for _ in range(3):
+        lam = 0.5 + torch.rand((), generator=generator).item() / 2
+        tokens = int(torch.randint(2, 200, (), generator=generator))
+        weights = [0.0]
+        for _ in range(tokens - 1):
+            weights.append(1 - lam + lam * weights[-1])
         attempt.equal(
-            attempt(d**2, gains),
-            _peak(d, gains, d),
-            case="twelve noisy measurements",
-            mistakes={
-                "gain / d was fitted as a straight line in log d, which weighs the first "
-                "measurements most; the squares of the errors of the *gains* should be least": (
-                    _peak(d, gains, torch.ones_like(d))
-                ),
-                "only two of the twelve measurements were used": _peak(
-                    d[[0, -1]], gains[[0, -1]], d[[0, -1]]
-                ),
-            },
-            tolerance=1e-4,
+            attempt(lam, tokens), sum(weights) / tokens, case=f"λ = {lam:.3f}, T = {tokens}"
         )
-        attempt.equal(
-            attempt(d**2, 7 * gains),
-            _peak(d, gains, d),
-            case="the same gains in another unit, which moves no peak",
-            tolerance=1e-4,
-        )
-
-
-def _peak(d: Tensor, gains: Tensor, weight: Tensor) -> float:
-    """KL at the peak of d (a − b log d); weight² times the squared error of gain / d is least."""
-    x, y = weight * -d.log(), weight * gains / d
-    ww, wx, xx = (weight @ weight).item(), (weight @ x).item(), (x @ x).item()
-    wy, xy = (weight @ y).item(), (x @ y).item()
-    a, b = (wy * xx - xy * wx), (xy * ww - wy * wx)  # both times the same determinant
-    return math.exp(2 * (a / b - 1))
 
 
 def segment_credit(attempt: Attempt, generator: Generator) -> None:
@@ -378,8 +230,6 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-step-scores": Exercise("8.4 The KL penalty", mend_the_step_scores),
     "by-hand": Exercise("8.1 One answer, by hand", by_hand, three_tokens),
-    "fool-the-batch-mean": Exercise("Only differences are identified", fool_the_batch_mean),
-    "ties": Exercise("9.1 A reward model from comparisons", ties),
-    "how-far-to-go": Exercise("9.2 Reward hacking", how_far_to_go),
+    "own-share": Exercise("Is the critic any good?", own_share),
     "segment-credit": Exercise("8.5 Credit for each token", segment_credit),
 }

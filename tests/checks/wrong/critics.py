@@ -92,13 +92,6 @@ def wrong_answers(sheet):
     def at_most_four(rewards, words, terminated, truncated, n, gamma):
         return n_steps(rewards, words, terminated, truncated, min(n, 4), gamma)
 
-    returns = torch.tensor([0.0, 1.0, 0.0, 1.0], dtype=torch.float64)
-    flattered = (returns + 100, returns)
-    slandered = (0.5 - 0.004 * returns, 0.5 + 0.001 * returns)
-
-    def batches(first=flattered, second=slandered):
-        return lambda: {"flattered": first, "slandered": second}
-
     return {
         "mend-the-reset": {
             "the next episode's first state": (
@@ -221,42 +214,6 @@ def wrong_answers(sheet):
                 lambda s, q, g: (1 - s * g * q) / (1 - s),
                 "Wrong for a quarter of the bias",
             ),
-        },
-        "fool-the-monitor": {
-            "twice the returns": (
-                batches((300 + 200 * returns, returns)),
-                "but not by the *same* amount",
-            ),
-            "a small offset": (batches((returns + 1, returns)), "is wrong by 1 only"),
-            "all the same returns": (
-                batches(second=(torch.tensor([0.5, 0.51, 0.5, 0.51]), torch.full((4,), 0.5))),
-                "no variance to divide by",
-            ),
-            "returns of 200": (
-                batches((200 * returns + 100, 200 * returns)),
-                "the returns must lie between 0 and 1",
-            ),
-            "against large returns": (
-                batches(second=(1 - returns, returns)),
-                "make the denominator small",
-            ),
-            "a small error beside large returns": (
-                batches(second=(returns + 0.01 * (2 * returns - 1), returns)),
-                "beside the spread of your returns the errors are small",
-            ),
-            "always the same": (
-                batches(second=(torch.full((4,), 0.5005).double(), 0.5 + 0.001 * returns)),
-                "A critic that always predicts the same has 0",
-            ),
-            "two numbers": (
-                batches((returns[:2] + 100, returns[:2])),
-                "of four numbers or more",
-            ),
-            "a return missing": (
-                batches((returns + 100, returns.repeat(2))),
-                "Expected shape (8,), got (4,)",
-            ),
-            "one batch only": (lambda: {"flattered": flattered}, "with the two entries"),
         },
         "n-steps-to-the-edge": {
             "a cut is the end": (

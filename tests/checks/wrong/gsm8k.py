@@ -2,12 +2,12 @@
 
 import math
 import re
-from math import comb
 
 
 def wrong_answers(sheet):
-    samples, right = sheet.numbers("by-hand").values()
-    wrong = samples - right
+    right, marker, sentence = sheet.numbers("by-hand").values()
+    listed = 1 - marker - sentence
+    paid, accuracy, failed = listed + (1 - listed) * right, marker * right, 1 - marker
 
     def claims(response):
         return re.findall(r"^Answer:(.*)$", response, re.MULTILINE)
@@ -30,53 +30,38 @@ def wrong_answers(sheet):
         names = ("anywhere", "near", "relative", "contains")
         return lambda: [changes.get(name, text) for name, text in zip(names, fair, strict=True)]
 
-    def counts(first, second):
-        pairs = list(zip(first, second, strict=True))
-        return pairs.count(("0", "1")), pairs.count(("1", "0"))
-
-    def chance(m, keep):
-        return sum(comb(m, x) for x in range(m + 1) if keep(x)) / 2**m
-
-    def as_far(gained, m):
-        return chance(m, lambda x: abs(2 * x - m) >= abs(2 * gained - m))
-
-    def one_side(first, second):
-        gained, lost = counts(first, second)
-        m = gained + lost
-        return chance(m, lambda x: x >= max(gained, lost))
-
-    def just_this(first, second, *, mirrored=False):
-        gained, lost = counts(first, second)
-        return chance(gained + lost, lambda x: x == gained or (mirrored and x == lost))
-
-    def farther(first, second):
-        gained, lost = counts(first, second)
-        m = gained + lost
-        return chance(m, lambda x: abs(2 * x - m) > abs(2 * gained - m))
-
-    def normal(first, second):
-        gained, lost = counts(first, second)
-        return math.erfc(abs(gained - lost) / math.sqrt(gained + lost) / math.sqrt(2))
-
-    def in_floats(first, second):
-        gained, lost = counts(first, second)
-        m = gained + lost
-        tosses = [x for x in range(m + 1) if abs(2 * x - m) >= abs(2 * gained - m)]
-        return sum(comb(m, x) * 0.5**m for x in tosses)
-
-    def none_right(correct, k, *, own=0, size=1):
-        """Chance that k − 1 of the others are wrong; or of more of them, itself among them."""
-        n, bad = len(correct), int((~correct).sum())
-        return comb(bad - own, k - size) / comb(n - size, k - size)
-
-    def weights(correct, k, factor):
-        return correct * factor
-
     def read(response, claim, good):
         """The reference's reader, with other patterns."""
         matches = [re.fullmatch(good, c) for c in re.findall(claim, response, re.MULTILINE)]
         named = {match and match[1].strip("()") for match in matches}
         return named.pop() if len(named) == 1 else None
+
+    def logit(x):
+        return math.log(x / (1 - x))
+
+    def sigmoid(a):
+        return 1 / (1 + math.exp(-a))
+
+    def kept(x):
+        return logit(x) - 1 / x
+
+    def solved(value):
+        low, high = -30.0, 200.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if kept_at(middle) < value else (low, middle)
+        return sigmoid(low)
+
+    def kept_at(a):
+        return a - 1 - math.exp(-a)
+
+    def steps_of(p, q, q_end, rate=0.5):
+        """The gradient followed in steps so long that the path is left."""
+        a, b = logit(p), logit(q)
+        while sigmoid(b) < q_end:
+            p, q = sigmoid(a), sigmoid(b)
+            a, b = a + rate * (1 - q) * p * (1 - p), b + rate * (1 - p) * q * (1 - q)
+        return sigmoid(a)
 
     return {
         "mend-the-reader": {
@@ -145,22 +130,30 @@ def wrong_answers(sheet):
             "a list": (lambda r: claims(r), "Expected a letter or None, got list"),
         },
         "by-hand": {
-            "the plug-in": (lambda: 1 - (wrong / samples) ** 3, "that is the plug-in"),
-            "the chance of failing": (
-                lambda: comb(wrong, 3) / comb(samples, 3),
-                "the chance that all three are wrong",
+            "a list paid to those who know": (
+                lambda: [right, accuracy, failed],
+                "you paid it only if the policy knew",
             ),
-            "all three right": (
-                lambda: comb(right, 3) / comb(samples, 3),
-                "the chance that all three are right",
+            "known lists twice": (lambda: [listed + right, accuracy, failed], "was paid twice"),
+            "no sentences": (
+                lambda: [listed + marker * right, accuracy, failed],
+                "a sentence with the right number in it is paid as well",
             ),
-            "pass@1": (lambda: right / samples, "that is pass@1"),
-            "exactly one": (
-                lambda: right * comb(wrong, 2) / comb(samples, 3),
-                "exactly one right answer among three",
+            "lists alone": (lambda: [listed, accuracy, failed], "the share of lists alone"),
+            "read leniently": (
+                lambda: [paid, (marker + sentence) * right, failed],
+                "strict reading wants the marker",
             ),
-            "three times one": (lambda: 3 * right / samples, "three times pass@1"),
-            "a text": (lambda: "0.5", "Expected one number, got str"),
+            "whatever its form": (lambda: [paid, right, failed], "whatever its form"),
+            "a marker is enough": (lambda: [paid, marker, failed], "has to be right, too"),
+            "all that is not right": (
+                lambda: [paid, accuracy, 1 - accuracy],
+                "is read without trouble",
+            ),
+            "only lists": (lambda: [paid, accuracy, listed], "from a sentence, either"),
+            "only sentences": (lambda: [paid, accuracy, sentence], "from a list, either"),
+            "what can be read": (lambda: [paid, accuracy, marker], "the share that can be read"),
+            "one number": (lambda: paid, "Expected a list of 3 numbers"),
         },
         "four-exploits": {
             "a guess": (exploits(anywhere="It is 5."), "leave none of them out"),
@@ -196,86 +189,30 @@ def wrong_answers(sheet):
             ),
             "one text": (lambda: fair[0], "Expected a list of four texts"),
         },
-        "sign-test": {
-            "one side": (one_side, "that is one side only"),
-            "just this count": (just_this, "that is the chance of just this count"),
-            "the count and its mirror image": (
-                lambda a, b: just_this(a, b, mirrored=True),
-                "only this count and its mirror image",
+        "the-race": {
+            "equal speeds": (
+                lambda p, q, end: sigmoid(logit(p) + logit(end) - logit(q)),
+                "moved at the same speed",
             ),
-            "only what is farther": (farther, "exactly as far from the middle as yours"),
-            "agreements tossed for": (
-                lambda a, b: as_far(counts(a, b)[0], len(a)),
-                "on which the models agree were tossed for",
+            "along the probabilities": (
+                lambda p, q, end: 1 - math.sqrt(abs((1 - p) ** 2 - (1 - q) ** 2 + (1 - end) ** 2)),
+                "it is the *logits* that follow the gradient",
             ),
-            "right answers counted": (
-                lambda a, b: as_far(b.count("1"), len(b)),
-                "all right answers of the second model",
+            "the logits' speeds": (
+                lambda p, q, end: p * end / q,
+                "the ratio of the logits' speeds",
             ),
-            "the normal approximation": (normal, "that is the normal approximation"),
-            "the share": (
-                lambda a, b: counts(a, b)[0] / sum(counts(a, b)),
-                "the share of disagreements",
+            "a sign": (
+                lambda p, q, end: solved(kept(p) - kept(end) + kept(q)),
+                "what you keep constant is a difference",
             ),
-            "one side, doubled": (
-                lambda a, b: 2 * one_side(a, b),
-                "the middle was counted twice",
+            "the start": (lambda p, q, end: p, "p was left where it was"),
+            "half of the invariant": (
+                lambda p, q, end: sigmoid(kept(p) + kept(end) - kept(q)),
+                "is missing on one side",
             ),
-            "floating-point numbers too early": (in_floats, "stopped with OverflowError"),
-        },
-        "weights-for-pass-at-k": {
-            "wrong ones too": (
-                lambda c, k: weights(c | True, k, k / len(c) * none_right(c, k)),
-                "wrong answers got the weight of right ones",
-            ),
-            "REINFORCE": (
-                lambda c, k: weights(c, k, 1 / len(c)),
-                "which is the gradient of pass@1",
-            ),
-            "itself among the wrong ones": (
-                lambda c, k: weights(c, k, k / len(c) * none_right(c, k, own=1)),
-                "counted among the wrong ones",
-            ),
-            "no k/n": (lambda c, k: weights(c, k, none_right(c, k)), "the factor k/n is missing"),
-            "no k": (
-                lambda c, k: weights(c, k, none_right(c, k) / len(c)),
-                "the factor k is missing",
-            ),
-            "the plug-in": (
-                lambda c, k: weights(c, k, k / len(c) * (~c).double().mean() ** (k - 1)),
-                "and that is biased; count sets",
-            ),
-            "sets from all n": (
-                lambda c, k: weights(
-                    c, k, k / len(c) * comb(int((~c).sum()), k - 1) / comb(len(c), k - 1)
-                ),
-                "to be drawn from the *other* n − 1 answers",
-            ),
-            "the whole estimate": (
-                lambda c, k: weights(c, k, 1 - none_right(c, k, size=0)),
-                "so the derivative was never taken",
-            ),
-            "sets of k": (
-                lambda c, k: weights(
-                    c, k, k / len(c) * comb(int((~c).sum()), k) / comb(len(c) - 1, k)
-                ),
-                "sets of k wrong answers were counted",
-            ),
-            "the lone one only": (
-                lambda c, k: c * float(c.sum() == 1),
-                "that is the weight for k = n",
-            ),
-            "the same for all": (
-                lambda c, k: (
-                    weights(c, k, k / len(c) * none_right(c, k))
-                    if c.sum() > 0 and k in (1, 3) and len(c) == 7
-                    else weights(c, k, k / len(c) * none_right(c, k)) - 0.1
-                ),
-                "A baseline is not asked for here",
-            ),
-            "one number": (
-                lambda c, k: c.double().mean() * k * none_right(c, k),
-                "Expected shape (7,), got ()",
-            ),
+            "long steps": (steps_of, "Wrong for skill 0.05, exploit 0.1"),
+            "the exploit": (lambda p, q, end: end, "that is the exploit at the end"),
+            "a list": (lambda p, q, end: [p, end], "Expected one number, got list"),
         },
     }

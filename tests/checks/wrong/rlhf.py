@@ -1,9 +1,6 @@
 """Wrong answers to the exercises of chapter 8."""
 
-import math
-
 import torch
-from torch.nn.functional import logsigmoid
 
 
 def wrong_answers(sheet):
@@ -50,48 +47,11 @@ def wrong_answers(sheet):
 
     right = credit(at_the_end - d / 2)
 
-    def alternating(scores, height, sign=1):
-        signs = torch.ones(len(scores), 1)
-        signs[1::2] = -1
-        return scores + sign * height * signs
+    def weights(lam, tokens):
+        return [1 - lam ** (tokens - t) for t in range(1, tokens + 1)]
 
-    def davidson(u, outcomes, *, tie):
-        logits = torch.stack([-u, torch.full_like(u, tie), u], dim=1)
-        return -logits.log_softmax(1).gather(1, outcomes[:, None] + 1).mean()
-
-    def good(s, t, outcomes, nu):
-        return davidson((s - t) / 2, outcomes, tie=math.log(nu))
-
-    def without_ties(s, t, outcomes, nu):
-        decided = outcomes != 0
-        return -logsigmoid((outcomes * (s - t))[decided]).mean()
-
-    def half_and_half(s, t, outcomes, nu):
-        u = s - t
-        won, lost = logsigmoid(u), logsigmoid(-u)
-        chosen = torch.where(outcomes > 0, won, torch.where(outcomes < 0, lost, (won + lost) / 2))
-        return -chosen.mean()
-
-    def overflowing(s, t, outcomes, nu):
-        u = (s - t) / 2
-        weights = torch.stack([(-u).exp(), torch.full_like(u, nu), u.exp()], dim=1)
-        share = weights.gather(1, outcomes[:, None] + 1)[:, 0] / weights.sum(1)
-        return -share.log().mean()
-
-    def solve(features, targets):
-        return torch.linalg.lstsq(features, targets[:, None]).solution.flatten().tolist()
-
-    def fitted(kls, gains, *, of=torch.sqrt, weighted=True, peak=-1.0, power=2):
-        distance = of(kls)
-        columns = torch.stack([torch.ones_like(kls), -distance.log()], dim=1)
-        scale = distance if weighted else torch.ones_like(kls)
-        a, b = solve(columns * scale[:, None], gains * scale / distance)
-        return math.exp(a / b + peak) ** power
-
-    def parabola(kls, gains):
-        distance = kls.sqrt()
-        a, b = solve(torch.stack([distance, -(distance**2)], dim=1), gains)
-        return (a / (2 * b)) ** 2
+    def closed_form(lam, tokens):
+        return 1 - (1 - lam**tokens) / (tokens * (1 - lam))
 
     def segments_by(rewards, values, segments, lam, *, reward=torch.sum, value=None, **options):
         after, spread_over = options.get("after"), options.get("spread_over", "all")
@@ -175,82 +135,33 @@ def wrong_answers(sheet):
             ),
             "advantages only": (lambda: right[1], "Expected shape (2, 3), got (3,)"),
         },
-        "fool-the-batch-mean": {
-            "nothing changed": (lambda s: s, "With 2 prompts of 4 answers"),
-            "scaled": (
-                lambda s: alternating(2 * s, 100.0),
-                "Within a prompt, the differences",
+        "own-share": {
+            "the first token": (lambda lam, n: weights(lam, n)[0], "in the first token's target"),
+            "the rewards": (
+                lambda lam, n: 1 - sum(weights(lam, n)) / n,
+                "that is the share of the rewards",
             ),
-            "the odd ones": (
-                lambda s: alternating(s, 100.0, sign=-1),
-                "That is the wrong way round",
+            "a value after the end": (
+                lambda lam, n: sum(weights(lam, n + 1)[:-1]) / n,
+                "so no value stands in its target",
             ),
-            "infinite": (lambda s: alternating(s, math.inf), "NaN or infinite"),
-            "advantages": (
-                lambda s: alternating(s, 100.0).flatten(),
-                "Expected shape (2, 4), got (8,)",
+            "the sum": (lambda lam, n: sum(weights(lam, n)), "that is the sum over the tokens"),
+            "without the last": (
+                lambda lam, n: sum(weights(lam, n)) / (n - 1),
+                "with 0",
             ),
-            "two prompts only": (
-                lambda s: s + torch.tensor([100.0, -100.0])[:, None] if len(s) == 2 else s,
-                "With 3 prompts of 4 answers",
+            "power of the mean": (
+                lambda lam, n: 1 - lam ** ((n - 1) / 2),
+                "not the power of the mean",
             ),
-            "a fixed offset": (lambda s: alternating(s, 100.0), "With 6 prompts of 4 answers"),
-            "in place": (
-                lambda s: s.add_(torch.tensor([[100.0], [-100.0]]).repeat(9, 1)[: len(s)]),
-                "changed its argument number 1 in place",
+            "the next value alone": (
+                lambda lam, n: (1 - lam) * (n - 1) / n,
+                "the weight of the next value alone",
             ),
-        },
-        "ties": {
-            "ties dropped": (without_ties, "ties were dropped"),
-            "half a win": (half_and_half, "half a win and half a defeat"),
-            "the whole difference": (
-                lambda s, t, o, nu: davidson(s - t, o, tie=math.log(nu)),
-                "the difference counts twice",
-            ),
-            "nu as a logit": (
-                lambda s, t, o, nu: davidson((s - t) / 2, o, tie=nu),
-                "as a logit it is log ν",
-            ),
-            "the sum": (lambda s, *a: len(s) * good(s, *a), "the sum over comparisons"),
-            "the outcomes turned round": (
-                lambda s, t, o, nu: good(s, t, -o, nu),
-                "the outcomes are read the wrong way round",
-            ),
-            "the likelihood": (lambda *a: -good(*a), "that is the mean log-likelihood"),
-            "one loss each": (
-                lambda *a: good(*a).expand(3),
+            "nothing at 1": (closed_form, "Your function stopped with ZeroDivisionError"),
+            "one weight each": (
+                lambda lam, n: torch.tensor(weights(lam, n)),
                 "Expected one number, got a tensor of shape (3,)",
-            ),
-            "a detached loss": (lambda *a: good(*a).detach(), "No gradient flows"),
-            "exponentials": (overflowing, "use log_softmax, or logsumexp"),
-        },
-        "how-far-to-go": {
-            "the distance": (lambda k, g: fitted(k, g, power=1), "that is the distance d"),
-            "the zero": (lambda k, g: fitted(k, g, peak=0.0), "where the gain is 0 again"),
-            "the KL as distance": (
-                lambda k, g: fitted(k, g, of=torch.clone, power=1),
-                "the square root of the KL, and not the KL",
-            ),
-            "the KL as distance, squared": (
-                lambda k, g: fitted(k, g, of=torch.clone),
-                "you have squared it",
-            ),
-            "the best so far": (
-                lambda k, g: k[g.argmax()],
-                "the best of the measured ones",
-            ),
-            "best of n": (parabola, "a parabola"),
-            "the derivative of the logarithm": (
-                lambda k, g: fitted(k, g, peak=1.0),
-                "you have taken log d − 1",
-            ),
-            "a line through gain over distance": (
-                lambda k, g: fitted(k, g, weighted=False),
-                "gain / d was fitted as a straight line",
-            ),
-            "two measurements": (
-                lambda k, g: fitted(k[[0, -1]], g[[0, -1]]),
-                "only two of the twelve",
             ),
         },
         "segment-credit": {
