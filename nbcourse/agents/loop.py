@@ -102,7 +102,7 @@ def train(
     Raises:
         ValueError: if steps is below 1, or the environment is of another kind.
 
-    Book: chapter 3.
+    Book: chapter 4.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1")

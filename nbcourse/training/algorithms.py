@@ -417,7 +417,7 @@ def policy_loss(
     Returns:
         A scalar to minimise. The losses of slices add up to the loss of the batch.
 
-    Book: chapter 10, "One table"; chapter 11, "Decide".
+    Book: chapter 10, "One table"; chapter 11, "The decision card".
     """
     policies = {
         "log_probs": log_probs,

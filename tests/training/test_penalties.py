@@ -1,6 +1,6 @@
 """What each place of the KL does on average: sums over all responses of a policy that is a table.
 
-The table "Decide" of chapter 11, row by row. Scores are added, since the KL has to be right beside
+"The decision card" of chapter 11, row by row. Scores are added, since the KL has to be right beside
 them; everything is float64, so that what is exact is exact to 1e-10.
 """
 
