@@ -95,7 +95,7 @@ kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
 
 # What `nbcourse examine` says of the losses of TRL, torchrl and polgrad, as far as they are installed
-# (`pip install torchrl polgrad`), in the versions that are.
+# (the extra `peers`), in the versions that are.
 field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.field book/runs/field
 

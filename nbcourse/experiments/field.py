@@ -87,9 +87,10 @@ def _by_polgrad(peer: Peer) -> dict[str, Any] | None:
                     generator=torch.Generator().manual_seed(0),
                 )
                 said = f"{name}, ratio of the {ratio.value}, {mean.value}"
-                found.append((compared.max_grad_rel_diff, said))
-    difference, nearest = min(found)
-    return {"nearest": nearest, "difference": difference}
+                away = 1 - compared.grad_cosine_min  # another length of the step is no other loss
+                found.append((round(away, 9), compared.max_grad_rel_diff, said))
+    away, difference, nearest = min(found)
+    return {"nearest": nearest, "cosine": 1 - away, "difference": difference}
 
 
 def record(folder: Path) -> list[dict[str, Any]]:

@@ -310,8 +310,8 @@ def exact_surrogate(
     Raises:
         ValueError: if shapes differ, mask is not boolean, or weight_cap is below 1.
 
-    Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapters 11 and 12; the
-    value of KLₜ as a Rao–Blackwell estimate is from Amini et al. 2025.
+    Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapters 11
+    and 12; the value of KLₜ as a Rao–Blackwell estimate is from Amini et al. 2025.
     """
     if old_log_probs is None:
         old_log_probs = log_probs
