@@ -277,6 +277,46 @@ def _every_group_of_verdicts(success: Tensor, group_size: int) -> Tensor:
     return contributed / some_kept
 
 
+REPORTS = {
+    "a": "exact",
+    "b": "own length",
+    "c": "padding",
+    "d": "upside down",
+    "e": "nothing",
+}
+LIKELY = {
+    ("a", "nothing"): "the ratio is always 1, and its derivative is not 0: only one of the two "
+    "log-probs is detached, so that d ratio / d log π is the ratio itself",
+    ("b", "exact"): "each answer is divided by its own length, so a token of a long answer counts "
+    "less than one of a short answer, and ∇J knows of no such weight",
+    ("c", "exact"): "the mean divides by all entries of the tensor, the padded ones included",
+    ("c", "own length"): "all answers are divided by the same number, and it counts padding",
+    ("d", "exact"): "at π = π_old the gradient is right; look at a token whose ratio has risen "
+    "to 2: what is the derivative of exp(old − new) there?",
+    ("d", "nothing"): "the minus sign is missing in front, and there is another one: the "
+    "derivative of exp(old − new) with respect to new is negative",
+    ("e", "exact"): "a number that is detached has no gradient: of the ratio only its value is "
+    "left, and nothing else in the loss depends on the policy",
+    ("e", "upside down"): "the ratio is the right way up; what is left of it after .detach()?",
+}
+
+
+def predict_the_report(attempt: Attempt, generator: Generator) -> None:
+    for loss, word in REPORTS.items():
+        said = attempt(loss)
+        if said not in REPORTS.values():
+            raise NotRight(
+                f"For loss {loss} you return {said!r:.60}, expected one of "
+                f"{', '.join(map(repr, REPORTS.values()))}."
+            )
+        likely = LIKELY.get((loss, said), "differentiate it with respect to one log-probability")
+        attempt.holds(
+            said == word,
+            "what the five losses do",
+            otherwise=f"Loss {loss} is not {said!r}: {likely}.",
+        )
+
+
 def length_drift(attempt: Attempt, generator: Generator) -> None:
     probs = torch.full((4,), 0.25, dtype=torch.float64)
     lengths = torch.tensor([1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
@@ -370,5 +410,6 @@ EXERCISES = {
     ),
     "two-answers": Exercise("GSPO: one ratio for the answer", two_answers),
     "kept-groups": Exercise("DAPO, second: dynamic sampling", kept_groups),
+    "predict-the-report": Exercise("10.9 One table", predict_the_report),
     "length-drift": Exercise("10.7 The mean over tokens", length_drift),
 }

@@ -50,6 +50,10 @@ def wrong_answers(sheet):
         p = probs[right].sum().item()
         return of_right / (1 - p), of_wrong / p
 
+    def but(**changed):
+        right = {"a": "exact", "b": "own length", "c": "padding", "d": "upside down"}
+        return lambda loss: {**right, "e": "nothing", **changed}[loss]
+
     return {
         "mend-the-filter": {
             "distances from the mean": (filtered(from_mean), "in float32 the mean of equal"),
@@ -189,6 +193,19 @@ def wrong_answers(sheet):
                 lambda p, g: weights(p, g, kept(p, g))[0],
                 "Expected shape (3,), got ()",
             ),
+        },
+        "predict-the-report": {
+            "by its value": (but(a="nothing"), "only one of the two log-probs is detached"),
+            "an average is an average": (but(b="exact"), "divided by its own length"),
+            "a mean is a mean": (but(c="exact"), "the padded ones included"),
+            "every mean is the same": (but(c="own length"), "and it counts padding"),
+            "fresh samples only": (but(d="exact"), "whose ratio has risen to 2"),
+            "a sign too few": (but(d="nothing"), "the derivative of exp(old − new)"),
+            "a ratio is a ratio": (but(e="exact"), "a number that is detached"),
+            "the wrong one is upside down": (but(e="upside down"), "the right way up"),
+            "no idea": (but(b="padding"), "differentiate it with respect to one"),
+            "other words": (but(a="unbiased"), "expected one of 'exact', 'own length'"),
+            "a number": (lambda loss: 1, "For loss a you return 1"),
         },
         "length-drift": {
             "the token sum": (
