@@ -178,7 +178,7 @@ LOCK     = grep '^\#' $(1) > $(1).new && \
   $(UV) pip compile pyproject.toml --universal --python-version 3.11 --no-python-downloads --quiet \
     --no-header --no-annotate $(UPGRADE) $(2) --output-file $(1) && cat $(1) >> $(1).new && mv $(1).new $(1)
 lock:  ## pyproject.toml → requirements.txt and requirements-dev.txt, by uv
-	@$(call LOCK,requirements-dev.txt,--all-extras)
+	@$(call LOCK,requirements-dev.txt,--extra agents --extra dev)
 	@$(call LOCK,requirements.txt,--constraints requirements-dev.txt \
 	  --extra lm --extra agents --extra lunar-lander --extra book --extra classroom)
 
