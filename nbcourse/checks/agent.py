@@ -61,14 +61,14 @@ def mend_the_gradient(attempt: Attempt, generator: Generator) -> None:
     log_probs = -torch.rand(5, generator=generator, dtype=torch.float64)
     values = torch.randn(6, generator=generator, dtype=torch.float64)
     rewards = torch.randn(5, generator=generator, dtype=torch.float64)
-    surprise = rewards + 0.9 * values[1:] - values[:-1]
+    td_error = rewards + 0.9 * values[1:] - values[:-1]
     attempt.equal(
         attempt(log_probs, values, rewards, 0.9),
-        float(0.25 * surprise.square().mean() - (surprise * log_probs).mean()),
+        float(0.25 * td_error.square().mean() - (td_error * log_probs).mean()),
         case="the value for five random steps",
     )
     found = attempt.gradient(log_probs, values, rewards, 0.9, wrt=1)
-    expected = torch.cat([-surprise / 10, torch.zeros(1, dtype=torch.float64)])
+    expected = torch.cat([-td_error / 10, torch.zeros(1, dtype=torch.float64)])
     attempt.equal(found, expected, case="the gradient of the values for five random steps")
 
 

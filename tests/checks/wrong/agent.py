@@ -17,7 +17,7 @@ def wrong_answers(sheet):
         error = target - values[:-1]
         return -sign * (own * log_probs).mean() + critic * error.square().mean()
 
-    def surprise(rewards, values, gamma):
+    def td_error(rewards, values, gamma):
         return rewards + gamma * values[1:] - values[:-1]
 
     def followed(rewards, values, gamma):
@@ -84,11 +84,11 @@ def wrong_answers(sheet):
     return {
         "mend-the-gradient": {
             "as it was": (
-                lambda p, v, r, g: loss(p, v, r, g, advantage=surprise, wanted=followed),
+                lambda p, v, r, g: loss(p, v, r, g, advantage=td_error, wanted=followed),
                 "nothing is detached",
             ),
             "the target alone": (
-                lambda p, v, r, g: loss(p, v, r, g, advantage=surprise),
+                lambda p, v, r, g: loss(p, v, r, g, advantage=td_error),
                 "the policy's loss moves the critic",
             ),
             "the baseline still moves": (
@@ -136,7 +136,7 @@ def wrong_answers(sheet):
             "a sum": (lambda p, v, r, g: loss(p, v, r, g) * len(r), "a sum was taken"),
             "no γ": (lambda p, v, r, g: loss(p, v, r, 1.0), "γ is missing"),
             "a loss for each step": (
-                lambda p, v, r, g: -(surprise(r, v, g).detach() * p),
+                lambda p, v, r, g: -(td_error(r, v, g).detach() * p),
                 "Expected one number, got a tensor of shape (2,)",
             ),
         },

@@ -7,10 +7,10 @@ def wrong_answers(sheet):
     hand, logged = sheet.numbers("by-hand"), sheet.numbers("whose-advantages")
 
     def scan(rewards, values, followed, *, gamma=0.5, decay=0.4):
-        surprises = [r + gamma * f - v for r, v, f in zip(rewards, values, followed, strict=True)]
+        td_errors = [r + gamma * f - v for r, v, f in zip(rewards, values, followed, strict=True)]
         found, later = [], 0.0
-        for surprise in reversed(surprises):
-            later = surprise + decay * later
+        for td_error in reversed(td_errors):
+            later = td_error + decay * later
             found.insert(0, later)
         return torch.tensor(found, dtype=torch.float64)
 
@@ -32,8 +32,8 @@ def wrong_answers(sheet):
         for t in reversed(range(5)):
             cut = logged["truncated"][t]
             followed = word if cut else logged["next_values"][t]
-            surprise = logged["rewards"][t] + 0.9 * followed - logged["values"][t]
-            later = surprise + 0.72 * (carried if cut else 1.0) * later
+            td_error = logged["rewards"][t] + 0.9 * followed - logged["values"][t]
+            later = td_error + 0.72 * (carried if cut else 1.0) * later
             found.insert(0, later)
         return found
 
