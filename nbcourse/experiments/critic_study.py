@@ -10,7 +10,6 @@ a line for each training.
 
 import argparse
 import copy
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,6 @@ from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Recipe, check, load
 
-RESULTS = "results.jsonl"
 NUMBERS = (
     "reward",
     "kl_ref",
@@ -175,17 +173,10 @@ def record(
         for name, tables in track(made, f"seed {seed}", visible=progress, total=len(names)):
             found = result(start, tables, processes)
             results.append({"configuration": name, "seed": seed, **found})
-            lines = "".join(json.dumps(each, allow_nan=False) + "\n" for each in results)
-            (folder / RESULTS).write_text(lines, encoding="utf-8")
+            records.write_results(folder, results)
     seconds = perf_counter() - begun
     records.write_json(folder / records.SUMMARY, {"trainings": len(results), "seconds": seconds})
     return results
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The results that were recorded in a folder."""
-    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def recorded(

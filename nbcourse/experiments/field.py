@@ -7,7 +7,6 @@ versions and `results.jsonl` with a line for each loss. What is not installed is
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,6 @@ from nbcourse.examine import Report, examine
 from nbcourse.examine.peers import PACKAGES, Peer, installed
 from nbcourse.experiments import records
 from nbcourse.progress import track
-
-RESULTS = "results.jsonl"
 
 
 def result(peer: Peer, report: Report) -> dict[str, Any]:
@@ -104,15 +101,8 @@ def record(folder: Path) -> list[dict[str, Any]]:
     results = []
     for peer in track(peers, "losses", total=len(peers)):
         results.append(result(peer, examine(peer.subject)))
-        lines = "".join(json.dumps(each, allow_nan=False) + "\n" for each in results)
-        (folder / RESULTS).write_text(lines, encoding="utf-8")
+        records.write_results(folder, results)
     return results
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The results that were recorded in a folder."""
-    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,7 +9,6 @@ the forms are. The folder gets `recipe.json`, `environment.json`, `summary.json`
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +21,6 @@ from nbcourse.experiments import records
 from nbcourse.progress import track
 from nbcourse.toys import regularised
 from nbcourse.toys.sequences import SequenceSpace
-
-RESULTS = "results.jsonl"
 
 
 @dataclass(frozen=True)
@@ -151,16 +148,9 @@ def record(plan: Ablation, folder: Path, *, progress: bool = True) -> list[dict[
     everything, start = list(trainings(plan)), perf_counter()
     results = [result(plan, each) for each in track(everything, "trainings", visible=progress)]
     seconds = perf_counter() - start
-    lines = "".join(json.dumps(each) + "\n" for each in results)
-    (folder / RESULTS).write_text(lines, encoding="utf-8")
+    records.write_results(folder, results)
     records.write_json(folder / records.SUMMARY, {"trainings": len(results), "seconds": seconds})
     return results
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The results that were recorded in a folder."""
-    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,7 +15,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,7 @@ RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
+RESULTS = "results.jsonl"  # of a study, whose trainings are many and small
 RUNS = repository.ROOT / "book" / "runs"  # recorded runs, in the book's repository
 PACKAGES = ("torch", "transformers")
 
@@ -58,6 +59,18 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it holds a {type(content).__name__}, not an object")
     return content
+
+
+def write_results(folder: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """Write what a recorded study found, one line for each training or examination."""
+    lines = "".join(json.dumps(each, allow_nan=False) + "\n" for each in results)
+    (folder / RESULTS).write_text(lines, encoding="utf-8")
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The results that were recorded in a folder."""
+    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, float]]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nbcourse.examine import examine, peers
-from nbcourse.experiments import field
+from nbcourse.experiments import field, records
 from tests.examine.parts import mistakes
 
 # By its own source: which row of the table a loss type has the steps of, where it is one.
@@ -61,7 +61,7 @@ def test_what_is_recorded_can_be_read(tmp_path, monkeypatch):
     one = peers.Peer("a library", "torch", "its settings", peers._subject(plain, False))
     monkeypatch.setattr(field, "installed", lambda: ([one], {"torch": "1"}))
     field.main([str(tmp_path)])
-    (kept,) = field.read(tmp_path)
+    (kept,) = records.read_results(tmp_path)
     assert kept["direction"]["fresh"]["verdict"] == "exact"
     assert kept["settings"] == "its settings"
     environment = json.loads((tmp_path / "environment.json").read_text())

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 
 def test_every_configuration_is_trained_with_every_seed(folder):
-    found = critic_study.read(folder)
+    found = records.read_results(folder)
     expected = [(name, seed) for seed in (3, 4) for name in NAMES]
     assert [(one["configuration"], one["seed"]) for one in found] == expected
     for one in found:
@@ -37,20 +37,20 @@ def test_every_configuration_is_trained_with_every_seed(folder):
 
 def test_configurations_of_a_seed_begin_with_the_same_samples(folder):
     by_seed = {}
-    for one in critic_study.read(folder):
+    for one in records.read_results(folder):
         by_seed.setdefault(one["seed"], set()).add((one["reward"][0], one["kl_ref"][0]))
     assert [len(firsts) for firsts in by_seed.values()] == [1, 1]
 
 
 def test_only_the_critic_that_was_warmed_up_has_an_opinion_at_the_start(folder):
-    for one in critic_study.read(folder):
+    for one in records.read_results(folder):
         first = one["monte_carlo_explained_variance"][0]
         assert (first != 0.0) == (one["configuration"] == "own, warmed up")
 
 
 def test_what_was_recorded_can_be_read_as_an_experiment(folder):
     made = critic_study.configurations(SMALL, ["shared", "own"])
-    results = critic_study.read(folder)
+    results = records.read_results(folder)
     run = critic_study.recorded(results, made)
     read = experiment(made, run, seeds=(4, 3), schedule=(1, 2), progress=False)
     assert read.difference.field == "critic.shared"
@@ -90,7 +90,7 @@ def test_a_critic_on_the_policys_trunk_cannot_learn_alone():
 
 def test_the_recorded_study_is_whole_and_of_the_recipe_in_the_package():
     run = records.RUNS / "critic-study" / "arithmetic"
-    made, results = load("arithmetic-critic"), critic_study.read(run)
+    made, results = load("arithmetic-critic"), records.read_results(run)
     assert records.read_recipe(run).in_use() == made.in_use()
     found = [(one["configuration"], one["seed"]) for one in results]
     assert found == [(name, seed) for seed in range(3) for name in CONFIGURATIONS]

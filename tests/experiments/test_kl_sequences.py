@@ -37,7 +37,7 @@ def read_json(folder, name):
 def test_every_form_gets_the_same_trainings(folder):
     """The first problem in every way, others without noise and with the first number of steps."""
     found = {}
-    for each in kl_sequences.read(folder):
+    for each in records.read_results(folder):
         what = (each["problem"], each["inner_steps"], each["seed"])
         found.setdefault(each["form"], []).append(what)
     everything = [(4, steps, seed) for steps in (2, 4) for seed in (None, 5, 6)] + [(7, 2, None)]
@@ -66,7 +66,7 @@ def test_a_result_is_that_of_the_training_in_its_description(folder, steps, seed
     distances = [regularised.divergence(space, path[i], star) for i in (0, 4 // steps, 8 // steps)]
     (found,) = (
         each
-        for each in kl_sequences.read(folder)
+        for each in records.read_results(folder)
         if (each["form"], each["problem"], each["inner_steps"], each["seed"])
         == ("k3 in loss", 4, steps, seed)
     )
@@ -82,7 +82,7 @@ def test_the_records_say_what_was_done_and_how(folder):
     command = read_json(folder, records.ENVIRONMENT)["command"]
     assert command == f"python -m nbcourse.experiments.kl_sequences {folder.as_posix()}"
     summary = read_json(folder, records.SUMMARY)
-    assert summary["trainings"] == len(kl_sequences.read(folder)) == 77
+    assert summary["trainings"] == len(records.read_results(folder)) == 77
     assert summary["seconds"] > 0
 
 
@@ -102,7 +102,7 @@ def finals(form, **wanted):
     """KL(π‖π*) at the end of the recorded trainings of a form that are as wanted."""
     found = [
         each["distance"][-1]
-        for each in kl_sequences.read(RUN)
+        for each in records.read_results(RUN)
         if each["form"] == form and all(each[key] == value for key, value in wanted.items())
     ]
     assert found
@@ -115,7 +115,7 @@ def test_the_recorded_trainings_are_whole_and_of_the_plan_that_the_module_holds(
     assert not read_json(RUN, records.ENVIRONMENT)["uncommitted_changes"]
     described = [json.loads(json.dumps(asdict(each))) for each in kl_sequences.trainings(plan)]
     assert [
-        {key: each[key] for key in described[0]} for each in kl_sequences.read(RUN)
+        {key: each[key] for key in described[0]} for each in records.read_results(RUN)
     ] == described
 
 
@@ -125,7 +125,7 @@ def test_a_recorded_training_can_be_made_again(form):
     training = kl_sequences.Training((3, 3, None), 5, form, 4, None)
     (recorded,) = (
         each["distance"]
-        for each in kl_sequences.read(RUN)
+        for each in records.read_results(RUN)
         if (each["space"], each["form"], each["problem"]) == ([3, 3, None], form, 5)
     )
     again = kl_sequences.result(plan, training)["distance"]
