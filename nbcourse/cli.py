@@ -724,10 +724,11 @@ def _tell(folder: Path) -> None:
         return
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     low, high = summary["held_out_interval_95"]
-    typer.echo(
-        f"held-out accuracy {summary['held_out']:.3f} (95 % interval {low:.3f} to {high:.3f}); "
-        f"everything is in {folder}"
-    )
+    told = f"held-out accuracy {summary['held_out']:.3f} (95 % interval {low:.3f} to {high:.3f})"
+    if "gain" in summary:
+        low, high = summary["gain_interval_95"]
+        told += f", {summary['gain']:+.3f} ({low:+.3f} to {high:+.3f}) since the first step"
+    typer.echo(f"{told}; everything is in {folder}")
 
 
 @app.command()

@@ -34,10 +34,13 @@ class Group:
     def held_out(self) -> list[tuple[float, list[float]]]:
         """The learning curve: responses sampled so far, and each seed's held-out accuracy then.
 
-        As far as all seeds have come.
+        As far as all seeds have come; from before the first step, where all were asked then.
         """
         curves = [_curve(rows) for rows in self.metrics]
-        return [
+        starts = [records.read_start(folder) for folder in self.folders]
+        at_start = [start.mean().item() for start in starts if start is not None]
+        first = [(0.0, at_start)] if len(at_start) == len(starts) else []
+        return first + [
             (mean(x for x, _ in points), [y for _, y in points])
             for points in zip(*curves, strict=False)
         ]

@@ -205,7 +205,7 @@ def _examine(
         "mean_tokens": answers.lengths.double().mean().item(),
         "tokens_per_second": int(answers.lengths.sum()) / seconds,
         "by_steps": _by_steps(strict, problems),
-        "verdicts": {"strict": _digits(strict), "lenient": _digits(lenient)},
+        "verdicts": {"strict": records.digits(strict), "lenient": records.digits(lenient)},
         "examples": [
             {"question": p.prompt, "response": text, "answer": str(p.answer), "right": bool(right)}
             for p, text, right in zip(problems[:5], answers.texts, strict, strict=False)
@@ -246,11 +246,6 @@ def _by_steps(right: Tensor, problems: list[Any]) -> dict[str, Any]:
     lines = [len(getattr(p, "solution", "").splitlines()) - 1 for p in problems]
     groups = {n: [i for i, m in enumerate(lines) if m == n] for n in sorted(set(lines)) if n > 0}
     return {str(n): _share(right[rows]) for n, rows in groups.items()}
-
-
-def _digits(verdicts: Tensor) -> str:
-    """A 0 or 1 for each problem, in the order of `asked_of`; two runs can be compared in pairs."""
-    return "".join(map(str, verdicts.int().tolist()))
 
 
 def _share(verdicts: Tensor) -> dict[str, Any]:

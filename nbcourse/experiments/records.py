@@ -2,6 +2,7 @@
 
 recipe.json        the whole recipe, defaults included
 environment.json   command, commit, versions, hardware, when it began, digest of the reader's code
+start.json         the verdicts on the held-out problems before the first step
 metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done
 checkpoint/        what --resume goes on from
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nbcourse import __version__, repository
 from nbcourse.errors import NotFound, UserError
@@ -30,9 +32,10 @@ from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
 
-RECIPE, ENVIRONMENT, METRICS, SUMMARY = (
+RECIPE, ENVIRONMENT, START, METRICS, SUMMARY = (
     "recipe.json",
     "environment.json",
+    "start.json",
     "metrics.jsonl",
     "summary.json",
 )
@@ -113,6 +116,19 @@ def read_history(folder: str | Path, *, done: int) -> list[dict[str, float]]:
             "one line for each step up to it. Put the file back, or name another folder (--out)"
         )
     return rows
+
+
+def digits(verdicts: Tensor) -> str:
+    """A 0 or 1 for each problem, in order: two evaluations of one list can be compared in pairs."""
+    return "".join(map(str, verdicts.int().tolist()))
+
+
+def read_start(folder: Path) -> Tensor | None:
+    """The verdicts before the first step, (count,) of 0 and 1; None if a run has not kept them."""
+    path = folder / START
+    if not path.is_file():
+        return None
+    return torch.tensor([float(digit) for digit in read_json(path)["verdicts"]])
 
 
 def seconds(row: dict[str, float]) -> float:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, durable, records
-from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
 from nbcourse.progress import track
+from nbcourse.seeds import generator
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import State, begin, steps
@@ -195,9 +196,16 @@ def _start_or_load(
         return found
     learner, state = build(recipe, processes, progress=progress), begin(recipe)
     if processes.rank == 0:
-        checkpoint.save_start(folder / CHECKPOINTS, learner)
+        keep_start(folder, learner)
         checkpoint.save(folder / CHECKPOINTS, learner, state)
     return learner, state
+
+
+def keep_start(folder: Path, learner: Learner) -> None:
+    """Keep what a run starts from: the weights, and the verdicts on the held-out problems."""
+    right = verdicts(learner, learner.recipe.evaluation.problems)
+    records.write_json(folder / records.START, {"verdicts": records.digits(right)})
+    checkpoint.save_start(folder / CHECKPOINTS, learner)
 
 
 def finish(
@@ -206,7 +214,14 @@ def finish(
     """Keep the model, and say in `summary.json` how the run ended."""
     keep_model(folder, learner.tokenizer, learner.policy)
     right = verdicts(learner, learner.recipe.evaluation.problems)
-    summarise(folder, learner.recipe, right, history, before_first_step=before_first_step)
+    summarise(
+        folder,
+        learner.recipe,
+        right,
+        history,
+        before=records.read_start(folder),
+        before_first_step=before_first_step,
+    )
 
 
 def keep_model(
@@ -229,8 +244,12 @@ def summarise(
     history: list[dict[str, float]],
     *,
     before_first_step: float,
+    before: Tensor | None = None,
 ) -> None:
-    """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems."""
+    """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems.
+
+    The gain is paired with the verdicts before the first step, on the same problems, if there are.
+    """
     low, high = wilson_interval(int(right.sum()), len(right))
     records.write_json(
         folder / records.SUMMARY,
@@ -238,12 +257,21 @@ def summarise(
             "held_out": right.mean().item(),
             "held_out_interval_95": [low, high],
             "held_out_problems": len(right),
+            **({} if before is None else _gain(right - before, recipe.seed)),
             "steps": recipe.steps,
             "seconds_before_first_step": before_first_step,
             "seconds_of_steps": sum(map(records.seconds, history)),
             "peak_memory_bytes": records.peak_memory(),
         },
     )
+
+
+def _gain(differences: Tensor, seed: int) -> dict[str, Any]:
+    source = generator(seed, "bootstrap")
+    return {
+        "gain": differences.mean().item(),
+        "gain_interval_95": bootstrap_interval(differences, generator=source),
+    }
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, records, run
+from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.progress import track
@@ -508,7 +508,7 @@ def _in(
     start = perf_counter()
     learner = build(recipe, processes, progress=progress)
     if writing:
-        checkpoint.save_start(folder / run.CHECKPOINTS, learner)
+        run.keep_start(folder, learner)
     recorder = _recorder(learner, folder if writing else None, progress and writing)
     trainer = make_trainer(learner, folder, processes, [recorder])
     built = perf_counter() - start

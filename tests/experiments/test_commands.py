@@ -110,7 +110,7 @@ def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
     compared = comparison.groups(folders)
     assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
-    assert [x for x, _ in compared[0].held_out()] == [8, 16, 24]  # responses so far
+    assert [x for x, _ in compared[0].held_out()] == [0, 8, 16, 24]  # responses so far
     assert "differ in" not in done.output  # rollouts.temperature is one field
 
 

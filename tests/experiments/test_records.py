@@ -6,9 +6,12 @@ import math
 import pytest
 import torch
 
-from nbcourse.experiments import records
-from nbcourse.experiments.run import train
+from nbcourse.experiments import comparison, records
+from nbcourse.experiments.run import summarise, train
 from nbcourse.seeds import generator
+from nbcourse.training.held_out import verdicts
+from nbcourse.training.preparation import build
+from nbcourse.training.processes import connect
 from nbcourse.training.recipe import check
 from tests.small import tables
 
@@ -51,6 +54,27 @@ def test_a_run_without_a_folder_gives_the_same_numbers(run):
     for ours, theirs in zip(history, run[1], strict=True):
         kept = [k for k in ours if "second" not in k]
         assert str({k: ours[k] for k in kept}) == str({k: theirs[k] for k in kept})
+
+
+def test_a_curve_starts_where_the_model_was(run):
+    """The verdicts before the first step are those of the untrained model, asked by itself."""
+    recipe = check(CONTENT)
+    untrained = build(recipe, connect(), progress=False)
+    before = verdicts(untrained, 8)
+    assert records.read_start(run[0]).tolist() == before.tolist()
+    (group,) = comparison.groups([run[0]])
+    assert group.held_out()[0] == (0.0, [before.mean().item()])
+
+
+def test_the_gain_is_paired(run, tmp_path):
+    """Two of eight were right before, and are still: the gain is 3/8 if three more are."""
+    before = torch.tensor([1.0, 1, 0, 0, 0, 0, 0, 0])
+    after = torch.tensor([1.0, 1, 1, 1, 1, 0, 0, 0])
+    summarise(tmp_path, check(CONTENT), after, run[1], before=before, before_first_step=0.0)
+    found = read(tmp_path, "summary.json")
+    low, high = found["gain_interval_95"]
+    assert found["gain"] == pytest.approx(3 / 8)
+    assert 0.0 <= low < 3 / 8 < high <= 6 / 8  # never below 0: no problem was lost
 
 
 def test_the_recipe_can_be_read_back(run):
