@@ -219,7 +219,7 @@ def finish(
         learner.recipe,
         right,
         history,
-        before=records.read_start(folder),
+        before=records.read_start(folder) if history else None,
         before_first_step=before_first_step,
     )
 

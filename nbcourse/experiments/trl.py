@@ -201,6 +201,12 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
         "TRL does not leave a batch early",
     ),
     (
+        "steps",
+        lambda r: r.steps,
+        lambda r: r.steps == 0,
+        "TRL would take it for no limit",
+    ),
+    (
         "checkpoint.every",
         lambda r: r.checkpoint.every,
         lambda r: "every" in r.checkpoint.model_fields_set,
