@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run runs critic-runs kl-runs field lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,12 @@ site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/htm
 
 run: $(READY)  ## run a chapter without a browser: make run CH=1
 	@$(PY) -m nbcourse run "$(CH)"
+
+# The models that chapters 8 to 10 start from. They are kept in the repository, half a megabyte each.
+sft-runs: $(READY)  ## make the models that chapters 8 to 10 start from again: a minute
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-sft --out book/runs/arithmetic-sft-seed0
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-sft --set warm_start.steps=400 \
+	  --set warm_start.careless_steps=100 --out book/runs/arithmetic-sft-careless-seed0
 
 # The recorded runs that chapter 10 draws. A run that was interrupted is taken up again.
 FAMILY := reinforce rloo ppo grpo dr-grpo dapo

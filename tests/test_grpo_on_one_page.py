@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from nbcourse import grpo_on_one_page as page
+from nbcourse.experiments import records
 from nbcourse.training import loop
-from nbcourse.training.recipe import load
+from nbcourse.training.recipe import check, load
 from tests.effort import swept
 from tests.small import ALONE, learner
 
+SFT = records.RUNS / "arithmetic-sft-seed0" / "model"
 STEPS = 12  # past the warm-up of the learning rate, and two evaluations
 SEEDS = pytest.mark.parametrize("seed", swept([0, 1], keep=[0]))
 
@@ -22,9 +24,10 @@ def is_timing(name: str) -> bool:
 @pytest.mark.slow
 @SEEDS
 def test_the_page_gives_the_numbers_of_the_real_loop(seed):
-    """From one warm start, and a shorter one than the page's; the next test compares two."""
-    shorter = ["warm_start.steps=150", "warm_start.careless_steps=20"]
-    recipe = load("arithmetic-grpo", [f"seed={seed}", f"steps={STEPS}", *shorter])
+    """From one model that was warmed up before; the next test compares two warm starts."""
+    tables = load("arithmetic-grpo").model_dump(exclude_unset=True, exclude={"warm_start"})
+    tables |= {"seed": seed, "steps": STEPS, "model": {"source": str(SFT)}}
+    recipe = check(tables)
     made = learner(recipe)
     plain = page.grpo(made.tokenizer, copy.deepcopy(made.policy), seed, STEPS)
     real = [

@@ -551,9 +551,9 @@ def impossible_model(model: ModelSection, task: TaskSection) -> list[str]:
 
 
 class Recipe(RunSection):
-    """Everything a run depends on."""
+    """Everything a run depends on; with `steps = 0` it keeps the model that it would start from."""
 
-    steps: Count
+    steps: Whole
     algorithm: AnyAlgorithm
     seed: Whole = 0
     code: Code = None

@@ -8,6 +8,7 @@ import torch
 
 from nbcourse.experiments import comparison, records
 from nbcourse.experiments.run import summarise, train
+from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.preparation import build
@@ -64,6 +65,16 @@ def test_a_curve_starts_where_the_model_was(run):
     assert records.read_start(run[0]).tolist() == before.tolist()
     (group,) = comparison.groups([run[0]])
     assert group.held_out()[0] == (0.0, [before.mean().item()])
+
+
+def test_a_run_of_no_steps_keeps_the_model_that_others_start_from(tmp_path):
+    taught = {"warm_start": {"steps": 3, "batch_size": 4}}
+    train(check(tables(steps=0, **taught)), folder=tmp_path, progress=False)
+    _, kept = loading.load(tmp_path / "model", torch.device("cpu"))
+    made = build(check(tables(**taught)), connect(), progress=False).policy
+    for name, parameter in made.named_parameters():
+        assert torch.equal(kept.get_parameter(name), parameter), name
+    assert "gain" not in read(tmp_path, "summary.json")
 
 
 def test_the_gain_is_paired(run, tmp_path):

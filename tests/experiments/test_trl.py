@@ -18,7 +18,7 @@ from nbcourse.training.algorithms import ALGORITHMS, Estimate
 from nbcourse.training.experience import Draws, Experience, score
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.processes import Processes
-from nbcourse.training.recipe import check, load
+from nbcourse.training.recipe import check
 from tests import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -168,6 +168,7 @@ def test_two_processes_share_the_responses():
             "algorithm.dual_clip is 1.1",
         ),
         ("grpo", {"optimiser": {"target_kl": 0.1, "epochs": 2}}, "optimiser.target_kl is 0.1"),
+        ("grpo", {"steps": 0}, "steps is 0"),
         ("grpo", {"checkpoint": {"every": 5}}, "checkpoint.every is 5"),
         ("grpo", {"optimiser": {"minibatches": 4}}, "rollouts.prompts is 6"),
     ],
@@ -394,10 +395,16 @@ def test_what_is_not_finite_stops_the_run(key):
 
 @pytest.mark.slow
 def test_trl_learns_from_the_careless_start(tmp_path):
-    """15 steps of the recipe with fewer prompts: a quarter right at first, then many more."""
-    changes = ["steps=15", "rollouts.prompts=64", "evaluation.every=15"]
-    chosen = load("arithmetic-grpo", changes)
-    history = engine.train_with_trl(chosen, folder=tmp_path / "run", progress=False)
+    """15 steps with fewer prompts than usual: a quarter right at first, then many more."""
+    chosen = {
+        "steps": 15,
+        "algorithm": {"name": "grpo"},
+        "model": {"source": str(records.RUNS / "arithmetic-sft-seed0" / "model")},
+        "optimiser": {"learning_rate": 5e-4, "warm_up": 5},
+        "rollouts": {"prompts": 64},
+        "evaluation": {"every": 15},
+    }
+    history = engine.train_with_trl(check(chosen), folder=tmp_path / "run", progress=False)
     first = sum(row["accuracy"] for row in history[:3]) / 3
     last = sum(row["accuracy"] for row in history[-3:]) / 3
     # 3 · 512 responses: a standard error of 0.013 at each end, were they independent

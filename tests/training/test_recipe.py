@@ -110,7 +110,7 @@ def test_no_number_is_infinite_or_negative(kind, value):
 
 
 NEVER_ZERO = """
-steps model.layers model.width model.heads warm_start.batch_size warm_start.learning_rate
+model.layers model.width model.heads warm_start.batch_size warm_start.learning_rate
 rollouts.prompts rollouts.group_size rollouts.max_new_tokens rollouts.temperature
 rollouts.prompts_at_once reward_model.comparisons reward_model.steps reward_model.batch_size
 reward_model.learning_rate kl.weight_cap kl.target kl.horizon critic.clip critic.learning_rate
@@ -157,7 +157,7 @@ def test_what_must_be_there_is_asked_for():
 def test_all_mistakes_are_told_at_once():
     lines = refusal(
         tables(
-            steps=0,
+            steps=-1,
             algorithm={"name": "ppo", "lam": 1.5, "gamma": -1.0},
             task={"digits": 0},
             rollouts={"prompts": "many"},
@@ -836,8 +836,8 @@ def test_a_file_that_is_not_toml_is_named(file, content):
 
 
 def test_every_mistake_in_a_file_comes_under_its_name(file):
-    file.write_text('steps = 0\n[algorithm]\nname = "ppo"\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"^mine\.toml: steps is 0: expected greater than"):
+    file.write_text('steps = -1\n[algorithm]\nname = "ppo"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^mine\.toml: steps is -1: expected greater than"):
         load(file)
 
 
@@ -935,8 +935,8 @@ def test_a_parent_that_is_missing_or_broken_is_named(tmp_path):
 
 
 def test_a_mistake_in_the_parent_is_told_of_the_file_that_was_asked_for(tmp_path):
-    path = write(tmp_path, child='extends = "parent.toml"\nsteps = 0', parent=PARENT)
-    with pytest.raises(ValueError, match=r"^child\.toml: steps is 0: expected greater"):
+    path = write(tmp_path, child='extends = "parent.toml"\nsteps = -1', parent=PARENT)
+    with pytest.raises(ValueError, match=r"^child\.toml: steps is -1: expected greater"):
         load(path)
 
 
