@@ -6,7 +6,7 @@ import shutil
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from nbcourse.publishing import pages, reference, site, stored
+from nbcourse.publishing import numeric_tables, pages, reference, site, stored
 from nbcourse.publishing.chapters import ROOT
 
 
@@ -58,6 +58,35 @@ def test_a_broken_reference_fails_and_is_placed(small_book, reference):
     root = small_book("Fine.", f"See {reference}.")
     with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell 3)?: .*eq-no"):
         site.build(root, root=root)
+
+
+def test_columns_of_numbers_stand_to_the_right_with_a_minus(small_book):
+    table = "| name | value | mixed |\n| --- | --- | --- |\n| -a | -0.5 | 1 |\n| b | 1e-3 | x-1 |"
+    root = small_book(table)
+    page = (site.build(root, root=root) / "01-one.html").read_text("utf-8")
+    cells = re.findall(r'<t[hd](?: class="([^"]*)")?><p>([^<]*)</p>', page)
+    assert [text for names, text in cells if "nb-number" in names] == ["value", "−0.5", "1e−3"]
+    assert [text for names, text in cells if "nb-number" not in names][:3] == [
+        "name",
+        "mixed",
+        "-a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numeric"),
+    [
+        (["1", "-2.5", "−3", "1,319", "1e-5", "12 %"], True),
+        (["1", ""], True),
+        (["nan", "2"], True),
+        (["", "—"], False),
+        (["1", "x"], False),
+        (["1.2.3"], False),
+        (["(1, 2)"], False),
+    ],
+)
+def test_a_column_is_one_of_numbers_if_every_cell_is(cells, numeric):
+    assert numeric_tables.is_numeric(cells) == numeric
 
 
 def test_one_setting_gives_the_site_its_address(small_book):
