@@ -168,7 +168,7 @@ def _folded(module: Path, node: Public, source: str) -> str:
     lines = source.splitlines()[first - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:  # it stands above
         said = node.body[0]
-        del lines[said.lineno - first : said.end_lineno - first + 1]
+        del lines[said.lineno - first : (said.end_lineno or said.lineno) - first + 1]
     path = module.relative_to(ROOT).as_posix()
     code = "\n".join(lines)
     return f"::::{{dropdown}} Source: {path}, line {first}\n```python\n{code}\n```\n::::"
