@@ -76,14 +76,22 @@ class Session:
         server: where processes come from.
         cells: code cells, in order.
         limits: what the submission may use.
+        sheet: chapter, variant and the numbers of each exercise's statement.
 
     Attributes:
         outcomes: number of a cell → what it did.
         by_reference: whether what a call does to the tensors it is given is done here as well.
     """
 
-    def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        cells: Iterable[StudentCell],
+        limits: Limits,
+        sheet: tuple[str, int, dict[str, Any]] = ("", 0, {}),
+    ) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
+        self._sheet = _parcel(sheet)
         self.outcomes: dict[int, CellOutcome] = {}
         self._last_error: SubmissionError | None = None
         self.by_reference = True
@@ -177,6 +185,7 @@ class Session:
         """Start a process and run the cells; where one ends it, start again without that one."""
         while True:
             self._start()
+            self._ask({"do": "prepare", **self._sheet})
             for cell in self.cells:
                 before = self.outcomes.get(cell.number)
                 if before and before.error and before.error.fatal:
@@ -392,6 +401,11 @@ def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
 
     remote.__name__ = remote.__qualname__ = name
     return remote
+
+
+def _parcel(value: Any) -> dict[str, Any]:
+    structure, tensors = wire.pack(value)
+    return {"structure": structure, "tensors": [wire.from_tensor(tensor) for tensor in tensors]}
 
 
 def _reported_error(node: Any) -> SubmissionError:

@@ -3,9 +3,10 @@
 Three mechanisms of the kernel, none of which needs privileges, and none of which can be undone by
 the process that called for it:
 
-- Landlock: which files may be opened. Readable are Python, its packages, the system's libraries and
-  `nbcourse`; writable is one folder, in which files stay where they can be counted. Not among them
-  are the masters, other submissions, /proc, and so the memory of other processes.
+- Landlock: which files may be opened. Readable are Python, its packages and the system's libraries;
+  writable is one folder, in which files stay where they can be counted. Not among them are the
+  masters, other submissions, /proc, and so the memory of other processes; nor the packages that
+  solve exercises, with `nbcourse` and its checks as the first.
 - Seccomp: which calls of the kernel are refused, namely new processes, sockets and everything else
   that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
@@ -16,11 +17,13 @@ The parent process watches the clock and the folder's size, and ends the process
 import ctypes
 import os
 import platform
+import site
 import struct
 import sys
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nbcourse.errors import UserError
@@ -94,6 +97,9 @@ ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000  # a second numbering of the calls of x86-64
 
+# Packages that do what exercises ask for. Where they are installed, no submission can read them.
+SOLVERS = ("nbcourse", "trl", "torchrl", "polgrad", "stable_baselines3", "rlax", "verl", "openrlhf")
+
 # linux/bpf_common.h, linux/seccomp.h
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL_PROCESS, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
@@ -133,11 +139,29 @@ def missing() -> list[str]:
 def readable() -> list[Path]:
     """What a confined process may read: the files that Python and its packages are made of."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    own += [sysconfig.get_config_var("LIBDIR"), str(Path(__file__).parents[1])]
+    own += [sysconfig.get_config_var("LIBDIR")]
     libraries = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
     others = ("/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null")
     paths = [Path(path).resolve() for path in (*own, *libraries, *others) if path]
     return [path for path in dict.fromkeys(paths) if path.exists()]
+
+
+@cache
+def rights() -> dict[Path, int]:
+    """Each readable path with its rights; of a folder with a solver in it, all that lies beside."""
+    packages = [*site.getsitepackages([sys.prefix, sys.base_prefix]), *sys.path]
+    solvers = {Path(folder).resolve() / name for folder in packages for name in SOLVERS}
+    solvers = {path for path in solvers if path.exists()}
+    found: dict[Path, int] = {}
+    waiting = readable()
+    while waiting:
+        path = waiting.pop()
+        if path in found or path in solvers:
+            continue
+        mixed = any(solver.is_relative_to(path) for solver in solvers)
+        found[path] = READ_DIR if mixed else READ
+        waiting += path.iterdir() if mixed else ()
+    return found
 
 
 def confine(folder: Path, limits: Limits) -> None:
@@ -217,11 +241,10 @@ def _guard_files(libc: ctypes.CDLL, folder: Path) -> None:
     attributes = struct.pack("QQQ", handled, (1 << networks) - 1, (1 << scopes) - 1)
     size = 8 if version < 4 else 16 if version < 6 else 24
     rules = _check(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
-    allowed = [(path, READ) for path in readable()]
-    allowed += [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
-    for path, rights in allowed:
+    own = [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
+    for path, wanted in [*rights().items(), *own]:
         at = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        kept = rights & handled & (-1 if path.is_dir() else ON_FILES)
+        kept = wanted & handled & (-1 if path.is_dir() else ON_FILES)
         rule = struct.pack("=Qi", kept, at)
         _check(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"Landlock's rule for {path}")
         os.close(at)

@@ -28,7 +28,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
 from torch import Tensor
 
-from nbcourse.classroom import sandbox, wire
+from nbcourse.classroom import sandbox, sheet_numbers, wire
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
@@ -49,11 +49,22 @@ class Student:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a request asks for, or {"error": …}; nothing that a student's code does escapes."""
-        doing = {"run": self.run, "call": self.call, "backward": self.backward}
+        doing = {
+            "prepare": self.prepare,
+            "run": self.run,
+            "call": self.call,
+            "backward": self.backward,
+        }
         try:
             return doing[request["do"]](request)
         except BaseException as error:
             return {"error": self.describe(error)}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take over what the sheet's statements speak of, before the first cell."""
+        tensors = [wire.to_tensor(node)[0] for node in request["tensors"]]
+        sheet_numbers.install(*wire.unpack(request["structure"], tensors))
+        return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a cell, also one that fails half-way, and tell about the names it was to define."""
@@ -210,6 +221,7 @@ def main() -> None:
     """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    sandbox.rights()  # looked up once, and not by each child
     control = socket.socket(fileno=int(sys.argv[1]))
     child = 0
     try:
