@@ -82,7 +82,7 @@ def grade_submission(
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
         exercises = _Tests(master, session, answers, variant).exercises()
-    return replace(result, exercises=exercises, notes=tuple(notes))
+    return replace(result, exercises=exercises, notes=tuple(notes), watched=session.watched)
 
 
 def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:

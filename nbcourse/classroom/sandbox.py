@@ -1,7 +1,7 @@
 """Confinement of a process that is about to run untrusted code, on Linux.
 
 Three mechanisms of the kernel, none of which needs privileges, and none of which can be undone by
-the process that called for it:
+the process that asked for it:
 
 - Landlock: which files may be opened. Readable are Python, its packages and the system's libraries;
   writable is one folder, in which files stay where they can be counted. Not among them are the
@@ -11,7 +11,9 @@ the process that called for it:
   that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
 
-The parent process watches the clock and the folder's size, and ends the process.
+Where the kernel allows a user namespace, the process sees no file but these (`namespaces`), the
+folder has a limited size, and threads are limited too, unless the grader is root. Elsewhere, the
+parent process watches both. It watches the clock in any case, and ends the process.
 """
 
 import ctypes
@@ -25,7 +27,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
+from nbcourse.classroom import namespaces
 from nbcourse.errors import UserError
 
 # ---------------------------------------------------------------- the kernel's numbers
@@ -97,6 +101,14 @@ ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000  # a second numbering of the calls of x86-64
 
+FOLDER_WATCHED = (
+    "no user namespace: how much a submission writes is looked at four times a second, and it can "
+    "find out which files there are, though not read them"
+)
+THREADS_WATCHED = (
+    "no limit on threads that holds here (it needs a user namespace, and a grader who is not "
+    "root): they are counted four times a second"
+)
 # Packages that do what exercises ask for. Where they are installed, no submission can read them.
 SOLVERS = ("nbcourse", "trl", "torchrl", "polgrad", "stable_baselines3", "rlax", "verl", "openrlhf")
 
@@ -116,12 +128,14 @@ class Limits:
         seconds: on the clock, for one cell or one call of a function.
         total: seconds for everything.
         disk: bytes in the private folder.
+        threads: at a time.
     """
 
     memory: int = 4 * 2**30
     seconds: float = 60.0
     total: float = 300.0
     disk: int = 256 * 2**20
+    threads: int = 64
 
 
 def missing() -> list[str]:
@@ -164,18 +178,26 @@ def rights() -> dict[Path, int]:
     return found
 
 
-def confine(folder: Path, limits: Limits) -> None:
+def confine(folder: Path, limits: Limits) -> list[str]:
     """Confine this process, for good, to computing and to its folder.
+
+    Returns:
+        What the grader has to watch, since the kernel does not limit it here, in words.
 
     Raises:
         OSError: if the kernel refuses a step; the process must not go on then.
     """
-    _limit(limits)
     libc = _libc()
+    _limit(limits)
+    alone = namespaces.enter(folder, limits.disk, readable())
+    counted = alone and os.getuid() != 0  # the limit on threads does not hold for root
+    if counted:
+        _bound({_resource().RLIMIT_NPROC: limits.threads})
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _guard_files(libc, folder)
     _drop_capabilities(libc)
     _filter_calls(libc)
+    return [FOLDER_WATCHED] * (not alone) + [THREADS_WATCHED] * (not counted)
 
 
 def insist(secrets: Iterable[Path]) -> None:
@@ -204,17 +226,21 @@ def exposed(path: Path) -> bool:
     return any(p.is_relative_to(path) or path.is_relative_to(p) for p in readable())
 
 
-def limit_memory(memory: int) -> None:
-    """Let this process take this many bytes beyond what it has mapped already."""
+def _resource() -> ModuleType:
     import resource  # not on Windows, where `missing` must still answer
 
+    return resource
+
+
+def limit_memory(memory: int) -> None:
+    """Let this process take this many bytes beyond what it has mapped already."""
+    resource = _resource()
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _bound({resource.RLIMIT_AS: mapped + memory})
 
 
 def _limit(limits: Limits) -> None:
-    import resource
-
+    resource = _resource()
     limit_memory(limits.memory)
     bounds = {
         resource.RLIMIT_CPU: int(2 * limits.total) + 1,  # threads count together
@@ -226,8 +252,7 @@ def _limit(limits: Limits) -> None:
 
 
 def _bound(bounds: dict[int, int]) -> None:
-    import resource
-
+    resource = _resource()
     for what, bound in bounds.items():
         _, hard = resource.getrlimit(what)
         bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
