@@ -24,6 +24,7 @@ ROOMS = {
     "training": "What happens in a step: algorithms, recipes, the loop",
     "experiments": "The life of a run: records, evaluation, comparison",
     "examine": "What a loss function does, by enumeration",
+    "diagnosis": "What is wrong with a run: witness batches, planted faults, causes",
     "budget": "What a run will need, in memory and time",
     "display": "Figures, tables and explorers of the chapters",
 }

@@ -136,11 +136,12 @@ def test_processor_time_that_is_used_up_is_not_given_again(bounded):
 
 
 def test_what_a_submission_can_ask_after_is_what_it_may_read(graded, request):
+    hidden = [str(ROOT / "solutions"), str(ROOT / "README.md"), "/etc/passwd", "/proc"]
     asks = f"""
 import os
 
 def double(x):
-    found = [path for path in {[str(ROOT), "/etc/passwd", "/proc"]!r} if os.path.exists(path)]
+    found = [path for path in {hidden!r} if os.path.exists(path)]
     assert not found, found
     return 2 * x
 """
