@@ -715,6 +715,66 @@ def examine(
         raise typer.Exit(1)
 
 
+@app.command()
+def diagnose(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A run's folder, or a log: `trainer_state.json` of TRL, a `.csv`, a `.jsonl`."
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(
+            help="What has to hold, `healthy` or `witness`, with a comma between: exit code 1 and "
+            "the reason if it does not."
+        ),
+    ] = None,
+    causes: Annotated[
+        bool, typer.Option("--causes", help="List the causes that can be named, and stop.")
+    ] = False,
+) -> None:
+    """Say what is wrong with a run: the causes that are seen, the evidence, and the mend.
+
+    Curves do not show the usual mistakes. A run that keeps witness batches (`witness.every` in its
+    recipe) can be recomputed: masks from tokens, advantages from rewards, the derivative of the
+    loss from advantages, log-probs from a plain forward pass. Of curves alone the answer is more
+    cautious, and says so.
+
+    \b
+    nbcourse train arithmetic-grpo --set witness.every=20 --out runs/mine
+    nbcourse diagnose runs/mine
+    nbcourse diagnose runs/mine --require healthy --json report.json
+    nbcourse diagnose outputs/checkpoint-100/trainer_state.json
+    """
+    import json
+
+    from nbcourse.diagnosis.causes import CAUSES
+    from nbcourse.diagnosis.diagnose import diagnose as look
+    from nbcourse.diagnosis.report import check_requirements
+    from nbcourse.experiments import evidence
+
+    if causes:
+        rows = [(name, cause.sentence, cause.section) for name, cause in CAUSES.items()]
+        _show("cause", "what is wrong", "section", rows=rows)
+        return
+    if run is None:
+        raise UserError("RUN is missing: a run's folder, or a log (`nbcourse diagnose --help`)")
+    requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
+    check_requirements(requirements)
+    report = look(evidence.read(run))
+    typer.echo(str(report))
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+        typer.echo(f"\n{json_file} written")
+    if lacking := report.missing(requirements):
+        typer.echo(f"\nnot met: {', '.join(lacking)}", err=True)
+        raise typer.Exit(1)
+
+
 def _tell(folder: Path) -> None:
     """How a run ended, on the first of its processes."""
     import json

@@ -1,6 +1,6 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, durable, records
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoint"
 MODEL = "model"
+WITNESS = "witness"
 
 
 def train(
@@ -75,6 +77,8 @@ def _in(
     start = perf_counter()
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
     built = perf_counter() - start
+    if writing and recipe.witness.every:
+        learner.watch = Recorder(recipe.witness.every, recipe.witness.tokens, keeper(folder))
     history = records.read_history(folder, done=state.step)
     processes.wait()  # all have read the file, before the first one mends it
     metrics = records.Metrics(folder, kept=history) if writing else None
@@ -96,6 +100,19 @@ def _in(
             finish(folder, learner, history, before_first_step=built)
     processes.wait()
     return learner, history
+
+
+def keeper(folder: Path) -> Callable[[Witness], None]:
+    """What writes each witness batch into the folder `witness` of a run, as a whole or not at all.
+
+    A run that goes on from a checkpoint makes those of the steps since once more, and the same.
+    """
+
+    def keep(witness: Witness) -> None:
+        (folder / WITNESS).mkdir(exist_ok=True)
+        durable.write(folder / WITNESS / witness.file, witness.to_bytes())
+
+    return keep
 
 
 def _shown(
@@ -153,7 +170,8 @@ def _prepare(
     if there:
         before = records.read_any_recipe(folder).model_dump()
         differences = _differences(before, recipe.model_dump())
-        differences = [line for line in differences if not line.startswith("steps ")]
+        harmless = ("steps ", "witness.")  # neither changes a step
+        differences = [line for line in differences if not line.startswith(harmless)]
         if differences:
             raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
         _same_code(folder, recipe)

@@ -212,6 +212,12 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
         lambda r: "every" in r.checkpoint.model_fields_set,
         "this engine keeps nothing to resume from",
     ),
+    (
+        "witness.every",
+        lambda r: r.witness.every,
+        lambda r: r.witness.every > 0,
+        "this engine keeps no witness batches",
+    ),
 )
 
 # Our name for what TRL logs. Its `kl` is a mean over tokens and not our `kl_ref`.

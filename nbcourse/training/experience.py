@@ -17,6 +17,7 @@ from nbcourse.training.algorithms import Penalty
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe
+from nbcourse.training.watch import fingerprint
 
 ROUNDS = 8  # of dynamic sampling, before a step makes do with the groups it has
 
@@ -38,6 +39,8 @@ class Experience:
         values: (B, T), if there is a critic.
         sampled: responses that were sampled for it, those of replaced prompts included.
         no_spread: share of the sampled groups whose responses all earned the same.
+        problems: what each response answers.
+        sampler: `watch.fingerprint` of the weights that sampled.
     """
 
     rollout: Rollout
@@ -50,6 +53,8 @@ class Experience:
     values: Tensor | None = None
     sampled: int = 0
     no_spread: float = 0.0
+    problems: list[Any] | None = None
+    sampler: str = ""
 
     def rewards_of_steps(self) -> dict[str, Tensor | None]:
         """`step_rewards` and `step_ends`, (B, S): the steps, and last the score, at the last token.
@@ -205,7 +210,10 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
             greedy_scores, _ = score(learner, best, problems)
             greedy_scores = greedy_scores.repeat_interleave(settings.group_size)
     steps = steps_of(learner, rollout, asked) if recipe.row.needs("step_rewards") else None
-    return Experience(rollout, scores, correct, greedy_scores, steps)
+    sampler = fingerprint(learner.policy.parameters())
+    return Experience(
+        rollout, scores, correct, greedy_scores, steps, problems=asked, sampler=sampler
+    )
 
 
 def steps_of(
@@ -283,7 +291,7 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     rows = group_rows(groups.to(batch.scores.device), group)
     if len(rows) == 0:
         return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
-    greedy, steps = batch.greedy_scores, batch.steps
+    greedy, steps, problems = batch.greedy_scores, batch.steps, batch.problems
     return replace(
         batch,
         rollout=select(batch.rollout, rows),
@@ -291,6 +299,7 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
         correct=batch.correct[rows],
         greedy_scores=None if greedy is None else greedy[rows],
         steps=None if steps is None else [steps[row] for row in rows.tolist()],
+        problems=None if problems is None else [problems[row] for row in rows.tolist()],
     )
 
 
@@ -304,4 +313,8 @@ def _join(parts: Sequence[Experience]) -> Experience:
         torch.cat([part.correct for part in parts]),
         torch.cat(greedy) if greedy else None,
         None if parts[0].steps is None else [row for part in parts for row in part.steps or ()],
+        problems=None
+        if parts[0].problems is None
+        else [problem for part in parts for problem in part.problems or ()],
+        sampler=parts[0].sampler,
     )

@@ -21,6 +21,7 @@ from nbcourse.lm.reward_model import RewardModel
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.models import precision, rendered
 from nbcourse.training.recipe import Recipe
+from nbcourse.training.watch import Watch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,6 +43,7 @@ class Learner:
         reference: the policy as it was before reinforcement learning; the policy itself where an
             adapter learns, which is then switched off.
         reward_model: where the reward comes from one.
+        watch: is shown what every step does.
         optimiser: over the policy and the critic.
     """
 
@@ -51,6 +53,7 @@ class Learner:
     reference: "PreTrainedModel"
     critic: ActorCritic | Critic | None = None
     reward_model: RewardModel | None = None
+    watch: Watch = field(default_factory=Watch)
     optimiser: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,7 +106,7 @@ class Learner:
         with self._computing_twice() as twice:
             group = 1 if twice else group_size
             states = rollout_states(self.policy, rollout, group_size=group)
-            with torch.no_grad(), self._referring():
+            with torch.no_grad(), self.referring():
                 ref_states = rollout_states(self.reference, rollout, group_size=group)
             weight, ref_weight = (
                 model.get_output_embeddings().weight for model in (self.policy, self.reference)
@@ -172,10 +175,10 @@ class Learner:
     @torch.no_grad()
     def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:
         """log π_ref(token): (B, T)."""
-        with self._referring():
+        with self.referring():
             return self._log_probs(self.reference, rollout, group_size)
 
-    def _referring(self) -> AbstractContextManager:
+    def referring(self) -> AbstractContextManager:
         """Within it, the reference is the policy as it was."""
         return lora.off(self.policy) if self.reference is self.policy else nullcontext()
 

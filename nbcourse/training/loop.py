@@ -133,6 +133,7 @@ def learn(
     if len(plan) > 1:
         epoch = plan[: len(plan) // settings.epochs]
         experience = add_old_log_probs(learner, experience, estimate, penalty, epoch, processes)
+    learner.watch.before_updates(learner, experience, estimate, penalty, step)
     for groups in plan:
         first = updates == 0
         seen = backward(learner, experience, estimate, penalty, groups, processes, first=first)
@@ -142,6 +143,7 @@ def learn(
         means.add("grad_norm", clip_gradients(learner))
         learner.optimiser.step()
         updates += 1
+    learner.watch.after_updates(learner)
     critic = diagnostics.of_critic(learner, experience, estimate, penalty)
     return {**means.result(), **critic, "updates": updates}
 
@@ -297,6 +299,7 @@ def slice_loss(
     old_log_probs = part_of(experience.old_log_probs)
     if old_log_probs is None:
         old_log_probs = log_probs.detach()
+    learner.watch.tokens(rows, batch_mask, log_probs, old_log_probs)
     cap = recipe.optimiser.truncated_importance_sampling
     policies = {
         "log_probs": log_probs,

@@ -361,6 +361,17 @@ class CheckpointSection(Section):
     every: Count = 10
 
 
+class WitnessSection(Section):
+    """Small batches that a run keeps whole, for `nbcourse diagnose`."""
+
+    every: Whole = Field(
+        0, description="steps from one to the next, the first step's included; 0 for none"
+    )
+    tokens: Count = Field(
+        1024, description="of responses in each at most, whole groups of them, but one group always"
+    )
+
+
 Code = Annotated[str | None, Field(description="a Python file with rows and tasks of your own")]
 AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmSection], PlainValidator(_algorithm)]
 AnyTask = Annotated[SerializeAsAny[TaskSection], PlainValidator(_task)]
@@ -569,6 +580,7 @@ class Recipe(RunSection):
     optimiser: OptimiserSection = OptimiserSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    witness: WitnessSection = WitnessSection()
 
     def examples(self, count: int, source: torch.Generator) -> list[Any]:
         """Training problems."""
@@ -685,6 +697,11 @@ class Recipe(RunSection):
                 "kl.controller is 'fixed'",
             ),
             _shape_of_a_given_model(self.model),
+            (
+                self.witness,
+                set() if self.witness.every else {"tokens"},
+                "witness.every is 0, so there is none",
+            ),
             (
                 self.warm_start,
                 set() if self.warm_start.steps else set(WarmStartSection.model_fields) - {"steps"},

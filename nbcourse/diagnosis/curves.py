@@ -1,0 +1,102 @@
+"""What curves alone can show: little, and never one cause to the exclusion of others."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+
+from nbcourse.diagnosis.report import POSSIBLE, Finding
+
+GAP = 0.05  # nats between sampler and learner in float32; a real model in bfloat16 has up to 1
+LATE = 2  # the last half of a run
+NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
+
+History = Sequence[Mapping[str, float]]
+
+# What other trainers call these numbers.
+NAMES: Mapping[str, str] = {
+    "frac_reward_zero_std": "no_spread",
+    "completions/clipped_ratio": "truncated",
+    "completions/mean_length": "length",
+    "sampling/sampling_logp_difference/max": "gap",
+    "clip_ratio/low_mean": "clip_low",
+    "clip_ratio/high_mean": "clip_high",
+    "loss": "policy_loss",
+    "critic/score/mean": "reward",
+    "response_length/mean": "length",
+    "response_length/clip_ratio": "truncated",
+    "actor/entropy": "entropy",
+    "actor/grad_norm": "grad_norm",
+    "actor/pg_loss": "policy_loss",
+    "training/rollout_probs_diff_max": "probability_gap",
+}
+
+
+def findings(history: History, *, precision: str = "float32") -> Iterator[Finding]:
+    """What the curves of a run make one suspect."""
+    late = history[len(history) // LATE :]
+    reward = _mean(late, "accuracy", "reward")
+    cut, flat = _mean(late, "truncated"), _mean(late, "no_spread")
+    if cut is not None and cut >= NEARLY_ALL:
+        yield Finding(
+            "all-truncated",
+            POSSIBLE,
+            f"in the last {len(late)} steps {cut:.0%} of the responses were cut off",
+        )
+    elif flat is not None and reward is not None and flat >= NEARLY_ALL and reward <= HARDLY_ANY:
+        yield Finding(
+            "no-signal",
+            POSSIBLE,
+            f"in the last {len(late)} steps {flat:.0%} of the groups earned all the same, and the "
+            f"mean is {reward:.3f}",
+        )
+    gaps = _values(history, "gap")
+    if gaps and max(gaps) > GAP and precision == "float32":
+        yield Finding(
+            "sampler-mismatch",
+            POSSIBLE,
+            f"sampler and learner differ by up to {max(gaps):.3g} nats on the same token before "
+            "the first update: stale weights, a temperature, top-p, a shift, padding or rounding",
+        )
+    distances, norms = _values(history, "kl_ref"), _values(history, "grad_norm")
+    if len(distances) >= 5 and max(map(abs, distances)) < 1e-9 and max(norms, default=0.0) > 0:
+        yield Finding(
+            "idle-optimiser",
+            POSSIBLE,
+            f"after {len(distances)} steps with a gradient the KL to the reference is still 0: the "
+            "weights do not move, or the reference moves with them",
+        )
+
+
+def notes(history: History) -> Iterator[str]:
+    """Dials that look broken and are not."""
+    if not history:
+        return
+    clipped = [*_values(history, "clip_low"), *_values(history, "clip_high")]
+    if clipped and max(clipped) == 0 and max(_values(history, "updates"), default=1) <= 1:
+        yield (
+            "The clip fraction is 0 because there is one update for each batch: the ratio is 1 "
+            "(section 5.9)."
+        )
+    losses = _values(history, "policy_loss")
+    if losses and max(map(abs, losses)) < 0.02:
+        yield (
+            "The loss is near 0 because advantages add up to about 0 and the ratio is near 1; it "
+            "says nothing about progress (section 1.4)."
+        )
+
+
+def translated(row: Mapping[str, float]) -> dict[str, float]:
+    """A line of another trainer's log under our names."""
+    return {NAMES.get(name, name): value for name, value in row.items()}
+
+
+def _values(history: History, name: str) -> list[float]:
+    found = (row.get(name) for row in history)
+    return [v for v in found if isinstance(v, int | float) and math.isfinite(v)]
+
+
+def _mean(history: History, *names: str) -> float | None:
+    for name in names:
+        if found := _values(history, name):
+            return mean(found)
+    return None

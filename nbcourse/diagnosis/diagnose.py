@@ -1,0 +1,88 @@
+"""From what a run left behind to the causes that are seen in it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nbcourse.diagnosis import credit, curves, policies, updates
+from nbcourse.diagnosis.report import CONFIDENCES, Finding, Report
+from nbcourse.diagnosis.witness import Witness
+
+Rule = Callable[[Witness], Iterator[Finding]]
+
+TOGETHER: tuple[Callable[[Sequence[Witness]], Iterator[Finding]], ...] = (
+    credit.samples,
+    policies.draws,
+)
+RULES: tuple[Rule, ...] = (  # in the order of a step
+    policies.sampler,
+    credit.masks,
+    credit.verdicts,
+    policies.reference,
+    credit.token_rewards,
+    credit.advantages,
+    credit.value_targets,
+    policies.learner,
+    policies.old,
+    updates.loss,
+    updates.optimiser,
+)
+
+# What a cause brings about, which is then no finding of its own.
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "same-samples": frozenset({"sampler-temperature", "sampler-truncation"}),
+    "same-seed": frozenset({"sampler-temperature", "sampler-truncation"}),
+    "masked-eos": frozenset({"all-truncated"}),
+    "idle-optimiser": frozenset({"lost-moments"}),
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run left behind.
+
+    Attributes:
+        name: of the run.
+        witnesses: oldest first.
+        history: one mapping of numbers for each step, under our names.
+    """
+
+    name: str
+    witnesses: Sequence[Witness] = ()
+    history: curves.History = field(default_factory=tuple)
+
+
+def diagnose(evidence: Evidence) -> Report:
+    """Recompute what the witnesses hold, read the curves, and name the causes that are seen.
+
+    Each rule speaks once, by the first of the witnesses in which it is most certain. What curves
+    make one suspect is left out where a witness names a cause, or shows that it is not there.
+
+    Book: chapter 16.
+    """
+    found: dict[str, Finding] = {}
+    for rule in RULES:
+        shown = [findings for one in evidence.witnesses if (findings := list(rule(one)))]
+        for finding in min(shown, key=lambda findings: _rank(findings[0]), default=()):
+            found.setdefault(finding.cause, finding)
+    for both in TOGETHER:
+        for finding in both(evidence.witnesses):
+            found.setdefault(finding.cause, finding)
+    precisions = {witness.facts.get("precision") for witness in evidence.witnesses}
+    low = "bfloat16" if "bfloat16" in precisions else "float32"
+    for finding in curves.findings(evidence.history, precision=low):
+        by_witness = finding.cause in ("sampler-mismatch", "idle-optimiser")
+        if not found and not (by_witness and evidence.witnesses):
+            found[finding.cause] = finding
+    explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in found))
+    kept = [finding for cause, finding in found.items() if cause not in explained]
+    return Report(
+        name=evidence.name,
+        witnesses=[witness.step for witness in evidence.witnesses],
+        steps=len(evidence.history),
+        findings=sorted(kept, key=_rank),
+        notes=list(curves.notes(evidence.history)),
+    )
+
+
+def _rank(finding: Finding) -> int:
+    return CONFIDENCES.index(finding.confidence)

@@ -1,0 +1,132 @@
+"""What a diagnosis says: to people first, then to machines."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.errors import UserError, did_you_mean
+
+CERTAIN, LIKELY, POSSIBLE = CONFIDENCES = ("certain", "likely", "possible")
+MEANING = {
+    CERTAIN: "a recomputation from the witness gives other numbers, and this cause gives these",
+    LIKELY: "a test on the witness, which a healthy run fails less than once in 100,000 times",
+    POSSIBLE: "a curve looks as it does with this cause; others may do the same",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause that is seen in a run.
+
+    Attributes:
+        cause: one of `CAUSES`.
+        confidence: one of `CONFIDENCES`.
+        evidence: the numbers that show it.
+    """
+
+    cause: str
+    confidence: str
+    evidence: str
+
+    def as_dict(self) -> dict[str, str]:
+        """For machines: the keys stay."""
+        known = CAUSES[self.cause]
+        return {
+            "cause": self.cause,
+            "confidence": self.confidence,
+            "evidence": self.evidence,
+            "sentence": known.sentence,
+            "mend": known.mend,
+            "section": known.section,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was seen in a run.
+
+    Attributes:
+        name: of the run.
+        witnesses: the steps of its witness batches.
+        steps: lines of its curves.
+        findings: the most certain first, and of these what comes first in a step.
+        notes: what looks like a fault and is none.
+    """
+
+    name: str
+    witnesses: Sequence[int]
+    steps: int
+    findings: Sequence[Finding]
+    notes: Sequence[str] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        """What was looked at, then a paragraph for each finding."""
+        lines = [self.name, "=" * len(self.name), "", self.verdict(), ""]
+        for finding in self.findings:
+            known = CAUSES[finding.cause]
+            lines += [
+                f"[{finding.confidence}] {finding.cause}: {known.sentence}",
+                f"    seen: {finding.evidence}",
+                f"    instead: {known.mend}",
+                f"    see {known.section}",
+                "",
+            ]
+        lines += [f"[note] {note}" for note in self.notes]
+        return "\n".join(lines).rstrip()
+
+    def verdict(self) -> str:
+        """What was looked at, and how many causes were seen."""
+        count = len(self.findings)
+        seen = f"{count} cause{'' if count == 1 else 's'} seen" if count else "No cause was seen"
+        if self.witnesses:
+            steps = ", ".join(map(str, self.witnesses))
+            batches = "batch" if len(self.witnesses) == 1 else "batches"
+            return (
+                f"{seen}, in the witness {batches} of step {steps} and {self.steps} curve points."
+            )
+        return (
+            f"{seen} in {self.steps} points of its curves. There is no witness batch, and most "
+            "faults leave curves as they are: set witness.every in the recipe, and ask again."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines: the keys stay."""
+        return {
+            "name": self.name,
+            "healthy": self.healthy,
+            "basis": "witness" if self.witnesses else "curves",
+            "witnesses": list(self.witnesses),
+            "steps": self.steps,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "notes": list(self.notes),
+        }
+
+    def missing(self, requirements: Sequence[str]) -> list[str]:
+        """Which requirements are not met, of those in `REQUIREMENTS`."""
+        return [name for name in requirements if not REQUIREMENTS[name](self)]
+
+
+REQUIREMENTS: dict[str, Callable[[Report], bool]] = {
+    "healthy": lambda report: report.healthy,
+    "witness": lambda report: bool(report.witnesses),
+}
+
+
+def check_requirements(names: Sequence[str]) -> None:
+    """See that these are requirements.
+
+    Raises:
+        ValueError: naming one that is not.
+    """
+    for name in names:
+        if name not in REQUIREMENTS:
+            raise UserError(
+                f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
+                f"{did_you_mean(name, REQUIREMENTS)}"
+            )

@@ -1,0 +1,359 @@
+"""What is minimised, seen from its derivative, and what becomes of the weights.
+
+The derivative of the loss by each log-prob says what a loss does whatever it is made of: for the
+policy gradient it is −A, times a ratio that may be clipped, over a denominator. Each rule compares
+it with that of the algorithm's own row on the very same tokens.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.diagnosis.credit import close, penalty_of, row_of
+from nbcourse.diagnosis.report import CERTAIN, Finding
+from nbcourse.diagnosis.witness import Witness
+from nbcourse.functional import kl
+from nbcourse.functional.surrogates import truncated_importance_weights
+from nbcourse.training.algorithms import Algorithm, Penalty, policy_loss
+
+NOTHING = 1e-9  # a derivative that is none
+ON_GRID = 0.99  # share of the weights that bfloat16 can hold
+STILL = 0.5  # share of the weights that an update leaves as they were
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The rows of a witness that took part in one update, and what the loss did with them."""
+
+    witness: Witness
+    row: Algorithm
+    rows: Tensor  # their numbers
+    mask: Tensor
+    log_probs: Tensor
+    old_log_probs: Tensor
+    found: Tensor  # the derivative of the run's loss
+    slices: Tensor  # (r,) which backward pass each row was in
+    sizes: dict[str, int]  # rows and tokens of the whole minibatch
+
+    @property
+    def moved(self) -> bool:
+        """Whether there is a ratio other than 1."""
+        return not torch.equal(self.log_probs[self.mask], self.old_log_probs[self.mask])
+
+    def derivative(
+        self,
+        penalty: Penalty,
+        *,
+        row: Algorithm | None = None,
+        log_probs: Tensor | None = None,
+        old_log_probs: Tensor | None = None,
+    ) -> Tensor:
+        """(r, T) of the algorithm's loss, or of one that differs from it as is said."""
+        witness, advantages = self.witness, self.witness["advantages"][self.rows]
+        leaf = (self.log_probs if log_probs is None else log_probs).clone().requires_grad_()
+        old = self.old_log_probs if old_log_probs is None else old_log_probs
+        cap = witness.facts["importance_cap"]
+        sampled = witness["sampler_log_probs"][self.rows]
+        loss = policy_loss(
+            row or self.row,
+            witness.facts["settings"],
+            penalty,
+            log_probs=leaf,
+            old_log_probs=old,
+            ref_log_probs=witness["ref_log_probs"][self.rows]
+            if witness.has("ref_log_probs")
+            else old,
+            advantages=advantages,
+            mask=self.mask,
+            max_length=witness.facts["max_new_tokens"],
+            values=witness["values"][self.rows] if witness.has("values") else None,
+            sampler_weights=None
+            if cap is None
+            else truncated_importance_weights(old, sampled, cap=cap),
+            batch_mask=self.batch_mask(),
+        )
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        return gradient
+
+    def batch_mask(self) -> Tensor:
+        """A mask of as many rows and tokens as the minibatch had: nothing else of it is read."""
+        count, tokens = self.sizes["rows"], self.sizes["tokens"]
+        mask = torch.zeros(count, max(1, tokens - count + 1), dtype=torch.bool)
+        mask[:, 0] = True
+        mask[0, : tokens - count + 1] = True
+        return mask
+
+
+def loss(witness: Witness) -> Iterator[Finding]:
+    """Whether the derivative of the loss is the one that the algorithm has on these tokens."""
+    if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
+        return
+    skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
+    if skipped.any() and witness.facts["minibatches"]:
+        yield _dropped(witness, skipped)
+        return
+    # With a ratio of 1 a loss that is upside down and a ratio that is look alike.
+    for update in sorted(_updates(witness), key=lambda update: not update.moved):
+        finding = _judge(update)
+        if finding is not None:
+            yield finding
+            return
+
+
+def _judge(update: _Update) -> Finding | None:
+    penalty, witness = penalty_of(update.witness), update.witness
+    mask, found, step = update.mask, update.found, update.witness.step
+    outside = found.masked_fill(mask, 0.0)
+    if outside.abs().max() > NOTHING:
+        return Finding(
+            "trained-padding",
+            CERTAIN,
+            f"at step {step} {int((outside != 0).sum())} tokens behind the end of their response "
+            "move the weights",
+        )
+    expected = update.derivative(penalty)
+    if close(found, expected, mask):
+        return None
+    silent = (found.abs() <= NOTHING).all(dim=1) & (expected.abs() > NOTHING).any(dim=1)
+    if silent.any() and not silent.all() and close(found[~silent], expected[~silent]):
+        rows = torch.zeros(len(witness["tokens"]), dtype=torch.bool)
+        rows[update.rows[silent]] = True
+        return _dropped(witness, rows)
+    for cause, said, other in _others(update, penalty):
+        if close(found, other(), mask):
+            return Finding(cause, CERTAIN, f"at step {step} {said}")
+    if (finding := _by_denominator(update, expected)) is not None:
+        return finding
+    off = ((found - expected)[mask].abs().max() / expected[mask].abs().max()).item()
+    return Finding(
+        "wrong-loss",
+        CERTAIN,
+        f"at step {step} the derivative of the loss by the log-probs differs from that of "
+        f"{witness.facts['algorithm']} by up to {off:.2g} of its largest entry",
+    )
+
+
+Other = tuple[str, str, Callable[[], Tensor]]
+
+
+def _others(update: _Update, penalty: Penalty) -> Iterator[Other]:
+    """Losses that are wrong in a known way: the cause, how it shows, and the derivative."""
+    without = replace(penalty, placement="none")
+    if penalty.placement == "loss":
+        plain = update.derivative(without)
+        charged = update.derivative(penalty)
+        yield (
+            "kl-sign",
+            "the KL part of the derivative has the opposite sign: the loss falls as the KL grows",
+            lambda: 2 * plain - charged,
+        )
+        for kind in kl.ESTIMATORS:
+            if kind != penalty.estimator:
+                yield (
+                    "wrong-kl-estimator",
+                    f"the KL part of the derivative is that of {kind}, and the run states "
+                    f"{penalty.estimator}",
+                    partial(update.derivative, replace(penalty, estimator=kind)),
+                )
+        yield (
+            "inverted-kl",
+            f"the KL part of the derivative is that of {penalty.estimator} with policy and "
+            "reference exchanged",
+            lambda: plain + _inverted(update, penalty),
+        )
+    if update.moved and update.row.needs("old_log_probs"):
+        yield (
+            "inverted-ratio",
+            "the derivative is that of a loss with the ratio π_old/π",
+            lambda: _with_ratio(update, penalty, _old_over_new),
+        )
+        yield (
+            "inverted-clip",
+            "for negative advantages the derivative is that of max(ρA, clip(ρ)A)",
+            lambda: _with_ratio(update, penalty, _clip_inverted),
+        )
+    yield (
+        "flipped-loss",
+        "the derivative of the loss has the opposite sign on every token",
+        lambda: -update.derivative(penalty),
+    )
+
+
+def _inverted(update: _Update, penalty: Penalty) -> Tensor:
+    """What k(π_ref, π) adds to the derivative where k(π, π_ref) is meant."""
+    leaf = update.log_probs.clone().requires_grad_()
+    ref = update.witness["ref_log_probs"][update.rows]
+    estimates = kl.estimate(ref, leaf, penalty.estimator)
+    row = replace(update.row, surrogate=_given, settings={})
+    loss = policy_loss(
+        row,
+        {},
+        replace(penalty, placement="none"),
+        log_probs=penalty.beta * estimates,
+        old_log_probs=ref,
+        ref_log_probs=ref,
+        advantages=torch.zeros_like(ref),
+        mask=update.mask,
+        max_length=update.witness.facts["max_new_tokens"],
+        batch_mask=update.batch_mask(),
+    )
+    return torch.autograd.grad(loss, leaf)[0]
+
+
+def _given(log_probs: Tensor) -> Tensor:
+    return log_probs
+
+
+def _with_ratio(update: _Update, penalty: Penalty, surrogate: Callable[..., Tensor]) -> Tensor:
+    known = update.witness.facts["settings"]
+    low = known.get("clip_low", 0.2)
+    high = known.get("clip_high") or low
+
+    def wrong(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
+        return surrogate(log_probs, old_log_probs, advantages, low, high)
+
+    return update.derivative(penalty, row=replace(update.row, surrogate=wrong, settings={}))
+
+
+def _old_over_new(now: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+    ratio = (old - now).exp()
+    return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+
+
+def _clip_inverted(now: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+    ratio = (now - old).exp()
+    sides = ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages
+    return -torch.where(advantages >= 0, torch.minimum(*sides), torch.maximum(*sides))
+
+
+def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
+    """Whether each row is right but for a factor, and which denominator that factor is of."""
+    found, step = update.found, update.witness.step
+    factors = []
+    for ours, theirs in zip(found, expected, strict=True):
+        there = theirs.abs() > NOTHING
+        if not there.any():
+            factors.append(torch.nan)
+            continue
+        factor = (ours[there] / theirs[there]).median().item()
+        if factor <= 0 or not close(ours, factor * theirs):
+            return None
+        factors.append(factor)
+    factor = torch.tensor(factors)
+    counted = ~factor.isnan()
+    lengths = update.mask.sum(dim=1)
+    padded = _padded_factors(update, lengths)
+    if any(close(factor[counted], each[counted]) for each in padded):
+        return Finding(
+            "padding-in-denominator",
+            CERTAIN,
+            f"at step {step} the derivative is {factor[counted].min():.3f} to "
+            f"{factor[counted].max():.3f} of what it should be: tokens over tokens and padding",
+        )
+    parts = [factor[counted & (update.slices == one)] for one in update.slices.unique()]
+    parts = [part for part in parts if len(part)]
+    within = all(close(part, part[:1].expand_as(part)) for part in parts)
+    if within and len(parts) > 1:
+        each = ", ".join(f"{part[0]:.3f}" for part in parts[:4])
+        return Finding(
+            "micro-batch-means",
+            CERTAIN,
+            f"at step {step} micro-batches count {each} times what they should: each was divided "
+            "by its own size",
+        )
+    return None
+
+
+def _padded_factors(update: _Update, lengths: Tensor) -> list[Tensor]:
+    """(r,) factors each, if padding were counted: of row, slice or batch, or up to the limit."""
+    widths = {update.witness.facts["max_new_tokens"], update.witness.facts["batch"]["width"]}
+    by_row = update.row.aggregation == "seq-mean-token-mean"
+    found = []
+    for one in update.slices.unique():
+        widths.add(int(lengths[update.slices == one].max()))
+    for width in sorted(widths):
+        if by_row:
+            found.append(lengths / width)
+        else:
+            share = update.sizes["tokens"] / (update.sizes["rows"] * width)
+            found.append(torch.full(lengths.shape, share))
+    if by_row:  # each slice to its own width
+        own = torch.zeros(len(lengths))
+        for one in update.slices.unique():
+            rows = update.slices == one
+            own[rows] = lengths[rows].float() / lengths[rows].max()
+        found.append(own)
+    return [each for each in found if not close(each, torch.ones_like(each))]
+
+
+def _dropped(witness: Witness, rows: Tensor) -> Finding:
+    active = int((witness["advantages"] != 0).any(dim=1).sum())
+    return Finding(
+        "dropped-micro-batches",
+        CERTAIN,
+        f"at step {witness.step} {int(rows.sum())} of {active} responses with an advantage leave "
+        "no gradient at all",
+    )
+
+
+def _updates(witness: Witness) -> Iterator[_Update]:
+    """The updates that the witness knows of: the first of each row, and the last."""
+    row = row_of(witness)
+    if row is None:
+        return
+    for prefix in ("", "last_"):
+        if not witness.has(f"{prefix}coefficients", f"{prefix}minibatch"):
+            continue
+        places = witness[f"{prefix}minibatch"]
+        for place in places[places >= 0].unique().tolist():
+            rows = (places == place).nonzero().squeeze(1)
+            yield _Update(
+                witness,
+                row,
+                rows,
+                witness["mask"][rows],
+                witness[f"{prefix}log_probs"][rows],
+                witness[f"{prefix}old_log_probs"][rows],
+                witness[f"{prefix}coefficients"][rows],
+                witness[f"{prefix}slice"][rows],
+                witness.facts["minibatches"][place],
+            )
+
+
+def optimiser(witness: Witness) -> Iterator[Finding]:
+    """Whether the weights have moved where a gradient asked them to, and are kept as they are."""
+    facts: dict[str, Any] = witness.facts
+    if "weight_change" not in facts or not witness.has("coefficients"):
+        return
+    asked = witness["coefficients"].abs().max().item()
+    if asked <= NOTHING:
+        return
+    step, still = witness.step, facts["weights_unchanged"]
+    if facts["weights_in_bfloat16"] > ON_GRID and still > STILL:
+        yield Finding(
+            "rounded-updates",
+            CERTAIN,
+            f"at step {step} {facts['weights_in_bfloat16']:.1%} of the weights are numbers that "
+            f"bfloat16 can hold, and {still:.1%} are what they were before the update",
+        )
+        return
+    if facts["weight_change"] == 0:
+        yield Finding(
+            "idle-optimiser",
+            CERTAIN,
+            f"at step {step} the loss has a derivative, up to {asked:.2g} by a log-prob, and not "
+            "one weight has changed",
+        )
+        return
+    expected, counted = facts.get("updates_expected"), facts.get("updates_counted")
+    if expected is not None and counted is not None and counted < expected:
+        yield Finding(
+            "lost-moments",
+            CERTAIN,
+            f"after step {step} the optimiser has counted {counted} updates, and {expected} were "
+            "made",
+        )

@@ -1,0 +1,396 @@
+"""A witness batch: everything about a few responses that a recomputation of their step needs.
+
+Curves are means, and the usual mistakes leave means alone. A witness keeps the numbers themselves,
+as the run used them, and beside them what a second, plain way of computing gives: each response by
+itself, without padding, cache or shared prompt.
+
+Recorder   → looks on while a run is made, and hands out a witness every so many steps
+Witness    → facts and tensors, as one file of safetensors
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nbcourse.errors import UserError
+from nbcourse.lm.lora import own_parameters
+from nbcourse.lm.rollouts import Rollout, select
+from nbcourse.lm.sampling import end_tokens
+from nbcourse.tasks.task import Task
+from nbcourse.training.algorithms import Estimate, Penalty
+from nbcourse.training.experience import Experience
+from nbcourse.training.learner import Learner
+from nbcourse.training.watch import Watch, fingerprint
+
+FORMAT = 1
+LIKELIEST = 32  # log-probs kept of each distribution: all of them where a vocabulary is small
+TEXT = 400  # characters kept of a prompt or a response
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A few responses of one step, and all that was made of them. R rows, T columns.
+
+    What a trainer does not tell is not there; `tensors.get` then gives None.
+
+    Attributes:
+        facts: JSON: `step`, algorithm and settings, fingerprints, how the weights moved, texts.
+        tensors: by name.
+
+            As the run had them, (R, T): `tokens`, `mask`, `sampler_log_probs`, `ref_log_probs`,
+            `token_rewards`, `advantages`, `values`, `returns`, and `scored_log_probs`, the
+            learner's before its first update; (R,): `scores`, `verdicts`, `truncated`, `lengths`,
+            `group` and `padded`, of its prompt.
+
+            Of the first update that a row took part in, and as `last_…` of the last one, (R, T):
+            `log_probs`, `old_log_probs`, and `coefficients`, the derivative of the loss by each
+            log-prob; (R,): `minibatch` and `slice`, −1 for a row that took part in none.
+
+            Computed once more, (R, T): `plain_log_probs`, `plain_ref_log_probs`,
+            `unshifted_log_probs` by the logits behind each token, `entropy` and
+            `surprisal_variance`; (R, T, K): `likeliest`; (R,): `verified`, the strict reading.
+    """
+
+    facts: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    @property
+    def step(self) -> int:
+        """The step that it is of, from 1."""
+        return self.facts["step"]
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"step-{self.step:06d}.safetensors"
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A tensor that is there."""
+        return self.tensors[name]
+
+    def has(self, *names: str) -> bool:
+        """Whether all of these tensors are there."""
+        return all(name in self.tensors for name in names)
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file, the facts in its header."""
+        from safetensors.torch import save
+
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        return save(tensors, metadata={"witness": json.dumps(self.facts)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, name: str) -> "Witness":
+        """What `to_bytes` made.
+
+        Raises:
+            ValueError: if it is something else, or of another version; `name` is the file's.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            tensors = load(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            facts = json.loads(header["__metadata__"]["witness"])
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{name} is no witness batch, or a damaged one: {error}") from error
+        if facts.get("format") != FORMAT:
+            raise UserError(f"{name} has format {facts.get('format')!r}, expected {FORMAT}")
+        return cls(facts, tensors)
+
+
+class Recorder(Watch):
+    """Looks on while steps are made, and makes a witness of the first one and of every n-th.
+
+    Nothing of the run changes: no random number is drawn, no weight touched. A witness step costs
+    one more forward pass over the witness, response by response, and a copy of the weights.
+
+    Args:
+        every: n.
+        tokens: of responses in a witness at most; whole groups are taken, and at least one.
+        keep: is given each witness.
+    """
+
+    def __init__(self, every: int, tokens: int, keep: Callable[[Witness], None]) -> None:
+        self.every, self.tokens_at_most, self.keep = every, tokens, keep
+        self.open: _Open | None = None
+
+    def before_updates(
+        self, learner: Any, experience: Any, estimate: Any, penalty: Any, step: int
+    ) -> None:
+        """Take what there is before learning, if a witness of this step is wanted."""
+        wanted = step == 0 or (step + 1) % self.every == 0
+        self.open = (
+            _Open(learner, experience, estimate, penalty, step + 1, self.tokens_at_most)
+            if wanted
+            else None
+        )
+
+    def tokens(
+        self, rows: Tensor, batch_mask: Tensor, log_probs: Tensor, old_log_probs: Tensor
+    ) -> None:
+        """Take the log-probs of a slice of the loss, and later its derivative by them."""
+        if self.open is not None:
+            self.open.slice(rows, batch_mask, log_probs, old_log_probs)
+
+    def after_updates(self, learner: Any) -> None:
+        """Take what has become of the weights, and hand the witness out."""
+        if self.open is not None:
+            self.keep(self.open.close(learner))
+            self.open = None
+
+
+class _Open:
+    """A witness while its step is being made."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        experience: Experience,
+        estimate: Estimate,
+        penalty: Penalty,
+        step: int,
+        tokens_at_most: int,
+    ) -> None:
+        group, rollout = learner.recipe.rollouts.group_size, experience.rollout
+        ends = end_tokens(learner.policy, learner.tokenizer)
+        lengths = _lengths(rollout.tokens, ends)
+        of_groups = lengths.view(-1, group).sum(dim=1).cumsum(dim=0)
+        self.rows = group * max(1, int((of_groups <= tokens_at_most).sum()))
+        self.width = int(torch.maximum(lengths, _extent(rollout.mask))[: self.rows].max())
+        self.tensors = {
+            name: tensor.detach()[: self.rows].cpu().clone()
+            for name, tensor in _as_used(experience, estimate, penalty).items()
+            if tensor is not None
+        }
+        for name in PER_TOKEN & self.tensors.keys():
+            self.tensors[name] = self.tensors[name][:, : self.width].clone()
+        texts = _texts(learner, self.tensors["tokens"], lengths, ends)
+        problems = (experience.problems or [])[: self.rows]
+        self.tensors["lengths"] = lengths[: self.rows].cpu().int()
+        self.tensors |= _verified(learner.recipe.task.build(), texts, problems)
+        self.tensors |= _plainly(learner, rollout, lengths[: self.rows], self.width)
+        scored, noise = _asked(learner, experience, self.rows)
+        self._table("scored_log_probs")[:, : scored.shape[1]] = scored
+        self.facts = {
+            **_facts(learner, experience, penalty, step),
+            "reference_noise": noise,
+            "ends": ends,
+            "prompts": [str(problem.prompt)[:TEXT] for problem in problems[::group]],
+            "answers": [str(problem.answer)[:TEXT] for problem in problems[::group]],
+            "responses": [text[:TEXT] for text in texts],
+        }
+        self.before = {name: p.detach().clone() for name, p in _trained(learner.policy)}
+        self.minibatches: list[Tensor] = []
+        self.slices = 0
+
+    def slice(
+        self, rows: Tensor, batch_mask: Tensor, log_probs: Tensor, old_log_probs: Tensor
+    ) -> None:
+        """Take down a slice of the loss: its rows may be those of the first update, or of later."""
+        if not self.minibatches or batch_mask is not self.minibatches[-1]:
+            self.minibatches.append(batch_mask)
+        numbers = {"minibatch": len(self.minibatches) - 1, "slice": self.slices}
+        self.slices += 1
+        inside = (rows < self.rows).nonzero().squeeze(1).cpu()
+        where = rows.cpu()[inside]
+        seen = self._column("slice")[where] >= 0
+
+        def put(name: str, values: Tensor) -> None:
+            values = values.detach().float().cpu()[inside, : self.width]
+            for prefix, part in (("", ~seen), ("last_", seen)):
+                if part.any():
+                    table = self._table(prefix + name)
+                    table[where[part], : values.shape[1]] = values[part]
+
+        put("log_probs", log_probs)
+        put("old_log_probs", old_log_probs)
+        log_probs.register_hook(lambda gradient: put("coefficients", gradient))
+        for name, number in numbers.items():
+            self._column(name)[where[~seen]] = number
+            if seen.any():
+                self._column("last_" + name)[where[seen]] = number
+
+    def close(self, learner: Learner) -> Witness:
+        """All that is there, and how the weights have moved."""
+        self.facts |= _movement(self.before, learner)
+        self.facts["minibatches"] = [
+            {"rows": int(mask.any(dim=1).sum()), "tokens": int(mask.sum())}
+            for mask in self.minibatches
+        ]
+        return Witness(self.facts, self.tensors)
+
+    def _table(self, name: str) -> Tensor:
+        return self.tensors.setdefault(name, torch.zeros(self.rows, self.width))
+
+    def _column(self, name: str) -> Tensor:
+        return self.tensors.setdefault(name, torch.full((self.rows,), -1, dtype=torch.int32))
+
+
+def _as_used(
+    experience: Experience, estimate: Estimate, penalty: Penalty
+) -> dict[str, Tensor | None]:
+    """What the step was made of, under the names of `Witness`."""
+    rollout = experience.rollout
+    prompts = rollout.prompt_ids.masked_fill(~rollout.prompt_mask, -1)
+    return {
+        "tokens": rollout.tokens.int(),
+        "mask": rollout.mask,
+        "sampler_log_probs": rollout.log_probs,
+        "truncated": rollout.truncated,
+        "group": torch.unique(prompts, dim=0, return_inverse=True)[1].int(),
+        "padded": ~rollout.prompt_mask.all(dim=1),
+        "scores": experience.scores,
+        "verdicts": experience.correct,
+        "greedy_scores": experience.greedy_scores,
+        "token_rewards": experience.rewards(penalty),
+        "ref_log_probs": experience.ref_log_probs,
+        "values": experience.values,
+        "advantages": estimate.advantages,
+        "returns": estimate.returns,
+        **experience.rewards_of_steps(),
+    }
+
+
+PER_TOKEN = {
+    *("tokens", "mask", "sampler_log_probs", "token_rewards", "ref_log_probs"),
+    *("values", "advantages", "returns"),
+}
+
+
+def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int) -> dict[str, Any]:
+    recipe, rollout = learner.recipe, experience.rollout
+    optimiser, settings = recipe.optimiser, recipe.rollouts
+    updates = optimiser.epochs * min(optimiser.minibatches, settings.prompts)
+    return {
+        "format": FORMAT,
+        "step": step,
+        "algorithm": recipe.algorithm.name,
+        "settings": {**recipe.row.all_settings, **recipe.settings},
+        "penalty": vars(penalty),
+        "reward": recipe.reward.model_dump(),
+        "group_size": settings.group_size,
+        "max_new_tokens": settings.max_new_tokens,
+        "temperature": settings.temperature,
+        "selected": recipe.dynamic_sampling,
+        "precision": recipe.model.precision,
+        "importance_cap": optimiser.truncated_importance_sampling,
+        "batch": {"rows": len(rollout.mask), "width": rollout.mask.shape[1]},
+        "updates_expected": None if optimiser.target_kl is not None else step * updates,
+        "adapter": learner.reference is learner.policy,
+        "fingerprints": {
+            "sampler": experience.sampler,
+            "learner": fingerprint(learner.policy.parameters()),
+            "reference": fingerprint(p for _, p in own_parameters(learner.reference)),
+        },
+    }
+
+
+def _asked(learner: Learner, experience: Experience, rows: int) -> tuple[Tensor, float | None]:
+    """The learner's log-probs, its own way, and how far two answers of the reference differ."""
+    part = select(experience.rollout, torch.arange(rows, device=learner.device))
+    group, noise = learner.recipe.rollouts.group_size, None
+    with learner.precision():
+        scored = learner.log_probs(part, group_size=group).detach().float()
+        if experience.ref_log_probs is not None:
+            first, second = (learner.ref_log_probs(part, group_size=group) for _ in range(2))
+            noise = (first - second)[part.mask].abs().max().item()
+    return scored.masked_fill(~part.mask, 0.0).cpu(), noise
+
+
+def _movement(before: dict[str, Tensor], learner: Learner) -> dict[str, Any]:
+    """How a step has changed the policy's weights, and what the optimiser counted."""
+    kept = on_grid = count = 0
+    change, size, counted = [], [], []
+    for name, parameter in _trained(learner.policy):
+        now, then = parameter.detach(), before[name]
+        change.append((now - then).float().norm())
+        size.append(then.float().norm())
+        kept += int((now == then).sum())
+        on_grid += int((now == now.bfloat16().to(now.dtype)).sum())
+        count += now.numel()
+        counted.append(int(learner.optimiser.state.get(parameter, {}).get("step", 0)))
+    return {
+        "weight_change": torch.stack(change).norm().item(),
+        "weight_norm": torch.stack(size).norm().item(),
+        "weights_unchanged": kept / count,
+        "weights_in_bfloat16": on_grid / count,
+        "updates_counted": min(counted),
+    }
+
+
+def _trained(policy: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in policy.named_parameters() if p.requires_grad]
+
+
+def _extent(mask: Tensor) -> Tensor:
+    """(B,) columns up to the last True."""
+    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
+
+
+def _lengths(tokens: Tensor, ends: Sequence[int]) -> Tensor:
+    """(B,) tokens up to the first that ends a response, whatever a mask says."""
+    ended = torch.isin(tokens, torch.tensor(ends, device=tokens.device))
+    return torch.where(ended.any(dim=1), ended.int().argmax(dim=1) + 1, tokens.shape[1])
+
+
+def _texts(learner: Learner, tokens: Tensor, lengths: Tensor, ends: Sequence[int]) -> list[str]:
+    rows = [row[:length].tolist() for row, length in zip(tokens, lengths.tolist(), strict=False)]
+    return [str(learner.tokenizer.decode(row[:-1] if row[-1] in ends else row)) for row in rows]
+
+
+def _verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[str, Tensor]:
+    """The strict reading of each response, if that is what the task's verdict should be."""
+    if not problems or type(task).rewards is not Task.rewards:
+        return {}
+    read = zip(texts, problems, strict=True)
+    return {"verified": torch.tensor([task.read(text) == asked.answer for text, asked in read])}
+
+
+@torch.no_grad()
+def _plainly(learner: Learner, rollout: Rollout, lengths: Tensor, width: int) -> dict[str, Tensor]:
+    """Log-probs of each response by itself, and of what else could have been said."""
+    temperature = learner.recipe.rollouts.temperature
+    names = ("plain_log_probs", "unshifted_log_probs", "entropy", "surprisal_variance")
+    found = {name: torch.zeros(len(lengths), width) for name in (*names, "plain_ref_log_probs")}
+    vocabulary = learner.policy.config.vocab_size
+    found["likeliest"] = torch.zeros(len(lengths), width, min(LIKELIEST, vocabulary))
+    known: dict[tuple[int, ...], int] = {}
+    for row, length in enumerate(lengths.tolist()):
+        prompt = rollout.prompt_ids[row][rollout.prompt_mask[row]]
+        response = rollout.tokens[row, :length]
+        ids = torch.cat([prompt, response])
+        if (first := known.setdefault((len(prompt), *ids.tolist()), row)) < row:
+            for table in found.values():
+                table[row] = table[first]
+            continue
+        with learner.precision():
+            every = _distributions(learner.policy, ids, len(prompt), temperature)
+            with learner.referring():
+                of_ref = _distributions(learner.reference, ids, len(prompt), temperature)
+        chosen = response[:, None]
+        now, later = every[:-1], every[1:]
+        probs = now.exp()
+        entropy = -(probs * now).nan_to_num(0.0).sum(dim=1)
+        for name, values in {
+            "plain_log_probs": now.gather(1, chosen)[:, 0],
+            "unshifted_log_probs": later.gather(1, chosen)[:, 0],
+            "plain_ref_log_probs": of_ref[:-1].gather(1, chosen)[:, 0],
+            "entropy": entropy,
+            "surprisal_variance": (probs * now.square()).nan_to_num(0.0).sum(dim=1)
+            - entropy.square(),
+            "likeliest": now.topk(found["likeliest"].shape[2], dim=1).values,
+        }.items():
+            found[name][row, :length] = values.cpu()
+    return found
+
+
+def _distributions(model: nn.Module, ids: Tensor, prompt: int, temperature: float) -> Tensor:
+    """(t + 1, V) log-probs of what may follow the prompt, and each token of the response."""
+    logits = model(input_ids=ids[None], use_cache=False).logits[0, prompt - 1 :]
+    return (logits.float() / temperature).log_softmax(dim=-1)

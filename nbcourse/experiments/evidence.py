@@ -1,0 +1,138 @@
+"""What a run left behind for a diagnosis, whichever trainer wrote it.
+
+a folder       metrics.jsonl and witness/ of `nbcourse train`, or trainer_state.json of transformers
+*.zip          the same, packed: the recorded runs of the silent-failure benchmark
+*.jsonl        a line of numbers for each step
+*.json         the state of transformers' trainers, TRL's among them: log_history
+*.csv          what a dashboard exports: a column for each number
+"""
+
+import csv
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbcourse.diagnosis.curves import translated
+from nbcourse.diagnosis.diagnose import Evidence
+from nbcourse.diagnosis.witness import Witness
+from nbcourse.errors import NotFound, UserError
+from nbcourse.experiments import records
+from nbcourse.experiments.run import WITNESS
+
+STATE = "trainer_state.json"
+KINDS = "a folder, or a file .zip, .jsonl, .json or .csv"
+
+
+def read(path: str | Path) -> Evidence:
+    """Curves and witness batches, as far as they are there.
+
+    Raises:
+        FileNotFoundError: if there is neither.
+        ValueError: if a file is damaged, or of another kind than these.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _of_files(path.name, {p.relative_to(path).as_posix(): p for p in _inside(path)})
+    if not path.is_file():
+        raise NotFound(f"{path} is not there: expected {KINDS}")
+    if path.suffix == ".zip":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = [name for name in archive.namelist() if not name.endswith("/")]
+                content = {name: archive.read(name) for name in names}
+        except zipfile.BadZipFile as error:
+            raise UserError(f"{path} is damaged: {error}") from error
+        return _of_files(path.stem, content)
+    readers = {".jsonl": _lines, ".json": _state, ".csv": _table}
+    if path.suffix not in readers:
+        raise UserError(f"{path} is of a kind that is not known: expected {KINDS}")
+    rows = readers[path.suffix](path.read_bytes(), str(path))
+    return Evidence(path.name, (), tuple(map(translated, rows)))
+
+
+def pack(evidence: Evidence) -> bytes:
+    """As a zip file that `read` takes, the same for the same evidence."""
+    buffer = io.BytesIO()
+    lines = "".join(json.dumps(_finite(row)) + "\n" for row in evidence.history)
+    files = {records.METRICS: lines.encode()}
+    files |= {f"{WITNESS}/{one.file}": one.to_bytes() for one in evidence.witnesses}
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)  # with the date of 1980, whenever it is packed
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
+    return buffer.getvalue()
+
+
+def _inside(folder: Path) -> Iterable[Path]:
+    yield from (p for name in (records.METRICS, STATE) if (p := folder / name).is_file())
+    yield from sorted((folder / WITNESS).glob("step-*.safetensors"))
+
+
+def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
+    def content(file: str) -> bytes:
+        found = files[file]
+        return found if isinstance(found, bytes) else found.read_bytes()
+
+    witnesses = [
+        Witness.from_bytes(content(file), name=file)
+        for file in sorted(files)
+        if file.startswith(f"{WITNESS}/")
+    ]
+    rows: list[dict[str, Any]] = []
+    for file, reader in ((records.METRICS, _lines), (STATE, _state)):
+        if file in files:
+            rows = reader(content(file), file)
+            break
+    if not rows and not witnesses:
+        raise NotFound(
+            f"no run in {name}: expected {records.METRICS}, {STATE} or a folder {WITNESS}"
+        )
+    return Evidence(name, witnesses, tuple(map(translated, rows)))
+
+
+def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n")[:-1], start=1):
+        row = _json(line, f"{name}, line {number}")
+        if not isinstance(row, dict):
+            raise UserError(f"{name}, line {number}: expected an object, found {line[:40]!r}")
+        rows.append(row)
+    return rows
+
+
+def _state(content: bytes, name: str) -> list[dict[str, Any]]:
+    state = _json(content.decode("utf-8", "replace"), name)
+    log = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
+        raise UserError(f"{name} has no log_history: expected the state of a transformers trainer")
+    return [row for row in log if "train_runtime" not in row]  # the summary at the end
+
+
+def _table(content: bytes, name: str) -> list[dict[str, Any]]:
+    reader = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
+    rows = [{key: _number(value) for key, value in row.items() if key} for row in reader]
+    if not rows or not any(math.isfinite(v) for row in rows for v in row.values()):
+        raise UserError(f"{name} holds no numbers: expected a header and a row for each step")
+    return rows
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} is damaged: it is not JSON ({error})") from error
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _finite(row: Mapping[str, float]) -> dict[str, float | None]:
+    return {key: value if math.isfinite(value) else None for key, value in row.items()}

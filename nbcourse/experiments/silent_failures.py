@@ -1,0 +1,226 @@
+"""The benchmark of silent failures: every fault of `diagnosis.faults`, and healthy runs among them.
+
+    python -m nbcourse.experiments.silent_failures record book/runs/silent-failures
+    python -m nbcourse.experiments.silent_failures score book/runs/silent-failures
+
+`record` trains each fault with three seeds and thirty healthy runs, of different algorithms, tasks
+and settings, and writes them down in an order that says nothing: `logs/001.zip` and so on, each
+with curves and witness batches. `answers.json` holds what each of them is; who wants to play, looks
+there last. `score` asks `nbcourse diagnose`, once with the witnesses and once with the curves
+alone, and writes `score.json`: how often the cause it names first is the one that was planted, and
+how many of the healthy runs it accuses of anything.
+"""
+
+import argparse
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.diagnosis.faults import FAULTS
+from nbcourse.diagnosis.witness import Recorder, Witness
+from nbcourse.experiments import evidence, records
+from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.progress import track
+from nbcourse.seeds import generator
+from nbcourse.training import loop
+from nbcourse.training.learner import Learner, assemble
+from nbcourse.training.models import reference_of
+from nbcourse.training.preparation import build
+from nbcourse.training.processes import Processes
+from nbcourse.training.recipe import Recipe, check
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+LOGS, ANSWERS, SCORE = "logs", "answers.json", "score.json"
+HEALTHY = "healthy"
+SEEDS_EACH = 3
+Tables = Mapping[str, Any]
+
+# A model that adds single digits and half of the time forgets to carry: it learns not to, within
+# twenty steps and a second of one core.
+BASE: dict[str, Any] = {
+    "steps": 20,
+    "algorithm": {"name": "grpo"},
+    "task": {"digits": 1},
+    "model": {"layers": 1, "width": 32, "heads": 4},
+    "warm_start": {"steps": 120, "careless_steps": 25, "batch_size": 64},
+    "rollouts": {"prompts": 8, "group_size": 4, "max_new_tokens": 5},
+    "optimiser": {"learning_rate": 1e-3},
+    "evaluation": {"every": 20, "problems": 64},
+    "witness": {"every": 20},
+}
+
+# Settings in which sound runs differ, three seeds or one of each.
+SOUND: dict[str, Tables] = {
+    **{
+        name: {"algorithm": {"name": name}}
+        for name in ("grpo", "reinforce", "reinforce-ema", "remax", "rloo", "ppo", "dr-grpo")
+    },
+    **{name: {"algorithm": {"name": name}} for name in ("dapo", "gspo", "cispo", "reinforce++")},
+    "several updates": {"optimiser": {"epochs": 4, "minibatches": 2}},
+    "micro-batches": {"algorithm": {"name": "dapo"}, "optimiser": {"prompts_at_once": 2}},
+    "kl in the loss": {"kl": {"beta": 0.1}},
+    "kl in the loss, several updates": {
+        "kl": {"beta": 0.1},
+        "optimiser": {"epochs": 2, "minibatches": 2},
+    },
+    "kl in the reward": {"algorithm": {"name": "rloo"}, "kl": {"beta": 0.1}},
+    "kl in the advantage": {"kl": {"beta": 0.1, "placement": "advantage"}},
+    "kl as a surrogate": {"kl": {"beta": 0.1, "placement": "surrogate"}},
+    "adaptive kl": {
+        "algorithm": {"name": "ppo"},
+        "kl": {"beta": 0.1, "controller": "adaptive", "horizon": 1000.0},
+    },
+    "critic of its own": {"algorithm": {"name": "ppo"}, "critic": {"shared": False}},
+    "cold": {"rollouts": {"temperature": 0.7}},
+    "hot": {"rollouts": {"temperature": 1.3}},
+    "bfloat16": {"model": {"precision": "bfloat16"}},
+    "two digits": {"task": {"digits": 2}, "warm_start": {"steps": 300, "careless_steps": 0}},
+    "subtraction": {"task": {"operations": "+-"}},
+    "large groups": {"rollouts": {"prompts": 4, "group_size": 12}},
+    "penalised length": {"reward": {"overlong_buffer": 3}},
+    "cut short": {"rollouts": {"max_new_tokens": 2}},
+    "small steps": {"optimiser": {"learning_rate": 3e-5}},
+    "warm-up": {"optimiser": {"warm_up": 5, "weight_decay": 0.01}},
+}
+
+
+def recipe_of(changes: Tables, seed: int) -> Recipe:
+    """The small recipe with some tables changed."""
+    tables: dict[str, Any] = copy.deepcopy(BASE)
+    for section, table in changes.items():
+        tables[section] = {**tables[section], **table} if section in tables else dict(table)
+    if tables["warm_start"]["steps"] == 0:
+        tables["warm_start"] = {"steps": 0}
+    return check({**tables, "seed": seed})
+
+
+def learner_of(recipe: Recipe) -> Learner:
+    """A learner as the recipe starts it; the warm start is made once for all that share it."""
+    key = (recipe.seed, *(str(part) for part in (recipe.task, recipe.model, recipe.warm_start)))
+    if key not in _STARTS:
+        _STARTS[key] = build(recipe, ALONE)
+    start = _STARTS[key]
+    policy = copy.deepcopy(start.policy)
+    return assemble(recipe, start.tokenizer, policy, reference_of(policy))
+
+
+_STARTS: dict[tuple[Any, ...], Learner] = {}
+
+
+def train(recipe: Recipe, name: str, *, fault: str | None = None) -> Evidence:
+    """The curves and witnesses of a run, with a fault or without."""
+    torch.manual_seed(recipe.seed)  # for a fault that draws without a generator
+    learner = learner_of(recipe)
+    witnesses: list[Witness] = []
+    learner.watch = Recorder(recipe.witness.every, recipe.witness.tokens, witnesses.append)
+    with FAULTS[fault].planted() if fault else nullcontext():
+        history = list(loop.steps(learner, loop.begin(recipe), ALONE))
+    kept = [{key: value for key, value in row.items() if "second" not in key} for row in history]
+    return Evidence(name, witnesses, kept)
+
+
+def cases(first_seed: int) -> list[tuple[str, str | None, Tables, int]]:
+    """(what it is, its fault, what is changed in the recipe, seed) of every run."""
+    seeds = range(first_seed, first_seed + SEEDS_EACH)
+    sound = [
+        (f"{HEALTHY}: {name}", None, changes, seeds[number % SEEDS_EACH])
+        for number, (name, changes) in enumerate(SOUND.items())
+    ]
+    return sound + [
+        (name, name, fault.recipe, seed) for name, fault in FAULTS.items() for seed in seeds
+    ]
+
+
+def record(folder: Path, first_seed: int) -> None:
+    """Train all of them, and write them down in an order that says nothing."""
+    (folder / LOGS).mkdir(parents=True, exist_ok=True)
+    began, environment = perf_counter(), records.environment(1)
+    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
+    runs = cases(first_seed)
+    source = generator(first_seed, "blinding")
+    numbers = (torch.randperm(len(runs), generator=source) + 1).tolist()
+    answers = {}
+    for number, (what, fault, changes, seed) in track(
+        list(zip(numbers, runs, strict=True)), "runs", total=len(runs)
+    ):
+        name = f"{number:03d}"
+        found = train(recipe_of(changes, seed), name, fault=fault)
+        (folder / LOGS / f"{name}.zip").write_bytes(evidence.pack(found))
+        cause = FAULTS[fault].cause if fault else None
+        answers[name] = {"what": what, "cause": cause, "seed": seed}
+    records.write_json(folder / ANSWERS, dict(sorted(answers.items())))
+    seconds = perf_counter() - began
+    environment |= {"command": command, "first_seed": first_seed, "seconds": round(seconds, 1)}
+    records.write_json(folder / records.ENVIRONMENT, environment)
+
+
+def judge(folder: Path) -> list[dict[str, Any]]:
+    """What is diagnosed of each recorded run, beside what it is."""
+    answers, results = records.read_json(folder / ANSWERS), []
+    for name, answer in track(list(answers.items()), "diagnoses", total=len(answers)):
+        left = evidence.read(folder / LOGS / f"{name}.zip")
+        said = {
+            basis: [finding.cause for finding in diagnose(given).findings]
+            for basis, given in (("witness", left), ("curves", replace(left, witnesses=())))
+        }
+        results.append({"run": name, **answer, **said})
+    return results
+
+
+def score(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How often the first cause is the right one, and how often a healthy run is accused.
+
+    Each share comes with its 95 % interval (Wilson). The runs of one fault are not independent of
+    each other: the interval is that of a draw of runs, not of a draw of faults.
+    """
+    broken = [one for one in results if one["cause"]]
+    sound = [one for one in results if not one["cause"]]
+
+    def share(count: int, total: int) -> dict[str, Any]:
+        return {"count": count, "of": total, "interval_95": list(wilson_interval(count, total))}
+
+    def of(basis: str) -> dict[str, Any]:
+        first = [(one[basis][0] if one[basis] else None, one["cause"]) for one in broken]
+        return {
+            "named": share(sum(said == cause for said, cause in first), len(broken)),
+            "accused": share(sum(bool(one[basis]) for one in sound), len(sound)),
+            "another_named": sum(said not in (None, cause) for said, cause in first),
+            "nothing_named": sum(said is None for said, _ in first),
+        }
+
+    return {basis: of(basis) for basis in ("witness", "curves")}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="The benchmark of silent failures.")
+    parser.add_argument("what", choices=("record", "score"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=1000, help="the first of three")
+    given = parser.parse_args(arguments)
+    if given.what == "record":
+        record(given.folder, given.seed)
+        return
+    results = judge(given.folder)
+    records.write_results(given.folder, results)
+    found = score(results)
+    records.write_json(given.folder / SCORE, found)
+    for basis, one in found.items():
+        for key in ("named", "accused"):
+            low, high = one[key]["interval_95"]
+            print(
+                f"{basis}: {key} {one[key]['count']} of {one[key]['of']} "
+                f"(95 % interval {low:.3f} to {high:.3f})"
+            )
+
+
+if __name__ == "__main__":
+    main()

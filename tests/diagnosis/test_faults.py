@@ -1,0 +1,80 @@
+"""Each fault is named from its witnesses, none is seen in a healthy run, and none stays behind."""
+
+import inspect
+import re
+
+import pytest
+
+from nbcourse.diagnosis import credit, policies, updates
+from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.diagnosis.faults import FAULTS, planted
+from nbcourse.experiments.silent_failures import SOUND, recipe_of, train
+from nbcourse.functional import advantages, kl, returns
+from nbcourse.lm import log_probs, sampling
+from nbcourse.repository import ROOT
+from nbcourse.tasks.task import Task
+from nbcourse.training import algorithms, experience, learner, loop
+from nbcourse.training.recipe import RewardSection
+from tests.diagnosis.runs import SEED, broken, causes, sound
+from tests.effort import swept
+
+# one of each kind: sampler, learner, mask, reward, credit, loss, weights
+SAMPLE = ("stale-sampler", "shifted-log-probs", "masked-eos", "shifted-rewards", "mixed-groups")
+SAMPLE += ("inverted-kl", "idle-optimiser")
+
+
+@pytest.mark.parametrize("name", swept(FAULTS, keep=SAMPLE))
+def test_the_fault_is_the_first_cause_that_is_named(name):
+    assert causes(broken(name))[:1] == [FAULTS[name].cause]
+
+
+@pytest.mark.parametrize("name", swept(SOUND, keep=("grpo", "kl in the reward", "several updates")))
+def test_a_healthy_run_is_not_accused(name):
+    assert causes(sound(name)) == []
+
+
+def test_there_are_the_faults_that_were_asked_for():
+    assert len(FAULTS) >= 25
+    assert {fault.cause for fault in FAULTS.values()} <= set(CAUSES)
+    for name, fault in FAULTS.items():
+        assert fault.sentence.endswith("."), name
+        assert fault.source, name
+
+
+PLACES = (loop, experience, experience.Experience, learner, learner.Learner, sampling, log_probs)
+PLACES += (advantages, kl, returns, algorithms, Task, RewardSection)
+
+
+def test_nothing_of_a_fault_stays_behind():
+    before = [dict(vars(place)) for place in PLACES] + [dict(algorithms.ALGORITHMS)]
+    with planted(*FAULTS):
+        during = [dict(vars(place)) for place in PLACES] + [dict(algorithms.ALGORITHMS)]
+    after = [dict(vars(place)) for place in PLACES] + [dict(algorithms.ALGORITHMS)]
+    assert before == after
+    assert sum(a != b for a, b in zip(before, during, strict=True)) >= 10
+
+
+def test_a_fault_is_not_seen_once_it_is_mended():
+    """The same recipe and seed with and without: what is named is the fault, not the recipe."""
+    for name in ("mixed-groups", "inverted-kl"):
+        again = train(recipe_of(FAULTS[name].recipe, SEED), name)
+        assert causes(again) == []
+
+
+def test_every_section_that_a_cause_names_is_in_the_book():
+    headings = {
+        line.lstrip("#").strip()
+        for path in (ROOT / "book" / "text").glob("*.md")
+        for line in path.read_text("utf-8").splitlines()
+        if line.startswith("## ")
+    }
+    named = {cause.section for cause in CAUSES.values()}
+    assert named <= headings, named - headings
+
+
+def test_every_cause_that_a_rule_names_is_known_and_the_other_way_round():
+    sources = "".join(inspect.getsource(module) for module in (credit, policies, updates))
+    from nbcourse.diagnosis import curves
+
+    named = set(re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+)"', sources + inspect.getsource(curves)))
+    assert set(CAUSES) <= named, set(CAUSES) - named
