@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,15 @@ kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 # (the extra `peers`), in the versions that are.
 field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.field book/runs/field
+
+# Forty-two faults with three seeds each and thirty healthy runs, as logs in an order that says
+# nothing, and how many of them `nbcourse diagnose` names. What is in the folder already has a score:
+# other seeds make another benchmark.
+BENCHMARK := book/runs/silent-failures
+FIRST     := 1000
+silent-failures: $(READY)  ## record the benchmark of silent failures anew and score it: ten minutes
+	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.silent_failures record $(BENCHMARK) --seed $(FIRST)
+	$(PY) -m nbcourse.experiments.silent_failures score $(BENCHMARK)
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 14, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken

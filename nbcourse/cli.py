@@ -758,8 +758,8 @@ def diagnose(
     from nbcourse.experiments import evidence
 
     if causes:
-        rows = [(name, cause.sentence, cause.section) for name, cause in CAUSES.items()]
-        _show("cause", "what is wrong", "section", rows=rows)
+        for name, cause in CAUSES.items():
+            typer.echo(f"{name}\n    {cause.sentence}\n    see {cause.section}")
         return
     if run is None:
         raise UserError("RUN is missing: a run's folder, or a log (`nbcourse diagnose --help`)")

@@ -40,6 +40,7 @@ class Fault:
         source: where it was met: a thread, a paper, or "common".
         plant: the context within which it is there.
         recipe: what a recipe needs so that the fault has something to spoil.
+        algorithms: rows of the table in which it can be planted.
     """
 
     cause: str
@@ -47,6 +48,12 @@ class Fault:
     source: str
     plant: Plant
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    algorithms: tuple[str, ...] = ("grpo",)
+
+    def changes(self, number: int) -> dict[str, Any]:
+        """Tables of a recipe for it, with one after the other of its algorithms."""
+        name = self.algorithms[number % len(self.algorithms)]
+        return {**self.recipe, "algorithm": {"name": name, **self.recipe.get("algorithm", {})}}
 
     def planted(self) -> AbstractContextManager[Any]:
         """Within it, the loop has the fault."""
@@ -464,9 +471,11 @@ def _rounding(learner: Learner, step: int) -> Iterator[None]:
         hook.remove()
 
 
+EVERY = ("grpo", "rloo", "ppo")
+NO_CRITIC = ("grpo", "rloo", "reinforce++")
 SEVERAL = {"optimiser": {"epochs": 4, "minibatches": 2}}
 MANY = {"rollouts": {"prompts": 24, "group_size": 8}}  # tokens enough for a test
-PIECES = {"optimiser": {"prompts_at_once": 2}}
+PIECES = {"optimiser": {"prompts_at_once": 1}}
 MISMATCH = "trl #6789, trl #4159, verl #6280"
 DENOMINATORS = "ms-swift #10117, trl #6024, Liger #1082"
 KL = "trl #6503, trl #6586, rlhf-book #489"
@@ -477,12 +486,14 @@ FAULTS: dict[str, Fault] = {
         "The sampler keeps the weights of the first step.",
         "verl #7495, trl #5312, SkyRL #1680",
         _stale_sampler,
+        algorithms=EVERY,
     ),
     "sampler-temperature": Fault(
         "sampler-temperature",
         "The sampler draws at 0.7 of the temperature that the learner scores at.",
         MISMATCH,
         _sampling(_colder),
+        algorithms=EVERY,
     ),
     "sampler-temperature-unreported": Fault(
         "sampler-temperature",
@@ -490,12 +501,14 @@ FAULTS: dict[str, Fault] = {
         MISMATCH,
         _sampling(_unreported(_colder)),
         MANY,
+        algorithms=EVERY,
     ),
     "sampler-top-p": Fault(
         "sampler-truncation",
         "The sampler draws from the nucleus of 0.8.",
         MISMATCH,
         _sampling(_nucleus),
+        algorithms=EVERY,
     ),
     "sampler-top-p-unreported": Fault(
         "sampler-truncation",
@@ -503,18 +516,21 @@ FAULTS: dict[str, Fault] = {
         MISMATCH,
         _sampling(_unreported(_nucleus)),
         MANY,
+        algorithms=EVERY,
     ),
     "sampler-rounding": Fault(
         "sampler-rounding",
         "The sampler computes in bfloat16, the learner in float32.",
         MISMATCH,
         _sampling(_in_bfloat16),
+        algorithms=EVERY,
     ),
     "shifted-log-probs": Fault(
         "shifted-log-probs",
         "The learner takes the logits behind each token.",
         "common",
         _replacing(Learner, "_log_probs", _unshifted),
+        algorithms=NO_CRITIC,
     ),
     "learner-temperature": Fault(
         "learner-temperature",
@@ -522,13 +538,15 @@ FAULTS: dict[str, Fault] = {
         "rlhf-book",
         _replacing(learners, "rollout_log_probs", _at_temperature_one),
         {"rollouts": {"temperature": 0.7}},
+        algorithms=NO_CRITIC,
     ),
     "left-padding": Fault(
         "left-padding",
         "The learner's forward pass has neither the prompt's mask nor its positions.",
         "unsloth-zoo #840, trl #6800",
         _replacing(scoring, "model_inputs", _reading_padding),
-        {"task": {"digits": 2}, "warm_start": {"steps": 300, "careless_steps": 0}},
+        {"task": {"digits": 2}, "reward": {"overlong_buffer": 4}},
+        algorithms=EVERY,
     ),
     "stale-old-log-probs": Fault(
         "stale-old-log-probs",
@@ -563,12 +581,14 @@ FAULTS: dict[str, Fault] = {
         "All responses to a prompt are the same.",
         "common",
         _sampling(_one_for_all),
+        algorithms=EVERY,
     ),
     "same-seed": Fault(
         "same-seed",
         "The second half of the batch repeats the first.",
         "common",
         _after(_same_seed),
+        algorithms=EVERY,
     ),
     "no-signal": Fault(
         "no-signal",
@@ -576,6 +596,7 @@ FAULTS: dict[str, Fault] = {
         "trl #5697, trl #3452",
         nullcontext,
         {"warm_start": {"steps": 0}, "task": {"digits": 3}},
+        algorithms=EVERY,
     ),
     "all-truncated": Fault(
         "all-truncated",
@@ -583,18 +604,21 @@ FAULTS: dict[str, Fault] = {
         "trl #5697, trl #3452",
         nullcontext,
         {"rollouts": {"max_new_tokens": 1}},
+        algorithms=EVERY,
     ),
     "masked-eos": Fault(
         "masked-eos",
         "The mask leaves out the end of sequence.",
         "verl #3805, trl #4970, tiny-grpo",
         _after(_without_eos),
+        algorithms=EVERY,
     ),
     "trained-padding": Fault(
         "trained-padding",
         "The mask is True everywhere.",
         "verl #3805, trl #4970",
         _after(_with_padding),
+        algorithms=EVERY,
     ),
     "lenient-verifier": Fault(
         "lenient-verifier",
@@ -602,12 +626,14 @@ FAULTS: dict[str, Fault] = {
         "verl #5635, NeMo-RL #3635, trl #5281",
         _replacing(Task, "rewards", _hedges_paid),
         {"warm_start": {"steps": 60, "careless_steps": 0}},
+        algorithms=EVERY,
     ),
     "silent-verifier": Fault(
         "silent-verifier",
         "The verifier fails on answers of more than one character and says 0.",
         "verl #5635, NeMo-RL #3635, trl #5281",
         _replacing(Task, "rewards", _fails_on_long_answers),
+        algorithms=EVERY,
     ),
     "paid-truncation": Fault(
         "paid-truncation",
@@ -615,26 +641,29 @@ FAULTS: dict[str, Fault] = {
         "common",
         _replacing(RewardSection, "verdicts", lambda _: lambda self, right, cut: right),
         {"rollouts": {"max_new_tokens": 2}},
+        algorithms=EVERY,
     ),
     "shifted-rewards": Fault(
         "shifted-rewards",
         "Each response gets the verdict of the one above it.",
         "verl #5635, NeMo-RL #3635, trl #5281",
         _replacing(experiences, "score", _next_row),
+        algorithms=EVERY,
     ),
     "misplaced-reward": Fault(
         "misplaced-reward",
         "The score stands on the first token.",
         "common",
         _replacing(Experience, "rewards", _on_first_token),
-        {"algorithm": {"name": "ppo"}},
+        algorithms=("ppo",),
     ),
     "kl-sign": Fault(
         "kl-sign",
         "The KL in the reward is added.",
         KL,
         _replacing(Experience, "rewards", _charged_backwards),
-        {"algorithm": {"name": "rloo"}, "kl": {"beta": 0.1}},
+        {"kl": {"beta": 0.1}},
+        ("rloo", "reinforce++", "ppo"),
     ),
     "kl-sign-in-loss": Fault(
         "kl-sign",
@@ -668,7 +697,7 @@ FAULTS: dict[str, Fault] = {
         "The advantage is the reward.",
         "common",
         _replacing(advantages, "leave_one_out", _no_baseline),
-        {"algorithm": {"name": "rloo"}},
+        algorithms=("rloo",),
     ),
     "amplified-flat-groups": Fault(
         "amplified-flat-groups",
@@ -686,14 +715,14 @@ FAULTS: dict[str, Fault] = {
         "Advantages are whitened over padding too.",
         "common",
         _replacing(algorithms, "masked_whiten", _whiten_everything),
-        {"algorithm": {"name": "ppo"}},
+        algorithms=("ppo",),
     ),
     "value-target-rewards": Fault(
         "value-target-rewards",
         "The critic learns the rewards of tokens.",
         "common",
         _replacing(returns, "token_gae", _rewards_as_targets),
-        {"algorithm": {"name": "ppo"}},
+        algorithms=("ppo",),
     ),
     "inverted-ratio": Fault(
         "inverted-ratio",
@@ -714,20 +743,22 @@ FAULTS: dict[str, Fault] = {
         "The loss has the opposite sign.",
         "common",
         _replacing(loop, "policy_loss", _negative),
+        algorithms=EVERY,
     ),
     "micro-batch-means": Fault(
         "micro-batch-means",
         "Each micro-batch is divided by its own tokens.",
         f"{DENOMINATORS}, nanochat",
         _replacing(loop, "policy_loss", _mean_of_means),
-        {"algorithm": {"name": "reinforce++"}, **PIECES},
+        PIECES,
+        ("reinforce++", "dapo", "ppo"),
     ),
     "padding-in-denominator": Fault(
         "padding-in-denominator",
         "The sum over tokens is divided by rows × columns.",
         f"{DENOMINATORS}, arXiv 2604.23747",
         _replacing(algorithms, "aggregate", _counting_padding),
-        {"algorithm": {"name": "reinforce++"}},
+        algorithms=("reinforce++", "dapo", "ppo"),
     ),
     "dropped-micro-batches": Fault(
         "dropped-micro-batches",
@@ -735,18 +766,21 @@ FAULTS: dict[str, Fault] = {
         DENOMINATORS,
         _replacing(loop, "slices", _without_last),
         PIECES,
+        algorithms=EVERY,
     ),
     "idle-optimiser": Fault(
         "idle-optimiser",
         "The optimiser holds copies of the parameters.",
         "common",
         _learning(_of_a_copy),
+        algorithms=EVERY,
     ),
     "lost-moments": Fault(
         "lost-moments",
         "The optimiser is resumed without its moments.",
         "common",
         _learning(_forgetting),
+        algorithms=EVERY,
     ),
     "rounded-updates": Fault(
         "rounded-updates",
@@ -754,6 +788,7 @@ FAULTS: dict[str, Fault] = {
         "common",
         _learning(_rounding),
         {"optimiser": {"learning_rate": 3e-5}},
+        algorithms=EVERY,
     ),
 }
 

@@ -157,13 +157,12 @@ def old(witness: Witness) -> Iterator[Finding]:
 def reference(witness: Witness) -> Iterator[Finding]:
     """Whether the reference stands still, says the same twice, and what a plain pass says."""
     prints, step = witness.facts.get("fingerprints", {}), witness.step
-    same = prints.get("reference") and prints["reference"] == prints.get("learner")
-    if same and step > 1 and witness.facts.get("weight_change") and not witness.facts["adapter"]:
+    before, after = prints.get("reference"), prints.get("reference_after")
+    if before and after and before != after:
         yield Finding(
             "reference-moves",
             CERTAIN,
-            f"at step {step} the reference has the fingerprint of the policy that learns, "
-            f"{prints['reference']}",
+            f"within step {step} the fingerprint of the reference changes from {before} to {after}",
         )
         return
     if not witness.has("ref_log_probs", "plain_ref_log_probs"):

@@ -86,10 +86,8 @@ class Report:
         seen = f"{count} cause{'' if count == 1 else 's'} seen" if count else "No cause was seen"
         if self.witnesses:
             steps = ", ".join(map(str, self.witnesses))
-            batches = "batch" if len(self.witnesses) == 1 else "batches"
-            return (
-                f"{seen}, in the witness {batches} of step {steps} and {self.steps} curve points."
-            )
+            batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
+            return f"{seen} in the witness {batches} {steps}, and in {self.steps} points of curves."
         return (
             f"{seen} in {self.steps} points of its curves. There is no witness batch, and most "
             "faults leave curves as they are: set witness.every in the recipe, and ask again."

@@ -93,7 +93,8 @@ def loss(witness: Witness) -> Iterator[Finding]:
     if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
         return
     skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
-    if skipped.any() and witness.facts["minibatches"]:
+    left_early = witness.facts["updates_expected"] is None  # at a KL that was too large
+    if skipped.any() and witness.facts["processes"] == 1 and not left_early:
         yield _dropped(witness, skipped)
         return
     # With a ratio of 1 a loss that is upside down and a ratio that is look alike.

@@ -114,10 +114,14 @@ class Recorder(Watch):
         every: n.
         tokens: of responses in a witness at most; whole groups are taken, and at least one.
         keep: is given each witness.
+        processes: how many share the work; this one then sees the loss of its own share alone.
     """
 
-    def __init__(self, every: int, tokens: int, keep: Callable[[Witness], None]) -> None:
+    def __init__(
+        self, every: int, tokens: int, keep: Callable[[Witness], None], *, processes: int = 1
+    ) -> None:
         self.every, self.tokens_at_most, self.keep = every, tokens, keep
+        self.processes = processes
         self.open: _Open | None = None
 
     def before_updates(
@@ -141,6 +145,7 @@ class Recorder(Watch):
     def after_updates(self, learner: Any) -> None:
         """Take what has become of the weights, and hand the witness out."""
         if self.open is not None:
+            self.open.facts["processes"] = self.processes
             self.keep(self.open.close(learner))
             self.open = None
 
@@ -219,6 +224,7 @@ class _Open:
     def close(self, learner: Learner) -> Witness:
         """All that is there, and how the weights have moved."""
         self.facts |= _movement(self.before, learner)
+        self.facts["fingerprints"]["reference_after"] = _of_reference(learner)
         self.facts["minibatches"] = [
             {"rows": int(mask.any(dim=1).sum()), "tokens": int(mask.sum())}
             for mask in self.minibatches
@@ -282,11 +288,10 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
         "importance_cap": optimiser.truncated_importance_sampling,
         "batch": {"rows": len(rollout.mask), "width": rollout.mask.shape[1]},
         "updates_expected": None if optimiser.target_kl is not None else step * updates,
-        "adapter": learner.reference is learner.policy,
         "fingerprints": {
             "sampler": experience.sampler,
             "learner": fingerprint(learner.policy.parameters()),
-            "reference": fingerprint(p for _, p in own_parameters(learner.reference)),
+            "reference": _of_reference(learner),
         },
     }
 
@@ -301,6 +306,11 @@ def _asked(learner: Learner, experience: Experience, rows: int) -> tuple[Tensor,
             first, second = (learner.ref_log_probs(part, group_size=group) for _ in range(2))
             noise = (first - second)[part.mask].abs().max().item()
     return scored.masked_fill(~part.mask, 0.0).cpu(), noise
+
+
+def _of_reference(learner: Learner) -> str:
+    """Its fingerprint, that of an adapter beside its weights left out."""
+    return fingerprint(parameter for _, parameter in own_parameters(learner.reference))
 
 
 def _movement(before: dict[str, Tensor], learner: Learner) -> dict[str, Any]:

@@ -78,7 +78,12 @@ def _in(
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
     built = perf_counter() - start
     if writing and recipe.witness.every:
-        learner.watch = Recorder(recipe.witness.every, recipe.witness.tokens, keeper(folder))
+        learner.watch = Recorder(
+            recipe.witness.every,
+            recipe.witness.tokens,
+            keeper(folder),
+            processes=processes.count,
+        )
     history = records.read_history(folder, done=state.step)
     processes.wait()  # all have read the file, before the first one mends it
     metrics = records.Metrics(folder, kept=history) if writing else None

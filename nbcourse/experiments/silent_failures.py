@@ -3,12 +3,16 @@
     python -m nbcourse.experiments.silent_failures record book/runs/silent-failures
     python -m nbcourse.experiments.silent_failures score book/runs/silent-failures
 
-`record` trains each fault with three seeds and thirty healthy runs, of different algorithms, tasks
-and settings, and writes them down in an order that says nothing: `logs/001.zip` and so on, each
-with curves and witness batches. `answers.json` holds what each of them is; who wants to play, looks
-there last. `score` asks `nbcourse diagnose`, once with the witnesses and once with the curves
-alone, and writes `score.json`: how often the cause it names first is the one that was planted, and
-how many of the healthy runs it accuses of anything.
+`record` trains each fault with three seeds, in up to three algorithms, and thirty healthy runs of
+different algorithms, tasks and settings, and writes them down in an order that says nothing:
+`logs/001.zip` and so on, each with curves and witness batches. `answers.json` holds what each of
+them is; who wants to play, looks there last. `score` asks `nbcourse diagnose`, once with the
+witnesses and once with the curves alone, and writes `score.json`: how often the cause that is named
+first is the one that was planted, and how many of the healthy runs are accused of anything.
+
+The faults and the diagnosis come from the same hands: the score says how well causes are told apart
+and how seldom a sound run is accused, on seeds that nothing was tuned on. It says nothing of faults
+that are not in the list.
 """
 
 import argparse
@@ -69,7 +73,7 @@ SOUND: dict[str, Tables] = {
     "kl in the loss": {"kl": {"beta": 0.1}},
     "kl in the loss, several updates": {
         "kl": {"beta": 0.1},
-        "optimiser": {"epochs": 2, "minibatches": 2},
+        "optimiser": {"epochs": 2, "minibatches": 2, "target_kl": 0.01},
     },
     "kl in the reward": {"algorithm": {"name": "rloo"}, "kl": {"beta": 0.1}},
     "kl in the advantage": {"kl": {"beta": 0.1, "placement": "advantage"}},
@@ -81,8 +85,11 @@ SOUND: dict[str, Tables] = {
     "critic of its own": {"algorithm": {"name": "ppo"}, "critic": {"shared": False}},
     "cold": {"rollouts": {"temperature": 0.7}},
     "hot": {"rollouts": {"temperature": 1.3}},
-    "bfloat16": {"model": {"precision": "bfloat16"}},
-    "two digits": {"task": {"digits": 2}, "warm_start": {"steps": 300, "careless_steps": 0}},
+    "bfloat16": {
+        "model": {"precision": "bfloat16"},
+        "optimiser": {"truncated_importance_sampling": 2.0},
+    },
+    "two digits": {"task": {"digits": 2}, "reward": {"overlong_buffer": 4}},
     "subtraction": {"task": {"operations": "+-"}},
     "large groups": {"rollouts": {"prompts": 4, "group_size": 12}},
     "penalised length": {"reward": {"overlong_buffer": 3}},
@@ -135,7 +142,9 @@ def cases(first_seed: int) -> list[tuple[str, str | None, Tables, int]]:
         for number, (name, changes) in enumerate(SOUND.items())
     ]
     return sound + [
-        (name, name, fault.recipe, seed) for name, fault in FAULTS.items() for seed in seeds
+        (name, name, fault.changes(number), seed)
+        for name, fault in FAULTS.items()
+        for number, seed in enumerate(seeds)
     ]
 
 
