@@ -400,9 +400,14 @@ def train(
     engine: Annotated[
         str, typer.Option(help="`nbcourse`, or `trl` to hand the recipe to TRL's trainer.")
     ] = "nbcourse",
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write event files as well.")
-    ] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACKER",
+            help="Tell a tracker the numbers as well: `tensorboard` (files in the run's folder), "
+            "or `wandb` (offline with `WANDB_MODE=offline`).",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Predict memory and time, and train nothing.")
     ] = False,
@@ -421,6 +426,7 @@ def train(
     - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
+    from nbcourse.experiments import trackers
     from nbcourse.training import recipe as kinds
     from nbcourse.training import recipe_files
 
@@ -434,24 +440,23 @@ def train(
             raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked)
         return
-    if (engine == "trl" and (resume or is_base)) or (tensorboard and (engine == "trl" or is_base)):
-        raise UserError(
-            "--engine trl takes no --resume and makes no base model, and --tensorboard is for "
-            "reinforcement learning with --engine nbcourse"
-        )
+    if engine == "trl" and (resume or is_base):
+        raise UserError("--engine trl takes no --resume and makes no base model")
+    if log is not None:
+        trackers.check(log)
     try:
         if isinstance(checked, kinds.Pretraining):
             from nbcourse.experiments.pretraining import pretrain
 
-            pretrain(checked, folder=folder, resume=resume)
+            pretrain(checked, folder=folder, resume=resume, log=log)
         elif engine == "trl":
             from nbcourse.experiments.trl import train_with_trl
 
-            train_with_trl(checked, folder=folder)
+            train_with_trl(checked, folder=folder, log=log)
         else:
             from nbcourse.experiments import run as runs
 
-            runs.train(checked, folder=folder, resume=resume, tensorboard=tensorboard)
+            runs.train(checked, folder=folder, resume=resume, log=log)
     except KeyboardInterrupt:
         _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
     except FloatingPointError as error:
@@ -787,7 +792,7 @@ def _tell(folder: Path) -> None:
     told = f"held-out accuracy {summary['held_out']:.3f} (95 % interval {low:.3f} to {high:.3f})"
     if "gain" in summary:
         low, high = summary["gain_interval_95"]
-        told += f", {summary['gain']:+.3f} ({low:+.3f} to {high:+.3f}) since the first step"
+        told += f", {summary['gain']:+.3f} ({low:+.3f} to {high:+.3f}) over the model it began with"
     typer.echo(f"{told}; everything is in {folder}")
 
 

@@ -31,6 +31,7 @@ def pretrain(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    log: str | None = None,
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
     """Make a base model by a recipe.
 
@@ -39,6 +40,7 @@ def pretrain(
         folder: where records, checkpoints and the model go; None keeps nothing.
         resume: go on from the last checkpoint in the folder, if there is one.
         progress: draw a progress bar.
+        log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
 
     Returns:
         The tokenizer, the model, and one dictionary of numbers for each step.
@@ -54,14 +56,19 @@ def pretrain(
     if processes.count > 1:
         raise UserError(f"a base model is made by one process, but there are {processes.count}")
     if folder is None:
-        return _make(recipe, None, processes, progress=progress)
+        return _make(recipe, None, processes, progress=progress, log=None)
     folder = Path(folder)
     with run.prepared(folder, recipe, resume=resume, processes=processes):
-        return _make(recipe, folder, processes, progress=progress)
+        return _make(recipe, folder, processes, progress=progress, log=log)
 
 
 def _make(
-    recipe: Pretraining, folder: Path | None, processes: Processes, *, progress: bool
+    recipe: Pretraining,
+    folder: Path | None,
+    processes: Processes,
+    *,
+    progress: bool,
+    log: str | None,
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
     """The model, in a folder that is prepared, or in none."""
     start = perf_counter()
@@ -74,7 +81,9 @@ def _make(
         done = checkpoint.load_step(kept, trained, optimiser).get("step", 0)
         history = records.read_history(folder, done=done)
     built = perf_counter() - start
-    metrics = None if folder is None else records.Metrics(folder, kept=history)
+    metrics = None
+    if folder is not None:
+        metrics = run.keep_metrics(folder, recipe, kept=history, log=log)
     ask = partial(_held_out, recipe, tokenizer, model)
     rows = _steps(recipe, tokenizer, model, optimiser, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)

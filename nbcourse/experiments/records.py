@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from nbcourse.experiments import durable
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
+
+if TYPE_CHECKING:
+    from accelerate.tracking import GeneralTracker
 
 RECIPE, ENVIRONMENT, START, METRICS, SUMMARY = (
     "recipe.json",
@@ -183,10 +186,17 @@ class Metrics:
     Args:
         folder: of the run.
         kept: the lines to begin with; those of steps after the last checkpoint will come again.
+        tracker: is told each line, too.
     """
 
-    def __init__(self, folder: Path, *, kept: Iterable[dict[str, float]] = ()) -> None:
-        path = folder / METRICS
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kept: Iterable[dict[str, float]] = (),
+        tracker: "GeneralTracker | None" = None,
+    ) -> None:
+        path, self.tracker = folder / METRICS, tracker
         durable.write(path, "".join(map(_line, kept)).encode())
         self.stream = path.open("a", encoding="utf-8")
 
@@ -194,6 +204,8 @@ class Metrics:
         """Append a line; it survives a kill when this returns."""
         self.stream.write(_line(row))
         self.stream.flush()
+        if self.tracker is not None:
+            self.tracker.log(row, step=int(row["step"]))
 
     def sync(self) -> None:
         """The lines survive a power cut when this returns: before a checkpoint counts on them."""
@@ -203,6 +215,8 @@ class Metrics:
         """Nothing more will come."""
         self.sync()
         self.stream.close()
+        if self.tracker is not None:
+            self.tracker.finish()
 
 
 def _line(row: dict[str, float]) -> str:

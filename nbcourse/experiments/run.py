@@ -1,7 +1,7 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, durable, records
+from nbcourse.experiments import checkpoint, durable, records, trackers
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
@@ -37,7 +37,7 @@ def train(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
-    tensorboard: bool = False,
+    log: str | None = None,
 ) -> tuple[Learner, list[dict[str, float]]]:
     """Train by a recipe.
 
@@ -46,7 +46,7 @@ def train(
         folder: where records and checkpoints go; None keeps nothing, for short runs in a notebook.
         resume: go on from the last checkpoint in the folder, if there is one.
         progress: draw a progress bar.
-        tensorboard: write event files into the folder as well; needs the package tensorboard.
+        log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
 
     Returns:
         The learner with its trained policy, and one dictionary of numbers for each step;
@@ -66,11 +66,11 @@ def train(
         return learner, list(_shown(learner, begin(recipe), processes, progress))
     folder = Path(folder)
     with prepared(folder, recipe, resume=resume, processes=processes):
-        return _in(folder, recipe, processes, progress=progress, tensorboard=tensorboard)
+        return _in(folder, recipe, processes, progress=progress, log=log)
 
 
 def _in(
-    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool, tensorboard: bool
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool, log: str | None
 ) -> tuple[Learner, list[dict[str, float]]]:
     """The run in a folder that is prepared."""
     writing = processes.rank == 0
@@ -86,19 +86,14 @@ def _in(
         )
     history = records.read_history(folder, done=state.step)
     processes.wait()  # all have read the file, before the first one mends it
-    metrics = records.Metrics(folder, kept=history) if writing else None
-    board = _tensorboard(folder) if tensorboard and writing else nullcontext()
-    with board as events:
-        for row in _shown(learner, state, processes, progress and writing):
-            history.append(row)
-            if metrics is not None:
-                metrics.write(row)
-                if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
-                    metrics.sync()
-                    checkpoint.save(folder / CHECKPOINTS, learner, state)
-            if events is not None:
-                for name, value in row.items():
-                    events.add_scalar(name, value, state.step)
+    metrics = keep_metrics(folder, recipe, kept=history, log=log) if writing else None
+    for row in _shown(learner, state, processes, progress and writing):
+        history.append(row)
+        if metrics is not None:
+            metrics.write(row)
+            if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                metrics.sync()
+                checkpoint.save(folder / CHECKPOINTS, learner, state)
     if metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:
@@ -224,6 +219,18 @@ def _start_or_load(
     return learner, state
 
 
+def keep_metrics(
+    folder: Path,
+    recipe: Recipe | Pretraining,
+    *,
+    kept: list[dict[str, float]] | None = None,
+    log: str | None = None,
+) -> records.Metrics:
+    """The file of a run's numbers, which are told to a tracker as well if one is named."""
+    tracker = None if log is None else trackers.start(log, folder, recipe)
+    return records.Metrics(folder, kept=kept or (), tracker=tracker)
+
+
 def keep_start(folder: Path, learner: Learner) -> None:
     """Keep what a run starts from: the weights, and the verdicts on the held-out problems."""
     right = verdicts(learner, learner.recipe.evaluation.problems)
@@ -295,11 +302,3 @@ def _gain(differences: Tensor, seed: int) -> dict[str, Any]:
         "gain": differences.mean().item(),
         "gain_interval_95": bootstrap_interval(differences, generator=source),
     }
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError("--tensorboard needs a package: pip install tensorboard") from error
-    return SummaryWriter(folder / "tensorboard")

@@ -486,7 +486,7 @@ def _as_rollout(
 
 
 def train_with_trl(
-    recipe: Recipe, *, folder: str | Path, progress: bool = True
+    recipe: Recipe, *, folder: str | Path, progress: bool = True, log: str | None = None
 ) -> list[dict[str, float]]:
     """Train by a recipe with TRL's trainer.
 
@@ -494,6 +494,7 @@ def train_with_trl(
         recipe: what to do.
         folder: where records and the trained model go.
         progress: draw a progress bar.
+        log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
 
     Returns:
         One dictionary of numbers for each step, under the names of `diagnostics`; also in the
@@ -509,11 +510,11 @@ def train_with_trl(
     processes, folder = connect(), Path(folder)
     options(recipe, processes)  # whatever is to be refused is refused before anything is written
     with run.prepared(folder, recipe, resume=False, processes=processes):
-        return _in(folder, recipe, processes, progress=progress)
+        return _in(folder, recipe, processes, progress=progress, log=log)
 
 
 def _in(
-    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool
+    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool, log: str | None
 ) -> list[dict[str, float]]:
     """The run in a folder that is prepared."""
     writing = processes.rank == 0
@@ -521,7 +522,8 @@ def _in(
     learner = build(recipe, processes, progress=progress)
     if writing:
         run.keep_start(folder, learner)
-    recorder = _recorder(learner, folder if writing else None, progress and writing)
+    metrics = run.keep_metrics(folder, recipe, log=log) if writing else None
+    recorder = _recorder(learner, metrics, progress and writing)
     trainer = make_trainer(learner, folder, processes, [recorder])
     built = perf_counter() - start
     trainer.train()
@@ -532,7 +534,7 @@ def _in(
     return recorder.history
 
 
-def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
+def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) -> Any:
     """A callback that turns what TRL logs after each step into a line of our metrics."""
     from transformers import TrainerCallback
 
@@ -541,7 +543,6 @@ def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
     class Recorder(TrainerCallback):
         def __init__(self) -> None:
             self.history: list[dict[str, float]] = []
-            self.metrics = None if folder is None else records.Metrics(folder)
             self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
             self.start = 0.0
 
@@ -560,8 +561,8 @@ def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
                 learner.policy.train()
                 row["seconds_evaluate"] = perf_counter() - start
             self.history.append(row)
-            if self.metrics is not None:
-                self.metrics.write(row)
+            if metrics is not None:
+                metrics.write(row)
             watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
             self.bar.set_postfix(watched, refresh=False)
             self.bar.update()
@@ -569,8 +570,8 @@ def _recorder(learner: Learner, folder: Path | None, visible: bool) -> Any:
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar.close()
-            if self.metrics is not None:
-                self.metrics.close()
+            if metrics is not None:
+                metrics.close()
 
     return Recorder()
 

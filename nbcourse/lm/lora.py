@@ -81,13 +81,13 @@ def merged(model: "PreTrainedModel") -> "PreTrainedModel":
     """The same function in a model without an adapter; the model itself if it has none."""
     if not is_on(model):
         return model
-    from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora import Linear
 
     plain = type(model)(model.config).to(model.device).eval()  # type: ignore[arg-type]
     for name, parameter in own_parameters(model):
         plain.get_parameter(name).copy_(parameter)
     for name, module in model.named_modules():
-        if isinstance(module, LoraLayer):
+        if isinstance(module, Linear):
             plain.get_parameter(f"{name}.weight").add_(module.get_delta_weight("default"))
     plain.generation_config = model.generation_config
     return plain

@@ -4,6 +4,8 @@ A chapter has both, and so has the master of an exercise sheet, in `solutions/`.
 
 The twin is MyST Markdown. Conversion is explicit and goes in one direction at a time: which of the
 two is newer is for the author to say, since modification times do not survive a git checkout.
+
+The text has labels where the notebook has numbers: see `numbering`.
 """
 
 import difflib
@@ -14,7 +16,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from nbcourse.publishing import chapters, stored
+from nbcourse.publishing import chapters, numbering, stored
 from nbcourse.publishing.chapters import notebook_of, text_of
 
 FORMAT = "md:myst"
@@ -55,15 +57,16 @@ def to_notebook(text: Path) -> Path:
 def difference(notebook: Path) -> str:
     """What a notebook's text twin has otherwise, as a diff; empty when the two agree.
 
-    Only what an author writes is compared: cells, their kinds and their tags, not outputs.
+    Only what an author writes is compared, and the numbers: cells, their kinds and their tags, not
+    outputs.
     """
     text = text_of(notebook)
     for side in (notebook, text):
         if not side.exists():
             return f"{side.parent.name}/{side.name} is missing"
     lines = difflib.unified_diff(
-        as_text(read_text(text)).splitlines(),
-        as_text(stored.read(notebook)).splitlines(),
+        _written(read_text(text)).splitlines(),
+        _written(stored.read(notebook)).splitlines(),
         fromfile=f"{text.parent.name}/{text.name}",
         tofile=f"{notebook.parent.name}/{notebook.name}",
         lineterm="",
@@ -73,15 +76,25 @@ def difference(notebook: Path) -> str:
 
 
 def read_text(text: Path) -> NotebookNode:
-    """The notebook that a text stands for, without outputs."""
-    return jupytext.reads(text.read_text(encoding="utf-8"), fmt=FORMAT)
+    """The notebook that a text stands for, numbered, without outputs.
+
+    Raises:
+        UserError: if a reference leads nowhere.
+    """
+    notebook = jupytext.reads(text.read_text(encoding="utf-8"), fmt=FORMAT)
+    return numbering.numbered(notebook, text)
 
 
 def as_text(notebook: NotebookNode) -> str:
-    """The notebook as MyST Markdown; its header names no version, so that no update changes it."""
-    plain = stored.tidy(notebook)
-    plain.metadata["jupytext"] = {"notebook_metadata_filter": HEADER}
-    return NBGRADER.sub(_in_one_line, jupytext.writes(plain, fmt=FORMAT))
+    """The text that a notebook stands for, as MyST Markdown, with labels in place of numbers."""
+    return _written(numbering.plain(stored.tidy(notebook)))
+
+
+def _written(notebook: NotebookNode) -> str:
+    """Its header names no version, so that no update changes it."""
+    tidied = stored.tidy(notebook)
+    tidied.metadata["jupytext"] = {"notebook_metadata_filter": HEADER}
+    return NBGRADER.sub(_in_one_line, jupytext.writes(tidied, fmt=FORMAT))
 
 
 def _in_one_line(metadata: re.Match[str]) -> str:

@@ -59,7 +59,9 @@ def test_the_text_has_the_entries_of_the_registry_with_their_anchors():
     headings = [cells[0].source for cells in ENTRIES.values()]
     assert len(headings) == len(REGISTRY) > 20
     for heading, entry in zip(headings, REGISTRY, strict=True):
-        assert f'<a id="{entry.id}"></a>\n\n### {entry.number} · {entry.title}\n' in heading
+        number = '<div id="sec-{}"></div>'.format(entry.number.lower().replace(".", "-"))
+        title = f"### {entry.number} · {entry.title}\n"
+        assert f'<a id="{entry.id}"></a>\n\n{number}\n\n{title}' in heading
     assert len({entry.id for entry in REGISTRY}) == len(REGISTRY)
 
 

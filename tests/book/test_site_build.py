@@ -1,5 +1,6 @@
 """What the site builder objects to, without a browser."""
 
+import re
 import shutil
 
 import pytest
@@ -30,16 +31,28 @@ def small_book(tmp_path):
 
 
 def test_a_book_is_built_with_its_own_mathematics(small_book):
-    root = small_book("$$\nx\n$$ (eq-x)", "See {eq}`eq-x`.")
+    equation = '<div id="eq-x"></div>\n\n\\begin{equation*}\nx \\\\ y\n\\tag{1.1}\n\\end{equation*}'
+    section = '<div id="sec-1-1"></div>\n\n## 1.1 Title'
+    links = "See [(1.1)](#eq-x), [(1.1)](01-one.ipynb#eq-x) and [section 1.1](#sec-1-1)."
+    root = small_book(equation, section, links)
+    sheet = root / "book" / "exercises" / "01-one.ipynb"
+    from_sheet = new_markdown_cell("# Sheet\n\n[(1.1)](../01-one.ipynb#eq-x)")
+    stored.write(new_notebook(cells=[from_sheet]), sheet)
     pages = site.build(root, root=root)
-    assert (pages / "01-one.html").exists()
+    page = (pages / "01-one.html").read_text(encoding="utf-8")
+    assert re.search(r'id="eq-x">\s*<span class="eqno">\(1\.1\)', page)
+    assert "tag{" not in page
+    assert page.count('href="#eq-x"') == 3  # two links, and the one beside the number
+    assert page.index('id="sec-1-1"') < page.index("<h2>1.1 Title")
+    assert '../01-one.html#eq-x"' in (pages / "exercises" / "01-one.html").read_text("utf-8")
     assert (pages / "_static" / "mathjax" / "tex-chtml.js").exists()
     assert not (pages / "_sources").exists()
 
 
-def test_a_broken_reference_fails_and_is_placed(small_book):
-    root = small_book("Fine.", "See {eq}`eq-nowhere`.")
-    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb, cell 3: .*eq-nowhere"):
+@pytest.mark.parametrize("reference", ["{eq}`eq-no`", "[(1.1)](#eq-no)", "[x](01-one.ipynb#eq-no)"])
+def test_a_broken_reference_fails_and_is_placed(small_book, reference):
+    root = small_book("Fine.", f"See {reference}.")
+    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell 3)?: .*eq-no"):
         site.build(root, root=root)
 
 

@@ -8,6 +8,17 @@ from typer.testing import CliRunner
 from nbcourse.cli import app
 from nbcourse.publishing import chapters, stored, twins
 
+EQUATION = r"""# One
+
+<div id="eq-x"></div>
+
+\begin{equation*}
+x_1 < \theta
+\tag{1.1}
+\end{equation*}
+
+See [(1.1)](#eq-x)."""
+
 PAIRS = [*twins.notebooks(chapters.BOOK), *twins.notebooks(chapters.SOLUTIONS)]
 
 
@@ -20,7 +31,7 @@ def test_the_twins_agree(notebook):
 def pair(tmp_path):
     """A chapter in both forms, with everything that Markdown could mistake for its own."""
     cells = [
-        new_markdown_cell("# One\n\n$$\nx_1 < \\theta\n$$ (eq-x)\n\nSee {eq}`eq-x`."),
+        new_markdown_cell(EQUATION),
         new_markdown_cell("```python\nnot_a_cell = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"),
         new_code_cell("---\n1", metadata={"tags": ["hide-input", "nbval-ignore-output"]}),
         new_code_cell(":x = 2\n\n\nprint('```')\n# ünïcode ∇θ"),

@@ -18,6 +18,7 @@ TESTED_OTHERWISE = {
     "nbcourse.display.curves": "`nbcourse compare --figure` draws with it",
     "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
     "nbcourse.publishing.alt_text": "the site's builder loads it, and the built pages are read",
+    "nbcourse.publishing.anchors": "the site's builder loads it, and the built pages are read",
 }
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
 

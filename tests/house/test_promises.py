@@ -1,6 +1,5 @@
 """What the documents promise: labels, packages asked for by name, documents, an example."""
 
-import ast
 import base64
 import json
 import re
@@ -16,37 +15,6 @@ TAKE_OVER = (
     "if 'image/png' in o.get('data', {})]; "
     "Path('book/_static/leave-one-out.png').write_bytes(base64.b64decode(pngs[1]))\""
 )
-LABEL = re.compile(r"\((eq-[a-z0-9-]+)\)")
-
-
-def labels_in_docstrings() -> set[str]:
-    found: set[str] = set()
-    for path in (ROOT / "nbcourse").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.update(LABEL.findall(ast.get_docstring(node) or ""))
-    return found
-
-
-def labels_in_book() -> set[str]:
-    texts = (ROOT / "book" / "text").glob("*.md")
-    return {
-        label
-        for text in texts
-        for label in re.findall(
-            r"^\$\$ \((eq-[a-z0-9-]+)\)$", text.read_text(encoding="utf-8"), re.M
-        )
-    }
-
-
-def test_every_equation_named_by_a_docstring_is_in_the_book():
-    assert labels_in_docstrings() <= labels_in_book()
-
-
-def test_every_equation_a_chapter_refers_to_exists():
-    for text in (ROOT / "book" / "text").glob("*.md"):
-        referred = set(re.findall(r"\{eq\}`([^`]+)`", text.read_text(encoding="utf-8")))
-        assert referred <= labels_in_book(), text.name
 
 
 def test_the_readers_requirements_hold_what_the_book_is_built_on():

@@ -1,0 +1,66 @@
+r"""What `numbering` wrote into a notebook, as the site shows it: a Sphinx extension.
+
+An anchor in a notebook is an empty `<div id="eq-x"></div>`, which JupyterLab can scroll to. On the
+site what follows it takes over its id, an equation its number, so that both look as Sphinx makes
+them; and links to the anchor are checked like all others.
+"""
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+ANCHOR = re.compile(r'<div id="((?:eq|fig|sec)-[a-z0-9-]+)"></div>\s*')
+EQUATION = re.compile(
+    r"\\begin\{equation\*\}\n(?P<body>.*?)\n(?:\\tag\{(?P<number>[^}]*)\}\n)?\\end\{equation\*\}",
+    re.DOTALL,
+)
+
+
+class Anchors(SphinxTransform):
+    """Moves ids and numbers to where Sphinx looks for them."""
+
+    default_priority = 800  # before MyST resolves links to ids (879)
+
+    def apply(self, **kwargs: Any) -> None:
+        for block in self.document.findall(nodes.math_block):
+            if found := EQUATION.fullmatch(block.astext().strip()):
+                _as_sphinx_numbers(block, found["body"], found["number"])
+        for raw in list(self.document.findall(nodes.raw)):
+            if found := ANCHOR.fullmatch(raw.astext()):
+                self._move(found[1], raw)
+
+    def _move(self, anchor: str, raw: nodes.raw) -> None:
+        """Give the id of an anchor to what it stands for, and let links find it there."""
+        target = next(raw.findall(include_self=False, descend=False, siblings=False, ascend=True))
+        if anchor.startswith("fig-"):
+            target["classes"].append("nb-caption")
+            target = _cell_before(raw) or target
+        target["ids"].append(anchor)
+        raw.parent.remove(raw)
+        slugs = self.env.metadata[self.env.docname].setdefault("myst_slugs", {})
+        slugs[anchor] = (0, anchor, "")
+        self.document.myst_slugs = slugs
+
+
+def _as_sphinx_numbers(block: nodes.math_block, body: str, number: str | None) -> None:
+    block.children = [nodes.Text(body)]
+    block.rawsource = body
+    block["classes"] = [name for name in block["classes"] if name != "amsmath"]
+    block["nowrap"], block["number"] = False, number
+
+
+def _cell_before(raw: nodes.raw) -> nodes.Element | None:
+    """The cell whose figure has its caption where `raw` stands."""
+    siblings = raw.parent.children
+    position = siblings.index(raw)
+    before = siblings[position - 1] if position else None
+    return before if isinstance(before, nodes.container) else None
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_transform(Anchors)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
