@@ -34,9 +34,9 @@ def wrong_answers(sheet):
         spread = r.std(dim=1, correction=correction, keepdim=True) + 1e-6
         return ((r - r.mean(dim=1, keepdim=True)) / spread).flatten()
 
-    flat, uneven = [-1 / 3] * 8, [1.0, 1.0] + [0.0] * 6
+    flat, uneven = [-1 / 3] * 7, [1.0, 1.0] + [0.0] * 5
 
-    def case(rewards, size=8, *, flip=1.0, correction=1):
+    def case(rewards, size=7, *, flip=1.0, correction=1):
         r = torch.tensor(rewards)
         found = scores(r, size, correction) * flip
         found[
@@ -48,12 +48,12 @@ def wrong_answers(sheet):
 
     def across():
         r = torch.tensor(flat + uneven)
-        order = torch.arange(16).view(8, 2).T.flatten()
-        return r, 8, scores(r[order], 8)[order.argsort()]
+        order = torch.arange(14).view(7, 2).T.flatten()
+        return r, 7, scores(r[order], 7)[order.argsort()]
 
     def not_divided():
         r = torch.tensor(flat + uneven)
-        return r, 8, (r.view(2, 8) - r.view(2, 8).mean(1, keepdim=True)).flatten()
+        return r, 7, (r.view(2, 7) - r.view(2, 7).mean(1, keepdim=True)).flatten()
 
     def named(*, tolerance=1e-3, everywhere=False, means=False, sums=False, by_mask=True):
         def name(w):
@@ -129,7 +129,7 @@ def wrong_answers(sheet):
         "catch-five": {
             "one prompt": (case(uneven), "compares responses to different prompts"),
             "the same mean in both": (
-                case([*uneven, 1.0, 0.0, 1.0, *[0.0] * 5]),
+                case([*uneven, 1.0, 0.0, 1.0, *[0.0] * 4]),
                 "subtracts the mean of the whole batch",
             ),
             "all the same": (case(flat + flat), "Your test passes an estimator that compares"),
@@ -138,7 +138,7 @@ def wrong_answers(sheet):
                 "divides by the variance",
             ),
             "verdicts of 0 and 1": (
-                case([1.0] * 8 + uneven),
+                case([1.0] * 7 + uneven),
                 "divides flat groups by their rounding error",
             ),
             "the other denominator": (
@@ -149,9 +149,9 @@ def wrong_answers(sheet):
             "what a broken one gives": (across, "what one of the *broken* estimators gives"),
             "the sign": (
                 case(flat + uneven, flip=-1.0),
-                "Your test accuses a healthy estimator, the one with ε = 1e-4: for row 8",
+                "Your test accuses a healthy estimator, the one with ε = 1e-4: for row 7",
             ),
-            "two things": (lambda: (torch.tensor(uneven), 8), "Expected three things"),
+            "two things": (lambda: (torch.tensor(uneven), 7), "Expected three things"),
             "not whole groups": (
                 lambda: (torch.ones(9), 8, torch.zeros(9)),
                 "a multiple of the group size 8",
