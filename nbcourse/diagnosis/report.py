@@ -10,7 +10,8 @@ from nbcourse.errors import UserError, did_you_mean
 CERTAIN, LIKELY, POSSIBLE = CONFIDENCES = ("certain", "likely", "possible")
 MEANING = {
     CERTAIN: "a recomputation from the witness gives other numbers, and this cause gives these",
-    LIKELY: "a test on the witness, which a healthy run fails less than once in 100,000 times",
+    LIKELY: "a test on the witness, which a healthy run fails less than once in 100,000 times, or "
+    "a difference that is certain while its cause is inferred",
     POSSIBLE: "a curve looks as it does with this cause; others may do the same",
 }
 
@@ -77,6 +78,8 @@ class Report:
                 f"    see {known.section}",
                 "",
             ]
+        used = {finding.confidence for finding in self.findings}
+        lines += [f"{word}: {MEANING[word]}" for word in CONFIDENCES if word in used]
         lines += [f"[note] {note}" for note in self.notes]
         return "\n".join(lines).rstrip()
 

@@ -100,7 +100,7 @@ def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
         row = _json(line, f"{name}, line {number}")
         if not isinstance(row, dict):
             raise UserError(f"{name}, line {number}: expected an object, found {line[:40]!r}")
-        rows.append(row)
+        rows.append({key: math.nan if value is None else value for key, value in row.items()})
     return rows
 
 
