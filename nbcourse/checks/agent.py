@@ -302,6 +302,6 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-gradient": Exercise("4.1 One agent, line by line", mend_the_gradient),
     "by-hand": Exercise("4.1 One agent, line by line", by_hand, three_states),
-    "fool-the-monitor": Exercise("4.3 How this fails silently", fool_the_monitor),
+    "fool-the-monitor": Exercise("4.3 How this fails silently", fool_the_monitor, travels="code"),
     "forgotten-discount": Exercise("4.1 One agent, line by line", forgotten_discount),
 }

@@ -46,6 +46,7 @@ class Attempt:
             )
         self.answer = answer
         self.passed: list[str] = []
+        self._asked_for_one_value = False  # by a call without arguments
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The answer's result. It gets copies, so that it cannot change what the check holds."""
@@ -75,6 +76,7 @@ class Attempt:
         return torch.zeros_like(arguments[wrt]) if gradient is None else gradient
 
     def _run(self, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        self._asked_for_one_value = not arguments and not keywords
         try:
             return self.answer(*arguments, **keywords)
         except NotImplementedError:
@@ -120,7 +122,7 @@ class Attempt:
         mistakes: Mapping[str, Tensor | Number] | None = None,
         tolerance: float = 1e-6,
     ) -> None:
-        """Insist on a value.
+        """Insist on a value. The right one is shown, unless it is all that the exercise asks for.
 
         Args:
             result: what the student's function returned.
@@ -136,11 +138,8 @@ class Attempt:
         if _close(result, expected, tolerance):
             self._note(case)
             return
-        lines = [
-            f"Wrong for {case}:",
-            f"  expected {_show(expected)}",
-            f"  got      {_show(result)}",
-        ]
+        shown = [] if self._asked_for_one_value else [f"  expected {_show(expected)}"]
+        lines = [f"Wrong for {case}:", *shown, f"  got      {_show(result)}"]
         for explanation, value in (mistakes or {}).items():
             if _close(result, value, tolerance):
                 lines.append(f"Likely mistake: {explanation}")

@@ -329,6 +329,6 @@ EXERCISES = {
     "mend-the-reset": Exercise("3.10 Many environments at once", mend_the_reset),
     "by-hand": Exercise("3.9 What follows the last step", by_hand, three_steps),
     "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
-    "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda),
+    "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda, travels="code"),
     "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
 }

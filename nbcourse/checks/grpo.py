@@ -404,12 +404,12 @@ def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:
 
 
 EXERCISES = {
-    "mend-the-filter": Exercise("10.4 Zero-variance groups", mend_the_filter),
+    "mend-the-filter": Exercise("10.4 Zero-variance groups", mend_the_filter, travels="results"),
     "by-hand": Exercise(
         "10.3 What the division does: a weight for each prompt", by_hand, group_of_verdicts
     ),
-    "two-answers": Exercise("GSPO: one ratio for the answer", two_answers),
+    "two-answers": Exercise("GSPO: one ratio for the answer", two_answers, travels="code"),
     "kept-groups": Exercise("DAPO, second: dynamic sampling", kept_groups),
-    "predict-the-report": Exercise("10.9 One table", predict_the_report),
+    "predict-the-report": Exercise("10.9 One table", predict_the_report, travels="sealed"),
     "length-drift": Exercise("10.7 The mean over tokens", length_drift),
 }

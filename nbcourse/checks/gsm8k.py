@@ -317,10 +317,12 @@ def _skill(p: float, q: float, q_end: float) -> float:
 
 
 EXERCISES = {
-    "mend-the-reader": Exercise("13.4 The verifier is the reward", mend_the_reader),
+    "mend-the-reader": Exercise(
+        "13.4 The verifier is the reward", mend_the_reader, travels="results"
+    ),
     "by-hand": Exercise(
         "13.5 How this fails silently: a verifier that pays too much", by_hand, policy
     ),
-    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits),
+    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits, travels="code"),
     "the-race": Exercise("13.5 How this fails silently: a verifier that pays too much", the_race),
 }

@@ -292,5 +292,7 @@ EXERCISES = {
     "mend-the-cap": Exercise("A cap that keeps its gradient", mend_the_cap),
     "by-hand": Exercise("Frozen penalties", by_hand, updates_and_step),
     "where-to-measure": Exercise("12.2 What the KL penalty buys", where_to_measure),
-    "letting-go": Exercise("12.3 Does it matter? Training to a known optimum", letting_go),
+    "letting-go": Exercise(
+        "12.3 Does it matter? Training to a known optimum", letting_go, travels="code"
+    ),
 }

@@ -232,6 +232,6 @@ EXERCISES = {
     "by-hand": Exercise("14.3 pass@k, and what a gain is made of", by_hand, samples),
     "sign-test": Exercise("14.2 Two models", sign_test),
     "weights-for-pass-at-k": Exercise(
-        "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k
+        "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k, travels="code"
     ),
 }

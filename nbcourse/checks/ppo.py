@@ -306,6 +306,6 @@ EXERCISES = {
     ),
     "by-hand": Exercise("5.6 PPO-clip: the six cases", by_hand, four_samples),
     "clip-the-probability": Exercise("5.6 PPO-clip: the six cases", clip_the_probability),
-    "best-sampler": Exercise("What it costs", best_sampler),
+    "best-sampler": Exercise("What it costs", best_sampler, travels="code"),
     "penalty-optimum": Exercise("5.5 PPO-penalty", penalty_optimum),
 }

@@ -292,7 +292,9 @@ def _peak(d: Tensor, gains: Tensor, weight: Tensor) -> float:
 EXERCISES = {
     "mend-the-last-score": Exercise("9.2 A reward model from comparisons", mend_the_last_score),
     "by-hand": Exercise("9.1 Three comparisons, by hand", by_hand, three_answers),
-    "fool-the-batch-mean": Exercise("9.3 Only differences are identified", fool_the_batch_mean),
+    "fool-the-batch-mean": Exercise(
+        "9.3 Only differences are identified", fool_the_batch_mean, travels="code"
+    ),
     "ties": Exercise("9.2 A reward model from comparisons", ties),
     "how-far-to-go": Exercise("9.6 Choosing β", how_far_to_go),
 }

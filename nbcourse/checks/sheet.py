@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -23,11 +23,16 @@ class Exercise:
             which depends on the variant.
         numbers: generator → the numbers of the statement, where they differ between variants. The
             check gets a generator in the same state and can ask for the same numbers.
+        travels: how a bundle holds the check, which must not hold the answer. As "cases", with
+            their values; "results" takes whole results for the cases where the check itself
+            compares none; "sealed" shows no value, for answers that are one word of few; "code" is
+            the check itself, where it tests a property and knows no answer.
     """
 
     section: str
     check: Callable[[Attempt, torch.Generator], None]
     numbers: Callable[[torch.Generator], Numbers] | None = None
+    travels: Literal["cases", "results", "sealed", "code"] = "cases"
 
 
 class Sheet:

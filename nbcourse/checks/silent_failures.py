@@ -337,7 +337,7 @@ def _needed(
 EXERCISES = {
     "mend-the-law": Exercise("16.4 What counts, and what it earns", mend_the_law),
     "by-hand": Exercise("16.3 Who samples, and who scores", by_hand, two_probabilities),
-    "catch-five": Exercise("16.5 Whose credit it is", catch_five),
-    "name-the-fault": Exercise("16.2 Seven laws", name_the_fault),
+    "catch-five": Exercise("16.5 Whose credit it is", catch_five, travels="code"),
+    "name-the-fault": Exercise("16.2 Seven laws", name_the_fault, travels="results"),
     "tokens-needed": Exercise("16.3 Who samples, and who scores", tokens_needed),
 }

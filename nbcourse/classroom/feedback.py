@@ -101,6 +101,10 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
             f"<td>{escape('; '.join(remarks))}</tr>"
         )
     parts.append("</table>")
+    if watched := dict.fromkeys(words for result in results for words in result.watched):
+        parts.append("<h2>What this machine's kernel did not limit</h2><ul>")
+        parts += [f"<li>{escape(words)}" for words in watched]
+        parts.append("</ul>")
     return _page(f"{results[0].assignment}: the class", parts)
 
 

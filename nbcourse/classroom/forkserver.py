@@ -52,8 +52,8 @@ class ForkServer:
         self._control.close()
         self._process.wait()
 
-    def start(self, folder: Path, limits: Limits) -> socket.socket:
-        """Fork a child whose only writable folder is `folder`; the channel to it.
+    def start(self, folder: Path, limits: Limits) -> tuple[socket.socket, int]:
+        """Fork a child whose only writable folder is `folder`; the channel to it, and its number.
 
         Raises:
             RuntimeError: if the machine has no room for another process; the next one may start.
@@ -68,16 +68,21 @@ class ForkServer:
                 self._control, [json.dumps({"start": order}).encode()], [theirs.fileno()]
             )
             answer = self._control.recv(1024)
-        if answer != b"started":
+        started, _, number = answer.decode().partition(" ")
+        if started != "started":
             ours.close()
             reason = answer.decode() or "the process that students' code is forked from has ended"
             raise RuntimeError(reason)
-        return ours
+        return ours, int(number)
 
-    def end(self) -> int:
-        """Kill the child; its exit status, negative for the signal that ended it."""
+    def end(self) -> tuple[int, float]:
+        """Kill the child; its exit status, negative for the signal that ended it, and its seconds.
+
+        The seconds are those of the processor.
+        """
         self._control.sendall(json.dumps({"end": True}).encode())
-        return int(self._control.recv(64) or -9)
+        status, used = (self._control.recv(64) or b"-9 0").split()
+        return int(status), float(used)
 
 
 def _environment() -> dict[str, str]:

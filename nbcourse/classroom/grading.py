@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
+from nbcourse.checks import Sheet
 from nbcourse.classroom import notebooks, results
 from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.masters import Given, Master, Solution, Test, Written
+from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test, Written
 from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
-from nbcourse.classroom.release import UNCHOSEN
 from nbcourse.classroom.remote import CellOutcome, Session, StudentCell, at_most
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
@@ -79,9 +79,10 @@ def grade_submission(
         return replace(result, exercises=exercises, notes=(wrong,))
     answers, notes = match(cells, master)
     notes += _of_another_variant(cells, master, variant)
-    with Session(server, _to_run(cells, answers, master), limits) as session, _quiet():
+    sheet = _sheet(master, variant)
+    with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
         exercises = _Tests(master, session, answers, variant).exercises()
-    return replace(result, exercises=exercises, notes=tuple(notes))
+    return replace(result, exercises=exercises, notes=tuple(notes), watched=session.watched)
 
 
 def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:
@@ -108,13 +109,27 @@ def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]
 
 def _wrong_sheet(cells: list[Cell], master: Master) -> str:
     """Which sheet the notebook is of, in words, if that is another one; empty if it is not."""
-    given = [step.source for step in master.steps if isinstance(step, Given)]
-    wanted = set(SHEET.findall("\n".join(given)))
+    wanted = set(_named_sheets(master))
     found = SHEET.findall("\n".join(cell.source for cell in cells if cell.kind == "code"))
     if not wanted or not found or wanted & set(found):
         return ""
     sheet = writable(found[0])
     return f"The notebook is sheet {sheet}, and {master.assignment} was to be handed in."
+
+
+def _named_sheets(master: Master) -> list[str]:
+    """The chapters whose sheets the given cells of a master ask for."""
+    given = [step.source for step in master.steps if isinstance(step, Given)]
+    return SHEET.findall("\n".join(given))
+
+
+def _sheet(master: Master, variant: int) -> tuple[str, int, dict[str, Any]]:
+    """What the student's process is told of the sheet: chapter, variant, numbers."""
+    for chapter in _named_sheets(master):
+        sheet = Sheet(chapter, variant=variant)
+        varying = [name for name, found in sheet.exercises.items() if found.numbers]
+        return chapter, variant, {name: sheet.numbers(name) for name in varying}
+    return "", variant, {}
 
 
 def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list[str]:

@@ -27,6 +27,7 @@ from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
+UNCHOSEN = "variant=0"  # stands in the locked cell of every notebook
 REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")
 
 
@@ -46,12 +47,14 @@ class Solution:
         functions: names of the functions it defines.
         values: names it assigns.
         imports: its import statements, which tests may rely on.
+        source: its text, with the solution.
     """
 
     grade_id: str
     functions: tuple[str, ...]
     values: tuple[str, ...]
     imports: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,11 @@ def _solution(cell: Cell, path: Path) -> Solution:
                 ]
     values = [name for name in dict.fromkeys(values) if name not in functions]
     return Solution(
-        cell.grade_id, tuple(dict.fromkeys(functions)), tuple(values), "\n".join(imports)
+        cell.grade_id,
+        tuple(dict.fromkeys(functions)),
+        tuple(values),
+        "\n".join(imports),
+        plain_python(cell.source),
     )
 
 

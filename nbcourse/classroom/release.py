@@ -1,7 +1,8 @@
 """What students get: a zip that opens in JupyterLab and holds no solution.
 
-A bundle has the student notebook, a page that says how to begin and how to hand in, and the checks,
-which need nothing but torch. It is the same bytes whenever and wherever it is made.
+A bundle has the student notebook, a page that says how to begin and how to hand in, and its checks
+as worked cases (`worked_cases`), which need nothing but torch. It is the same bytes whenever and
+wherever it is made.
 """
 
 import zipfile
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import nbformat
 
-from nbcourse.classroom import files, leaks
+from nbcourse.classroom import files, leaks, worked_cases
+from nbcourse.classroom.masters import UNCHOSEN, Master, load_master
 from nbcourse.classroom.variants import variant_of
 from nbcourse.errors import NotFound, UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: a bundle does not depend on the time
-UNCHOSEN = "variant=0"  # stands in the locked cell of every student notebook
 
 README = """# {title}
 
@@ -29,8 +30,9 @@ README = """# {title}
 4. Write your answers, run the checks below them, mend what they find, save.
 5. Hand in the one file `{notebook}`. Do not rename it, and do not delete cells.
 
-The folder `nbcourse` holds the checks that the notebook calls. Changing them changes what your own
-screen says, and nothing else: what you hand in is graded elsewhere.
+The folder `nbcourse` holds the checks that the notebook calls: worked cases, some of which are
+sealed. Your answer is graded elsewhere, by other cases too, in a process that has Python's standard
+library, torch and NumPy, and nothing of `nbcourse` but the numbers of the sheet.
 """
 
 
@@ -73,6 +75,7 @@ def write_bundles(
             f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
     hidden = leaks.secrets(root)
+    master = load_master(root / "solutions" / notebook.name)
     variants = {notebook.stem: 0}  # name of a bundle → variant
     if students is not None:
         out /= notebook.stem
@@ -83,18 +86,18 @@ def write_bundles(
     files.make_folder(out)
     for name, variant in variants.items():
         target = out / f"{name}.zip"
-        content = _bundle(notebook, variant, root)
+        content = _bundle(notebook, master, variant, root)
         if found := leaks.scan_bytes(str(target), content, hidden):
             raise Leak("no bundle was written, since it held secrets:\n" + "\n".join(found))
         files.write_file(target, content)
         yield target
 
 
-def _bundle(notebook: Path, variant: int, root: Path) -> bytes:
+def _bundle(notebook: Path, master: Master, variant: int, root: Path) -> bytes:
     """The zip that students get."""
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in _bundle_files(notebook, variant, root):
+        for name, text in _bundle_files(notebook, master, variant, root):
             entry = zipfile.ZipInfo(f"{notebook.stem}/{name}", EARLIEST)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -102,7 +105,9 @@ def _bundle(notebook: Path, variant: int, root: Path) -> bytes:
     return content.getvalue()
 
 
-def _bundle_files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[str, str]]:
+def _bundle_files(
+    notebook: Path, master: Master, variant: int, root: Path
+) -> Iterator[tuple[str, str]]:
     """Name and text of everything in a bundle."""
     yield notebook.name, with_variant(notebook.read_text(encoding="utf-8"), variant)
     title = nbformat.read(notebook, as_version=4).cells[0].source.splitlines()[0].lstrip("# ")
@@ -110,14 +115,9 @@ def _bundle_files(notebook: Path, variant: int, root: Path) -> Iterator[tuple[st
     yield "LICENSE", (root / "LICENSE").read_text(encoding="utf-8")
     chapter = notebook.stem.partition("-")[2].replace("-", "_")
     package = root / "nbcourse"
-    for name in (
-        "__init__",
-        "checks/__init__",
-        "checks/attempt",
-        "checks/sheet",
-        f"checks/{chapter}",
-    ):
+    for name in ("__init__", "checks/__init__", "checks/attempt", "checks/sheet", "checks/worked"):
         yield f"nbcourse/{name}.py", (package / f"{name}.py").read_text(encoding="utf-8")
+    yield f"nbcourse/checks/{chapter}.py", worked_cases.module(master, variant)
 
 
 def with_variant(notebook: str, variant: int) -> str:

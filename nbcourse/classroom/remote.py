@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -76,16 +76,26 @@ class Session:
         server: where processes come from.
         cells: code cells, in order.
         limits: what the submission may use.
+        sheet: chapter, variant and the numbers of each exercise's statement.
 
     Attributes:
         outcomes: number of a cell → what it did.
+        watched: what is not limited by the kernel here, in words.
         by_reference: whether what a call does to the tensors it is given is done here as well.
     """
 
-    def __init__(self, server: ForkServer, cells: Iterable[StudentCell], limits: Limits) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        cells: Iterable[StudentCell],
+        limits: Limits,
+        sheet: tuple[str, int, dict[str, Any]] = ("", 0, {}),
+    ) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
+        self._sheet = _parcel(sheet)
         self.outcomes: dict[int, CellOutcome] = {}
         self._last_error: SubmissionError | None = None
+        self.watched: tuple[str, ...] = ()
         self.by_reference = True
         self._numbers = itertools.count(1)
         self._released: list[int] = []
@@ -93,6 +103,7 @@ class Session:
 
     def __enter__(self) -> "Session":
         self._left = self.limits.total
+        self._computed = 0.0  # processor seconds of the processes that have ended
         try:
             self._run_cells()
         except BaseException:
@@ -177,6 +188,7 @@ class Session:
         """Start a process and run the cells; where one ends it, start again without that one."""
         while True:
             self._start()
+            self._ask({"do": "prepare", **self._sheet})
             for cell in self.cells:
                 before = self.outcomes.get(cell.number)
                 if before and before.error and before.error.fatal:
@@ -229,8 +241,10 @@ class Session:
     def _start(self) -> None:
         self._released = []
         self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
+        begun = time.monotonic()
+        left = replace(self.limits, total=max(self.limits.total - self._computed / 2, 0.5))
         try:
-            self._channel = self.server.start(self._folder, self.limits)
+            self._channel, self._number = self.server.start(self._folder, left)
         except BaseException:
             self._folder.rmdir()
             raise
@@ -240,12 +254,15 @@ class Session:
             raise SandboxFailed("the confined process did not start") from error
         if hello.get("refused") is not None:
             raise SandboxFailed(hello["refused"])
+        self.watched = tuple(hello["watched"])
+        self._left -= time.monotonic() - begun
 
     def _stop(self) -> int:
         assert self._channel is not None
         self._channel.close()
         self._channel = None
-        status = self.server.end()
+        status, computed = self.server.end()
+        self._computed += computed
         with suppress(OSError):  # trusted code may have left a process that still writes there
             files.remove_tree(self._folder)
         return status
@@ -271,7 +288,7 @@ class Session:
             self._channel.settimeout(self.limits.seconds)
             wire.send(self._channel, request)
             reply = wire.receive(self._channel, watch)
-            self._measure_folder()  # a short call is over before anybody looks
+            self._measure()  # a short call is over before anybody looks
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise _out_of_time("it does not read what it is asked") from None
@@ -304,11 +321,15 @@ class Session:
                     )
                 if select.select([channel], [], [], min(left, LOOK_AFTER))[0]:
                     return
-                self._measure_folder()
+                self._measure()
 
         return wait
 
-    def _measure_folder(self) -> None:
+    def _measure(self) -> None:
+        with suppress(OSError):  # not on Linux, or it has just ended
+            if len(os.listdir(f"/proc/{self._number}/task")) > self.limits.threads:
+                message = f"it started more than {self.limits.threads} threads"
+                raise SubmissionError(State.TOO_MANY, message, fatal=True)
         if _size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
             message = f"it wrote files of over {megabytes:.0f} MB"
@@ -394,6 +415,11 @@ def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
     return remote
 
 
+def _parcel(value: Any) -> dict[str, Any]:
+    structure, tensors = wire.pack(value)
+    return {"structure": structure, "tensors": [wire.from_tensor(tensor) for tensor in tensors]}
+
+
 def _reported_error(node: Any) -> SubmissionError:
     """The error that the process itself reports."""
     kind, name, message, line = (node[key] for key in ("kind", "type", "message", "line"))
@@ -408,6 +434,8 @@ def _reported_error(node: Any) -> SubmissionError:
             return SubmissionError(State.NOT_PLAIN, f"it gave {message}")
         case "too-big":
             return SubmissionError(State.TOO_BIG, f"the result is too big to hand in ({message})")
+        case "disk":
+            return SubmissionError(State.TOO_BIG, "it wrote more files than it has room for")
         case "memory":
             return SubmissionError(State.OUT_OF_MEMORY, "it asked for more memory than there is")
         case "ended":  # and its process caught that

@@ -16,7 +16,7 @@ from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
 
 PACKAGE = Path(__file__).parents[1]
-EDITION = 2  # counts up when the same notebook would be graded otherwise
+EDITION = 3  # counts up when the same notebook would be graded otherwise
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
@@ -54,6 +54,7 @@ class SubmissionResult:
         submission: SHA-256 of the notebook; empty where there was none.
         conditions: all else that the result depends on (see `conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
+        watched: which bounds the grader watched, since this machine's kernel did not, in words.
     """
 
     student: str
@@ -66,6 +67,7 @@ class SubmissionResult:
     submission: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
+    watched: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -194,6 +196,7 @@ def read_result(path: Path) -> SubmissionResult:
         )
         notes = tuple(stored.pop("notes"))
         stored["conditions"] = dict(stored["conditions"])
-        return SubmissionResult(**stored, exercises=exercises, notes=notes)
+        watched = tuple(stored.pop("watched", ()))
+        return SubmissionResult(**stored, exercises=exercises, notes=notes, watched=watched)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error

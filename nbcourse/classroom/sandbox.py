@@ -1,28 +1,35 @@
 """Confinement of a process that is about to run untrusted code, on Linux.
 
 Three mechanisms of the kernel, none of which needs privileges, and none of which can be undone by
-the process that called for it:
+the process that asked for it:
 
-- Landlock: which files may be opened. Readable are Python, its packages, the system's libraries and
-  `nbcourse`; writable is one folder, in which files stay where they can be counted. Not among them
-  are the masters, other submissions, /proc, and so the memory of other processes.
+- Landlock: which files may be opened. Readable are Python, its packages and the system's libraries;
+  writable is one folder, in which files stay where they can be counted. Not among them are the
+  masters, other submissions, /proc, and so the memory of other processes; nor the packages that
+  solve exercises, with `nbcourse` and its checks as the first.
 - Seccomp: which calls of the kernel are refused, namely new processes, sockets and everything else
   that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
 
-The parent process watches the clock and the folder's size, and ends the process.
+Where the kernel allows a user namespace, the process sees no file but these (`namespaces`), the
+folder has a limited size, and threads are limited too, unless the grader is root. Elsewhere, the
+parent process watches both. It watches the clock in any case, and ends the process.
 """
 
 import ctypes
 import os
 import platform
+import site
 import struct
 import sys
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
+from nbcourse.classroom import namespaces
 from nbcourse.errors import UserError
 
 # ---------------------------------------------------------------- the kernel's numbers
@@ -94,6 +101,17 @@ ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000  # a second numbering of the calls of x86-64
 
+FOLDER_WATCHED = (
+    "no user namespace: how much a submission writes is looked at four times a second, and it can "
+    "find out which files there are, though not read them"
+)
+THREADS_WATCHED = (
+    "no limit on threads that holds here (it needs a user namespace, and a grader who is not "
+    "root): they are counted four times a second"
+)
+# Packages that do what exercises ask for. Where they are installed, no submission can read them.
+SOLVERS = ("nbcourse", "trl", "torchrl", "polgrad", "stable_baselines3", "rlax", "verl", "openrlhf")
+
 # linux/bpf_common.h, linux/seccomp.h
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL_PROCESS, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
@@ -110,12 +128,14 @@ class Limits:
         seconds: on the clock, for one cell or one call of a function.
         total: seconds for everything.
         disk: bytes in the private folder.
+        threads: at a time.
     """
 
     memory: int = 4 * 2**30
     seconds: float = 60.0
     total: float = 300.0
     disk: int = 256 * 2**20
+    threads: int = 64
 
 
 def missing() -> list[str]:
@@ -133,25 +153,51 @@ def missing() -> list[str]:
 def readable() -> list[Path]:
     """What a confined process may read: the files that Python and its packages are made of."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    own += [sysconfig.get_config_var("LIBDIR"), str(Path(__file__).parents[1])]
+    own += [sysconfig.get_config_var("LIBDIR")]
     libraries = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
     others = ("/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null")
     paths = [Path(path).resolve() for path in (*own, *libraries, *others) if path]
     return [path for path in dict.fromkeys(paths) if path.exists()]
 
 
-def confine(folder: Path, limits: Limits) -> None:
+@cache
+def rights() -> dict[Path, int]:
+    """Each readable path with its rights; of a folder with a solver in it, all that lies beside."""
+    packages = [*site.getsitepackages([sys.prefix, sys.base_prefix]), *sys.path]
+    solvers = {Path(folder).resolve() / name for folder in packages for name in SOLVERS}
+    solvers = {path for path in solvers if path.exists()}
+    found: dict[Path, int] = {}
+    waiting = readable()
+    while waiting:
+        path = waiting.pop()
+        if path in found or path in solvers:
+            continue
+        mixed = any(solver.is_relative_to(path) for solver in solvers)
+        found[path] = READ_DIR if mixed else READ
+        waiting += path.iterdir() if mixed else ()
+    return found
+
+
+def confine(folder: Path, limits: Limits) -> list[str]:
     """Confine this process, for good, to computing and to its folder.
+
+    Returns:
+        What the grader has to watch, since the kernel does not limit it here, in words.
 
     Raises:
         OSError: if the kernel refuses a step; the process must not go on then.
     """
-    _limit(limits)
     libc = _libc()
+    _limit(limits)
+    alone = namespaces.enter(folder, limits.disk, readable())
+    counted = alone and os.getuid() != 0  # the limit on threads does not hold for root
+    if counted:
+        _bound({_resource().RLIMIT_NPROC: limits.threads})
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _guard_files(libc, folder)
     _drop_capabilities(libc)
     _filter_calls(libc)
+    return [FOLDER_WATCHED] * (not alone) + [THREADS_WATCHED] * (not counted)
 
 
 def insist(secrets: Iterable[Path]) -> None:
@@ -180,17 +226,21 @@ def exposed(path: Path) -> bool:
     return any(p.is_relative_to(path) or path.is_relative_to(p) for p in readable())
 
 
-def limit_memory(memory: int) -> None:
-    """Let this process take this many bytes beyond what it has mapped already."""
+def _resource() -> ModuleType:
     import resource  # not on Windows, where `missing` must still answer
 
+    return resource
+
+
+def limit_memory(memory: int) -> None:
+    """Let this process take this many bytes beyond what it has mapped already."""
+    resource = _resource()
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _bound({resource.RLIMIT_AS: mapped + memory})
 
 
 def _limit(limits: Limits) -> None:
-    import resource
-
+    resource = _resource()
     limit_memory(limits.memory)
     bounds = {
         resource.RLIMIT_CPU: int(2 * limits.total) + 1,  # threads count together
@@ -202,8 +252,7 @@ def _limit(limits: Limits) -> None:
 
 
 def _bound(bounds: dict[int, int]) -> None:
-    import resource
-
+    resource = _resource()
     for what, bound in bounds.items():
         _, hard = resource.getrlimit(what)
         bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
@@ -217,11 +266,10 @@ def _guard_files(libc: ctypes.CDLL, folder: Path) -> None:
     attributes = struct.pack("QQQ", handled, (1 << networks) - 1, (1 << scopes) - 1)
     size = 8 if version < 4 else 16 if version < 6 else 24
     rules = _check(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
-    allowed = [(path, READ) for path in readable()]
-    allowed += [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
-    for path, rights in allowed:
+    own = [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
+    for path, wanted in [*rights().items(), *own]:
         at = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        kept = rights & handled & (-1 if path.is_dir() else ON_FILES)
+        kept = wanted & handled & (-1 if path.is_dir() else ON_FILES)
         rule = struct.pack("=Qi", kept, at)
         _check(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"Landlock's rule for {path}")
         os.close(at)

@@ -10,6 +10,7 @@ it trusts what it is sent; the grader trusts nothing of what it answers.
 """
 
 import builtins
+import errno
 import json
 import os
 import random
@@ -28,7 +29,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
 from torch import Tensor
 
-from nbcourse.classroom import sandbox, wire
+from nbcourse.classroom import sandbox, sheet_numbers, wire
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
@@ -49,11 +50,22 @@ class Student:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a request asks for, or {"error": …}; nothing that a student's code does escapes."""
-        doing = {"run": self.run, "call": self.call, "backward": self.backward}
+        doing = {
+            "prepare": self.prepare,
+            "run": self.run,
+            "call": self.call,
+            "backward": self.backward,
+        }
         try:
             return doing[request["do"]](request)
         except BaseException as error:
             return {"error": self.describe(error)}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take over what the sheet's statements speak of, before the first cell."""
+        tensors = [wire.to_tensor(node)[0] for node in request["tensors"]]
+        sheet_numbers.install(*wire.unpack(request["structure"], tensors))
+        return {}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a cell, also one that fails half-way, and tell about the names it was to define."""
@@ -124,6 +136,8 @@ class Student:
             kind = "not-plain"
         elif isinstance(error, wire.TooBig):
             kind = "too-big"
+        elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            kind = "disk"
         elif isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate" in message:
             kind = "memory"
         elif isinstance(error, Exception):
@@ -192,13 +206,14 @@ def _become_student(channel: int, order: dict[str, Any]) -> None:
         os.environ.update(HOME=str(folder), TMPDIR=str(folder), MPLCONFIGDIR=str(folder))
         tempfile.tempdir = str(folder)  # it would look for one by writing and removing a file
         with socket.socket(fileno=3) as connection:
+            watched = []
             try:
                 if order["confined"]:
-                    sandbox.confine(folder, sandbox.Limits(**order["limits"]))
+                    watched = sandbox.confine(folder, sandbox.Limits(**order["limits"]))
             except OSError as error:
                 wire.send(connection, {"refused": str(error)})
                 return
-            wire.send(connection, {"refused": None})
+            wire.send(connection, {"refused": None, "watched": watched})
             random.seed(0)
             torch.manual_seed(0)
             serve(connection)
@@ -210,6 +225,7 @@ def main() -> None:
     """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    sandbox.rights()  # looked up once, and not by each child
     control = socket.socket(fileno=int(sys.argv[1]))
     child = 0
     try:
@@ -222,7 +238,7 @@ def main() -> None:
             if "start" in order:
                 try:
                     child = _fork()
-                    answer = "started"
+                    answer = f"started {child}"
                 except OSError as error:
                     answer = f"no process for the submission: {error}"
                 else:
@@ -233,7 +249,7 @@ def main() -> None:
                 control.sendall(answer.encode())
             else:
                 ended, child = child, 0
-                control.sendall(str(_end(ended)).encode())
+                control.sendall(_end(ended).encode())
     except ConnectionError:
         return  # the grader was killed
     finally:
@@ -251,14 +267,15 @@ def _fork() -> int:
     return os.fork()
 
 
-def _end(child: int) -> int:
-    """Kill the child and what it has started; the status with which it ended."""
+def _end(child: int) -> str:
+    """Kill the child and what it has started; its exit status, and its processor seconds."""
     for kill in (os.killpg, os.kill):
         try:
             kill(child, signal.SIGKILL)
         except ProcessLookupError:  # it has ended, or has no group of its own yet
             continue
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _, status, used = os.wait4(child, 0)
+    return f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}"
 
 
 if __name__ == "__main__":

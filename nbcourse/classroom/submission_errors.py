@@ -19,6 +19,7 @@ class State(StrEnum):
     OUT_OF_MEMORY = "out of memory"
     ENDED = "ended itself"
     TOO_BIG = "too much output"
+    TOO_MANY = "too many threads"
     NOT_PLAIN = "no plain data"
     MALFORMED = "broken answer"
     BY_HAND = "to be graded by hand"

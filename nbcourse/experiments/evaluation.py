@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ def evaluate(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     tokenizer, model = loading.load(folder.resolve() / MODEL, device)
-    after, verdicts = _examine(exam, tokenizer, model, "after")
+    after, of_after = _examine(exam, tokenizer, model, "after")
     result: dict[str, Any] = {
         "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
         "split": split,
@@ -124,11 +124,10 @@ def evaluate(
     }
     if isinstance(recipe, Recipe):
         checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
-        result["before"], verdicts_before = _examine(exam, tokenizer, model, "before")
-        split_gain = gain_split(*verdicts_before, *verdicts)
+        result["before"], of_before = _examine(exam, tokenizer, model, "before")
         result["gain"] = {
             name: _bootstrapped(difference, exam)
-            for name, difference in split_gain._asdict().items()
+            for name, difference in _differences(of_before, of_after).items()
         }
     path = folder / evaluation_file(name, split)
     result |= {
@@ -179,10 +178,26 @@ def _times_asked(path: Path) -> int:
     return int(records.read_json(path)["times_asked"]) if path.is_file() else 0
 
 
+class Verdicts(NamedTuple):
+    """On one model: (P,) bool each for the greedy responses, and (P, samples) bool or None."""
+
+    strict: Tensor
+    lenient: Tensor
+    samples: Tensor | None
+
+
+def _differences(before: Verdicts, after: Verdicts) -> dict[str, Tensor]:
+    """What training changed, (P,) each, in pairs: of greedy responses, and of the sampled share."""
+    found = gain_split(*before[:2], *after[:2])._asdict()
+    if before.samples is not None and after.samples is not None:
+        found["sampled"] = (after.samples.double() - before.samples.double()).mean(dim=1)
+    return found
+
+
 def _examine(
     exam: Exam, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel", label: str
-) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
-    """How one model did, and its strict and lenient verdicts, each (P,) bool."""
+) -> tuple[dict[str, Any], Verdicts]:
+    """How one model did, and the verdicts on it."""
     recipe, problems = exam.recipe, exam.problems
     prompts = rendered(recipe.prompt, tokenizer, problems)
     answer = partial(
@@ -197,7 +212,7 @@ def _examine(
     answers = answer(label=label if exam.progress else None)
     seconds = perf_counter() - start
     strict, lenient, silent = _judge(exam, answers, problems)
-    found = {
+    found: dict[str, Any] = {
         "strict": _share(strict),
         "lenient": _share(lenient),
         "no_answer": _share(silent),
@@ -211,6 +226,7 @@ def _examine(
             for p, text, right in zip(problems[:5], answers.texts, strict, strict=False)
         ],
     }
+    right = None
     if exam.samples:
         sampled = answer(
             samples=exam.samples,
@@ -222,7 +238,8 @@ def _examine(
         right = _judge(exam, sampled, asked)[0].view(-1, exam.samples)
         tries = [1 << i for i in range(exam.samples.bit_length())]
         found["pass_at"] = {str(k): _bootstrapped(pass_at_k(right, k=k), exam) for k in tries}
-    return found, (strict, lenient)
+        found["verdicts"]["samples"] = right.sum(dim=1).tolist()  # how many of them were right
+    return found, Verdicts(strict, lenient, right)
 
 
 def _judge(exam: Exam, answers: Answers, problems: list[Any]) -> tuple[Tensor, Tensor, Tensor]:

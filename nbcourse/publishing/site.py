@@ -1,7 +1,9 @@
 """Build the book as a folder of static pages that ask no other host for anything.
 
-Jupyter Book turns the stored notebooks into pages; nothing runs while it does. Then every page is
-searched for addresses that a browser would fetch from elsewhere: one is enough to fail the build.
+Jupyter Book turns the stored notebooks into pages; nothing runs while it does. The pages of the
+reference are written from the package's source, and the explorer on the front page is the one that
+its chapter has. Then every page is searched for addresses that a browser would fetch from
+elsewhere: one is enough to fail the build.
 """
 
 import os
@@ -11,10 +13,13 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from nbcourse.publishing import numbering, reference, stored
 from nbcourse.repository import ROOT
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
+FRONT_EXPLORER = ("01-bandit.ipynb", "explore_downhill")
 
 
 class SiteFailed(Exception):
@@ -29,17 +34,47 @@ def build(output: Path = ROOT, *, root: Path = ROOT) -> Path:
     """
     site = output / "_build" / "html"
     shutil.rmtree(output / "_build", ignore_errors=True)
-    command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(root / "book")]
-    command += ["--config", str(root / "_config.yml"), "--toc", str(root / "_toc.yml")]
-    command += ["--path-output", str(output), "-W", "--keep-going", "-n", "-q"]
-    built = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
-    )
+    with TemporaryDirectory() as folder:
+        source = Path(folder)
+        assemble(root, source)
+        command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(source / "book")]
+        command += ["--config", str(source / "_config.yml"), "--toc", str(source / "_toc.yml")]
+        command += ["--path-output", str(output), "-W", "--keep-going", "-n", "-q"]
+        built = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
+        )
     if built.returncode != 0:
         raise SiteFailed("the site was not built:\n" + complaints(built.stdout + built.stderr))
     if foreign := foreign_addresses(site):
         raise SiteFailed("these pages load from another host:\n" + "\n".join(foreign))
     return site
+
+
+def assemble(root: Path, source: Path) -> None:
+    """Copy what is built into `source`, and add the pages that are made for the site alone."""
+    shutil.copytree(root / "book", source / "book", ignore=shutil.ignore_patterns(".*", "runs"))
+    for name in ("_config.yml", "_toc.yml"):
+        shutil.copy(root / name, source)
+    pages = reference.write(source / "book", numbering.places(root / "book"))
+    if pages:
+        part = "".join(f"      - file: {page}\n" for page in pages)
+        with (source / "_toc.yml").open("a", encoding="utf-8") as toc:
+            toc.write(f"  - caption: Reference\n    chapters:\n{part}")
+    if (notebook := source / "book" / FRONT_EXPLORER[0]).exists():
+        page = explorer(notebook, FRONT_EXPLORER[1])
+        (source / "book" / "explorer.html").write_text(page, encoding="utf-8")
+
+
+def explorer(notebook: Path, name: str) -> str:
+    """The explorer that a cell of a stored chapter shows, as HTML.
+
+    Raises:
+        SiteFailed: if no cell calls it.
+    """
+    for cell in stored.read(notebook).cells:
+        if cell.source.startswith(f"{name}("):
+            return cell.outputs[0].data["text/html"]
+    raise SiteFailed(f"the front page shows {name}, which no cell of {notebook.name} calls")
 
 
 def complaints(log: str) -> str:
@@ -99,6 +134,8 @@ class _Fetched(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.in_style = tag == "style"
+        if ("rel", "canonical") in attrs:  # says where the page is, and fetches nothing
+            return
         for name, value in attrs:
             if name in self.attributes and tag != "a" and re.match(r"\s*(https?:)?//", value or ""):
                 self.addresses.append(f"<{tag} {name}={value}>")

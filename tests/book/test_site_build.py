@@ -6,13 +6,17 @@ import shutil
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from nbcourse.publishing import site, stored
+from nbcourse.publishing import numeric_tables, pages, reference, site, stored
 from nbcourse.publishing.chapters import ROOT
 
 
 @pytest.fixture
-def small_book(tmp_path):
-    """small_book(prose, …) → the root of a book whose one chapter has these cells."""
+def small_book(tmp_path, monkeypatch):
+    """small_book(prose, …) → the root of a book whose one chapter has these cells.
+
+    It has no reference, whose equations it does not have either.
+    """
+    monkeypatch.setattr(reference, "ROOMS", {})
 
     def write(*prose: str):
         (tmp_path / "book" / "exercises").mkdir(parents=True)
@@ -54,6 +58,74 @@ def test_a_broken_reference_fails_and_is_placed(small_book, reference):
     root = small_book("Fine.", f"See {reference}.")
     with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell 3)?: .*eq-no"):
         site.build(root, root=root)
+
+
+def test_columns_of_numbers_stand_to_the_right_with_a_minus(small_book):
+    table = "| name | value | mixed |\n| --- | --- | --- |\n| -a | -0.5 | 1 |\n| b | 1e-3 | x-1 |"
+    root = small_book(table)
+    page = (site.build(root, root=root) / "01-one.html").read_text("utf-8")
+    cells = re.findall(r'<t[hd](?: class="([^"]*)")?><p>([^<]*)</p>', page)
+    assert [text for names, text in cells if "nb-number" in names] == ["value", "−0.5", "1e−3"]
+    assert [text for names, text in cells if "nb-number" not in names][:3] == [
+        "name",
+        "mixed",
+        "-a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numeric"),
+    [
+        (["1", "-2.5", "−3", "1,319", "1e-5", "12 %"], True),
+        (["1", ""], True),
+        (["nan", "2"], True),
+        (["", "—"], False),
+        (["1", "x"], False),
+        (["1.2.3"], False),
+        (["(1, 2)"], False),
+    ],
+)
+def test_a_column_is_one_of_numbers_if_every_cell_is(cells, numeric):
+    assert numeric_tables.is_numeric(cells) == numeric
+
+
+def test_one_setting_gives_the_site_its_address(small_book):
+    root = small_book("The first words of a page, which are long enough to describe it, & more.")
+    config = root / "_config.yml"
+    assert config.read_text("utf-8").count('repository_url: ""') == 1
+    without = site.build(root, root=root)
+    page = (without / "01-one.html").read_text("utf-8")
+    assert 'name="description" content="The first words of a page, which' in page
+    assert 'property="og:title" content="One"' in page
+    for absent in ("canonical", "og:image", "github"):
+        assert absent not in page
+    for absent in ("sitemap.xml", "404.html"):
+        assert not (without / absent).exists()
+
+    repository = "https://github.com/Someone/a-book"
+    config.write_text(config.read_text("utf-8").replace('url: ""', f'url: "{repository}"'), "utf-8")
+    addressed = site.build(root, root=root)
+    page = (addressed / "01-one.html").read_text("utf-8")
+    home = "https://someone.github.io/a-book/"
+    assert f'<link rel="canonical" href="{home}01-one.html" />' in page
+    assert f'href="{repository}"' in page
+    assert f'property="og:image" content="{home}{pages.PICTURE}"' in page
+    assert (addressed / pages.PICTURE).exists()
+    assert f"<loc>{home}exercises/01-one.html</loc>" in (addressed / "sitemap.xml").read_text()
+    assert home in (addressed / "404.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("repository", "address"),
+    [
+        ("https://github.com/Someone/a-book", "https://someone.github.io/a-book/"),
+        ("https://github.com/someone/a-book.git", "https://someone.github.io/a-book/"),
+        ("", ""),
+        ("https://github.com/someone", ""),
+    ],
+)
+def test_the_address_comes_from_the_repository(repository, address):
+    assert pages.address(repository) == address
 
 
 def test_a_picture_on_another_host_fails(small_book):

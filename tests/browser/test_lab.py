@@ -1,12 +1,13 @@
 """A chapter as a reader meets it: JupyterLab in a browser, Run All, the mouse on an explorer."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nbcourse.publishing import chapters, stored
+from nbcourse.publishing import chapters, numbering, stored
 from tests.effort import swept
 
 from . import jupyterlab
@@ -20,6 +21,9 @@ DRAWING = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
   .filter(output => output.querySelector(".noUi-handle"))
   .flatMap(output => [...output.querySelectorAll("svg, img")].map(drawing => drawing.outerHTML))
   .join()"""
+
+TAGS = """count => document.querySelectorAll(
+  ".jp-MarkdownCell .katex-display .tag").length >= count"""
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -60,6 +64,26 @@ def test_run_all(lab, open_tab, chapter):
         drag(page, page.locator(".noUi-handle").first, by=120)
         page.wait_for_function(f"before => ({DRAWING})() !== before", arg=before)
     assert tab.foreign == []
+
+
+def test_numbers_and_links_are_those_of_the_book(lab, open_tab):
+    """With the MyST extension, which has a numbering of its own."""
+    page = open_tab(viewport={"width": 1400, "height": 1000}).page
+    jupyterlab.open_notebook(page, lab, "book/11-kl.ipynb")
+    places = [place for place in numbering.places().values() if place.chapter == "11-kl"]
+    numbers = [f"({place.number})" for place in places if place.anchor.startswith("eq-")]
+    tags = page.locator(".jp-MarkdownCell .katex-display .tag")
+    page.wait_for_function(TAGS, arg=len(numbers))
+    assert tags.all_inner_texts() == numbers
+    prose = " ".join(page.locator(".jp-MarkdownCell").all_inner_texts())
+    assert re.findall(r"\{eq\}|\(eq-|\(\d+\)$|\$\$", prose) == []
+    assert "Figure 11.2. " in prose
+
+    view = page.locator(".jp-WindowedPanel-outer")
+    page.get_by_role("link", name="section 11.8").first.click()
+    page.wait_for_function("() => document.querySelector('.jp-WindowedPanel-outer').scrollTop > 0")
+    heading = page.get_by_role("heading", name="11.8 Stale samples").bounding_box()
+    assert 0 <= heading["y"] - view.bounding_box()["y"] < 300
 
 
 def code_cells(chapter: Path) -> int:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nbcourse.publishing import chapters, site, stored
+from nbcourse.publishing import chapters, numbering, site, stored
 from tests.conftest import Watched
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
@@ -109,6 +109,26 @@ def test_every_explorer_moves_without_a_kernel(tab):
         before = explorer.evaluate(SEEN)
         explorer.get_by_role("slider").first.press("ArrowRight")
         assert explorer.evaluate(SEEN) != before
+
+
+@on_pages("intro")
+def test_the_front_page_has_an_explorer_above_the_fold(tab):
+    explorer = tab.page.locator(".nb-explorer")
+    assert explorer.bounding_box()["y"] < 400
+    before = explorer.evaluate(SEEN)
+    explorer.get_by_role("slider").first.press("ArrowRight")
+    assert explorer.evaluate(SEEN) != before
+
+
+@on_pages("11-kl")
+def test_a_reference_leads_to_the_equation_with_its_number(tab):
+    page = tab.page
+    place = numbering.places()["eq-autoregressive"]
+    page.get_by_role("link", name=f"({place.number})", exact=True).first.click()
+    page.wait_for_url(f"**/{place.chapter}.html#eq-autoregressive")
+    equation = page.locator("#eq-autoregressive")
+    assert equation.locator(".eqno").inner_text().startswith(f"({place.number})")
+    page.go_back()
 
 
 def output_data(page, part: str, kind: str) -> list:

@@ -29,7 +29,13 @@ def test_cells_become_steps(tmp_path):
     )
     given, solution, test, written = master.steps
     assert given == Given("import math")
-    assert solution == Solution("f", ("f",), ("a", "b", "c"), "import re")
+    assert solution == Solution(
+        "f",
+        ("f",),
+        ("a", "b", "c"),
+        "import re",
+        "import re\ndef f(x): ...\na, b = 1, 2\nc: int = 3",
+    )
     assert test == masters.Test(
         "f-check", 2.5, "x = f(1)\n\n\n\n\ny = 2", "\n\n# student: zero\nassert f(0)\n\n", ("f",)
     )

@@ -54,7 +54,7 @@ def test_everyone_gets_what_the_work_deserves(graded):
         ("tim", "by-hand", "ended itself"),
         ("ursula", "mend-the-groups", "no plain data"),
         ("vint", "by-hand", "error"),
-        ("whitfield", "mend-the-groups", "failed"),
+        ("whitfield", "mend-the-groups", "error"),
     ],
 )
 def test_a_state_says_what_happened(graded, student, exercise, state):

@@ -53,7 +53,7 @@ def test_a_bundle_is_the_same_bytes_every_time(tmp_path):
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["02-sequences.zip"]
 
 
-def test_personal_bundles_differ_in_the_variant_and_in_nothing_else(tmp_path):
+def test_personal_bundles_differ_in_the_variant_and_its_cases_and_in_nothing_else(tmp_path):
     bundles = [*write_bundles("2", tmp_path, students=["ada", "bob"])]
     assert [b.relative_to(tmp_path).as_posix() for b in bundles] == [
         "02-sequences/ada.zip",
@@ -66,7 +66,8 @@ def test_personal_bundles_differ_in_the_variant_and_in_nothing_else(tmp_path):
         (variant,) = re.findall(r"variant=(\d+)", texts[-1]["02-sequences/02-sequences.ipynb"])
         assert int(variant) == variant_of(student, "02-sequences")
     assert {name for name in texts[0] if texts[0][name] != texts[1][name]} == {
-        "02-sequences/02-sequences.ipynb"
+        "02-sequences/02-sequences.ipynb",
+        "02-sequences/nbcourse/checks/sequences.py",
     }
 
 

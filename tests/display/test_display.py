@@ -1,6 +1,8 @@
 """What the chapters show: listings, tables, figures with a text, and explorers in two forms."""
 
+import base64
 import re
+import struct
 
 import pytest
 import torch
@@ -55,6 +57,8 @@ def test_a_figure_needs_a_text_and_carries_it(shown):
     data, metadata = shown[0]._repr_mimebundle_()
     assert "image/png" in data
     assert metadata["image/png"]["alt"] == "A line from 1 to 2."
+    pixels = struct.unpack(">II", base64.b64decode(data["image/png"])[16:24])
+    assert pixels == (2 * metadata["image/png"]["width"], 2 * metadata["image/png"]["height"])
 
 
 def test_the_explorer_travels_in_both_forms():

@@ -226,6 +226,23 @@ def test_the_gain_adds_up(spoken):
         assert found["interval_95"][0] < found["mean"] < found["interval_95"][1]
 
 
+def test_the_gain_of_samples_is_that_of_the_shares(spoken):
+    stand_in, result, _ = spoken
+    counts = {
+        label: [
+            sum(right)
+            for right in zip(
+                *(verdicts(stand_in, label, j)[0] for j in range(SAMPLES)), strict=True
+            )
+        ]
+        for label in ("before", "after")
+    }
+    for label, found in counts.items():
+        assert result[label]["verdicts"]["samples"] == found
+    gain = (sum(counts["after"]) - sum(counts["before"])) / (PROBLEMS * SAMPLES)
+    assert result["gain"]["sampled"]["mean"] == pytest.approx(gain)
+
+
 def test_both_models_are_asked_the_same(spoken):
     """Greedily, then in samples, with the run's longest response and the temperature asked for."""
     stand_in, _, folder = spoken

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nbcourse.cli import app
-from nbcourse.experiments import records
+from nbcourse.experiments import records, trackers
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.experiments.run import train
 from nbcourse.training.recipe import check
@@ -85,7 +85,7 @@ def test_a_base_model_tells_it_too(tmp_path, wandb):
     ],
 )
 def test_what_is_not_to_be_had_is_said_before_any_work(tmp_path, name, words, monkeypatch):
-    monkeypatch.setattr("nbcourse.experiments.trackers.find_spec", lambda _: None)
+    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
     out = tmp_path / "run"
     done = CliRunner().invoke(app, ["train", "arithmetic-grpo", "--out", str(out), "--log", name])
     assert done.exit_code == 2

@@ -1,0 +1,100 @@
+"""A file system of one's own for a submission, of limited size, in which nothing else exists.
+
+Where the kernel allows a user namespace, the process that calls `enter` gets a root folder in
+memory that has room for so many bytes and files. In it are, at the places where they always were,
+what may be read, and the submission's folder. Nothing else can be asked after, not even whether it
+is there; and with the process, its files go, however deep they lie. Landlock, which says what may
+be opened, stands on top of it, and alone where there are no namespaces.
+"""
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+NEWNS, NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = (
+    0x1000,
+    0x4000,
+    0x40000,
+    0x2,
+    0x4,
+)  # linux/mount.h
+DETACH = 2
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # asm/unistd.h
+BYTES_A_FILE = 4096  # the room for files is that for bytes, at so many bytes each
+LINKS = ("/lib", "/lib64", "/etc/localtime")  # by which libraries and Python call others
+
+
+def enter(folder: Path, size: int, readable: Iterable[Path]) -> bool:
+    """Have a root with these files and this folder, for so many bytes; whether that was allowed.
+
+    Args:
+        folder: empty; the process is in it afterwards.
+        size: bytes for everything that is written.
+        readable: files and folders that are to be there.
+
+    Raises:
+        OSError: if the kernel allows the namespace, and then not what goes into it; the process
+            must not go on then.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    try:
+        _check(libc.unshare(NEWUSER | NEWNS), "a user namespace")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        _mount(libc, "none", Path("/"), MS_REC | MS_PRIVATE)
+        _mount(libc, "tmpfs", folder, MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={_files(size)}")
+    except OSError:
+        return False
+    _fill(libc, folder, readable)  # once it is begun, nothing may run in what is half done
+    return True
+
+
+def _fill(libc: ctypes.CDLL, root: Path, readable: Iterable[Path]) -> None:
+    """Make a file system's root the root of this process, and put into it what is to be there."""
+    for path in sorted(readable):  # folders before what lies in them, which is there then
+        place = root / path.relative_to("/")
+        if place.exists():
+            continue
+        if path.is_dir():
+            place.mkdir(parents=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        _mount(libc, str(path), place, MS_BIND | MS_REC)
+    for link in map(Path, LINKS):
+        place = root / link.relative_to("/")
+        if link.is_symlink() and not os.path.lexists(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(link.readlink())
+    home, old = root / root.relative_to("/"), root / "before"
+    home.mkdir(parents=True)
+    old.mkdir()
+    call = PIVOT_ROOT[platform.machine()]
+    _check(libc.syscall(call, bytes(root), bytes(old)), "another root")
+    os.chdir("/")
+    _check(libc.umount2(b"/before", DETACH), "leaving the old root")
+    os.rmdir("/before")
+    os.chdir(root)
+
+
+def _files(size: int) -> int:
+    return size // BYTES_A_FILE + 200  # and those that are there from the beginning
+
+
+def _mount(libc: ctypes.CDLL, source: str, place: Path, flags: int, options: str = "") -> None:
+    kind = b"tmpfs" if source == "tmpfs" else None
+    result = libc.mount(
+        source.encode(), bytes(place), kind, ctypes.c_ulong(flags), options.encode() or None
+    )
+    _check(result, f"mounting {source}")
+
+
+def _check(result: int, step: str) -> None:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"the kernel refuses {step}: {os.strerror(error)}")

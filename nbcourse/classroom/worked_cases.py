@@ -1,0 +1,254 @@
+"""The checks of a sheet as they travel: worked cases, and no way to work out others.
+
+A check as the book has it computes what is right, and whoever has its code has the answer. So it is
+run here with the master's own solution, and what it asks and compares is written down as the cases
+of `nbcourse.checks.worked`. A check that only tests a property of what it is given may travel as
+code. `Exercise.travels` says how each does, and that a thief gains nothing by it is tested.
+"""
+
+import ast
+import contextlib
+import inspect
+import io
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from nbcourse.checks import attempt, worked
+from nbcourse.checks.worked import Case, seal
+from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test
+from nbcourse.errors import UserError
+
+CALLS_CHECK = re.compile(r'sheet\.check\("(?P<exercise>[\w-]+)", (?P<answer>\w+)\)')
+HEAD = '''"""Worked cases of the sheet {chapter}, written by `nbcourse release`."""
+
+'''
+
+
+class Recorder(attempt.Attempt):
+    """A right answer being checked, and the cases that its check consists of.
+
+    Args:
+        answer: the master's.
+        salt: of values that are sealed.
+        travels: see `Exercise`.
+    """
+
+    def __init__(self, answer: Callable[..., Any], salt: str, travels: str) -> None:
+        super().__init__(answer)
+        self.salt, self.travels = salt, travels
+        self.cases: list[Case] = []
+        self._call: Case | None = None  # the last one, with the whole result as its value
+        self._result: Any = None
+        self._compared = True
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._note_call(super().__call__(*arguments, **keywords), arguments, None)
+
+    def gradient(self, *arguments: Any, wrt: int = 0, **keywords: Any) -> Tensor:
+        found = super().gradient(*arguments, wrt=wrt, **keywords)
+        self._note_call(found, arguments, wrt)
+        return found
+
+    def equal(self, result: Any, expected: Any, **more: Any) -> None:
+        super().equal(result, expected, **more)
+        self._note_comparison(result, expected, more.pop("mistakes", None) or {}, **more)
+
+    def choice(self, result: Any, right: str, among: Mapping[str, str]) -> None:
+        super().choice(result, right, among)
+        self._note_comparison(result, right, among, case=f"the choice {right!r}")
+
+    def finish(self) -> list[Case]:
+        """All cases."""
+        self._settle()
+        return self.cases
+
+    def _note_call(self, result: Any, arguments: tuple[Any, ...], wrt: int | None) -> Any:
+        self._settle()
+        given = tuple(a.detach().clone() if isinstance(a, Tensor) else a for a in arguments)
+        shown = ", ".join(attempt._show(a) for a in given)
+        case = f"the arguments {shown:.300}" if given else "what is asked for"
+        self._call = Case(case, given, worked.flat(result), tolerance=1e-4, wrt=wrt)
+        self._result, self._compared = result, False
+        return result
+
+    def _settle(self) -> None:
+        """Take a call's whole result for the case, where that is to be, and nothing else was."""
+        call, self._call = self._call, None
+        if call is None or self._compared:
+            return
+        if not call.arguments or self.travels == "sealed":
+            self.cases.append(self._sealed(call, call.expected, {}))
+        elif self.travels == "results":
+            self.cases.append(call)
+
+    def _note_comparison(
+        self,
+        result: Any,
+        expected: Any,
+        mistakes: Mapping[str, Any],
+        *,
+        case: str,
+        tolerance: float = 1e-6,
+    ) -> None:
+        call = self._call
+        if call is None or (part := _part(worked.flat(result), call.expected)) is None:
+            return
+        whole = part == (0, len(call.expected))
+        if not call.arguments or self.travels == "sealed":
+            if whole:
+                self._compared = True
+                found = Case(case, call.arguments, None, tolerance=tolerance, wrt=call.wrt)
+                if isinstance(expected, Tensor) and result is self._result:
+                    found = replace(found, shape=tuple(expected.shape))
+                self.cases.append(self._sealed(found, worked.flat(expected), mistakes))
+            return
+        self._compared = True
+        plain = isinstance(self._result, Tensor | float | int) or result is self._result
+        plain = isinstance(expected, str) or (whole and plain)
+        self.cases.append(
+            Case(
+                case,
+                call.arguments,
+                expected,
+                dict(mistakes),
+                tolerance,
+                call.wrt,
+                None if plain else part,
+            )
+        )
+
+    def _sealed(self, case: Case, expected: list[Any], mistakes: Mapping[str, Any]) -> Case:
+        def sealed(values: list[Any]) -> worked.Sealed:
+            return seal(values, salt=self.salt, tolerance=case.tolerance)
+
+        known = {why: worked.flat(value) for why, value in mistakes.items()}
+        finite = {why: v for why, v in known.items() if all(map(math.isfinite, v))}
+        return replace(
+            case, expected=sealed(expected), mistakes={why: sealed(v) for why, v in finite.items()}
+        )
+
+
+def _part(values: list[Any], whole: list[Any]) -> tuple[int, int] | None:
+    """Where the values stand in a row among others; None if nowhere."""
+    for first in range(len(whole) - len(values) + 1):
+        if values and whole[first : first + len(values)] == values:
+            return first, first + len(values)
+    return None
+
+
+def module(master: Master, variant: int) -> str:
+    """The source of `nbcourse.checks.CHAPTER` as it travels with a bundle.
+
+    Raises:
+        UserError: if a check compares nothing that can be written down.
+    """
+    names = _worked_out(master, variant)
+    sheet = names["sheet"]
+    room = inspect.getmodule(next(iter(sheet.exercises.values())).check)
+    tests = "\n".join(step.visible for step in master.steps if isinstance(step, Test))
+    answers = dict(CALLS_CHECK.findall(tests))
+    code: set[str] = set()
+    entries = []
+    for name, exercise in sheet.exercises.items():
+        numbers = literal(sheet.numbers(name)) if exercise.numbers else ""
+        if exercise.travels == "code":
+            check = exercise.check.__name__
+            code.add(check)
+        else:
+            recorder = Recorder(
+                names[answers[name]], f"{sheet.chapter}/{name}/{variant}", exercise.travels
+            )
+            exercise.check(recorder, sheet._generator(name))
+            if not (cases := recorder.finish()):
+                raise UserError(f"the check of {name!r} has no case that can travel")
+            lines = "".join(f"        {_case(case)},\n" for case in cases)
+            check = f"by_cases(\n{lines}    )"
+        also = f", lambda generator: {numbers}" if numbers else ""
+        entries.append(f"    {name!r}: Exercise({exercise.section!r}, {check}{also}),\n")
+    imports = (
+        "from math import inf, nan\n\nimport torch\n\n"
+        "from nbcourse.checks.sheet import Exercise\n"
+        "from nbcourse.checks.worked import Case, Sealed, by_cases\n"
+    )
+    parts = [HEAD.format(chapter=sheet.chapter), imports, _pieces(room, code)]
+    return "".join([*parts, "\nEXERCISES = {\n", *entries, "}\n"])
+
+
+def _worked_out(master: Master, variant: int) -> dict[str, Any]:
+    """What a master's cells define, tests left out."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for step in master.steps:
+            if isinstance(step, Given):
+                exec(step.source.replace(UNCHOSEN, f"variant={variant}"), names)
+            elif isinstance(step, Solution):
+                exec(step.source, names)
+    return names
+
+
+def _case(case: Case) -> str:
+    words = [literal(case.case), literal(case.arguments), literal(case.expected)]
+    if case.mistakes:
+        words.append(f"mistakes={literal(dict(case.mistakes))}")
+    for name, default in (("tolerance", 1e-6), ("wrt", None), ("part", None), ("shape", None)):
+        if (value := getattr(case, name)) != default:
+            words.append(f"{name}={literal(value)}")
+    return f"Case({', '.join(words)})"
+
+
+def literal(value: Any) -> str:
+    """Python code for plain data with tensors.
+
+    Raises:
+        UserError: if there is anything else in it.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return repr(value)
+        case Tensor():
+            shape = f".reshape({tuple(value.shape)})" if not value.numel() else ""
+            return f"torch.tensor({value.detach().tolist()}, dtype={value.dtype}){shape}"
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case tuple():
+            return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+        case dict():
+            entries = (f"{literal(key)}: {literal(entry)}" for key, entry in value.items())
+            return f"{{{', '.join(entries)}}}"
+        case worked.Sealed():
+            return repr(value)
+    raise UserError(f"a check uses an object of type {type(value).__name__}, which cannot travel")
+
+
+def _pieces(room: ModuleType | None, wanted: set[str]) -> str:
+    """The source of these names of a module, and of what they need of it."""
+    if room is None or not wanted:
+        return ""
+    source = inspect.getsource(room)
+    defined: dict[str, ast.stmt] = {}
+    kept: list[ast.stmt] = []
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                defined[name] = statement
+            case ast.Assign() | ast.AnnAssign():
+                stored = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
+                defined |= {n.id: statement for n in stored if isinstance(n.ctx, ast.Store)}
+            case ast.Import() | ast.ImportFrom():
+                kept.append(statement)
+    waiting, needed = list(wanted), set()
+    while waiting:
+        if (name := waiting.pop()) in defined and name not in needed:
+            needed.add(name)
+            names = [n for n in ast.walk(defined[name]) if isinstance(n, ast.Name)]
+            waiting += [node.id for node in names]
+    kept += {id(defined[name]): defined[name] for name in needed}.values()
+    kept.sort(key=lambda statement: statement.lineno)
+    found = [ast.get_source_segment(source, statement) or "" for statement in kept]
+    return "\n\n\n".join(found) + "\n\n"

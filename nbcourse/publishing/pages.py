@@ -1,0 +1,92 @@
+"""What the site says of itself to search engines and to whoever shares a link: a Sphinx extension.
+
+Every page gets a description, its own first words. The rest needs an address, and takes it from one
+setting: the repository's in `_config.yml`. Where that is empty, there is nothing that could lead
+nowhere: no button to the repository, no canonical address, no site map, no picture for links.
+"""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+LONGEST = 200  # characters of a description: search engines show no more
+PICTURE = "_static/leave-one-out.png"
+
+
+def address(repository: str) -> str:
+    """Where the pages of a repository on GitHub are: https://OWNER.github.io/NAME/."""
+    owner, _, name = urlsplit(repository).path.strip("/").removesuffix(".git").partition("/")
+    return f"https://{owner.lower()}.github.io/{name}/" if owner and name else ""
+
+
+def description(doctree: nodes.document) -> str:
+    """The first paragraph of a page that is a sentence or more, cut at a word."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        words = " ".join(paragraph.astext().split())
+        if len(words) >= 40:
+            cut = words if len(words) <= LONGEST else words[:LONGEST].rsplit(" ", 1)[0] + " …"
+            return cut
+    return ""
+
+
+def set_address(app: Sphinx, config: Config) -> None:
+    """Take the address of the site from the repository's, if there is one."""
+    repository = config.html_theme_options.get("repository_url") or ""
+    config.html_baseurl = address(repository)
+    config.html_theme_options["use_repository_button"] = bool(repository)
+
+
+def describe(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Add a page's description, and what shows where a link to it is shared."""
+    if doctree is None:
+        return
+    words = description(doctree)
+    title = html.unescape(re.sub(r"<[^>]+>", "", context.get("title", "")))
+    tags = {"og:title": title, "og:description": words, "og:type": "article"}
+    tags |= {"og:site_name": app.config.html_title}
+    if base := app.config.html_baseurl:
+        tags |= {"og:url": f"{base}{page}.html", "og:image": base + PICTURE}
+    lines = [f'<meta name="description" content="{html.escape(words)}" />']
+    lines += [
+        f'<meta property="{name}" content="{html.escape(text)}" />' for name, text in tags.items()
+    ]
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Write the site map and the page for addresses that are none, where the site has one."""
+    base, folder = app.config.html_baseurl, Path(app.outdir)
+    if error is not None or not base:
+        return
+    found = sorted(page.relative_to(folder).as_posix() for page in folder.rglob("*.html"))
+    places = "".join(f"<url><loc>{html.escape(base + page)}</loc></url>\n" for page in found)
+    (folder / "sitemap.xml").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{places}</urlset>\n',
+        encoding="utf-8",
+    )
+    (folder / "404.html").write_text(
+        '<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<title>Not here</title>\n<style>:root { color-scheme: light dark; font: 1.1rem/1.6 "
+        "system-ui, sans-serif; } body { max-width: 34rem; margin: 20vh auto; padding: 0 1rem; }"
+        "</style>\n<h1>There is no page here</h1>\n"
+        f'<p>The book begins at <a href="{base}">{base}</a>.</p>\n</html>\n',
+        encoding="utf-8",
+    )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("config-inited", set_address, priority=900)
+    app.connect("html-page-context", describe)
+    app.connect("build-finished", finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
