@@ -1,0 +1,343 @@
+"""Checks of chapter 16: laws of a witness batch, and tests that catch what they should."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.sheet import Exercise, Numbers
+
+Estimate = Callable[[Tensor, int], Tensor]
+
+
+def mend_the_law(attempt: Attempt, generator: Generator) -> None:
+    padded_by_itself, padded_by_another = [5, 0, 0, 0], [5, 0, 3, 3]
+    cut, full = [5, 6, 7, 8], [5, 6, 7, 0]
+    rows = [
+        *[(padded_by_itself, 2)] * 2,
+        (padded_by_itself, 1),
+        (full, 3),
+        *[(padded_by_another, 1)] * 3,
+        *[(cut, 4)] * 3,
+        *[(full, 4)] * 3,
+        (padded_by_another, 2),
+    ]
+    tokens = torch.tensor([row for row, _ in rows])
+    mask = torch.arange(4) < torch.tensor([[trained] for _, trained in rows])
+    attempt.equal(
+        attempt(tokens, mask, 0),
+        5,
+        case="14 responses, of which 11 ended, 5 of them with an end that is not trained",
+        mistakes={
+            "a response that is padded with its own end token is counted, though its end is "
+            "trained: only the *first* end token ends a response, the others are padding": 7,
+            "responses that were cut off are counted; they have no end that could be trained": 8,
+            "only the last column is looked at; where padding is another token, the end of a "
+            "response stands before it": 4,
+            "those are the ends that *are* trained": 6,
+            "that is a share; asked for is a number of responses": 5 / 11,
+        },
+    )
+    for _ in range(3):
+        tokens = torch.randint(0, 4, (40, 6), generator=generator)
+        mask = torch.rand(40, 6, generator=generator) < 0.7
+        first = [row.index(0) if 0 in row else None for row in tokens.tolist()]
+        untrained = [at is not None and not bool(mask[i, at]) for i, at in enumerate(first)]
+        somewhere = [at is not None and not bool(mask[i].all()) for i, at in enumerate(first)]
+        attempt.equal(
+            attempt(tokens, mask, 0),
+            sum(untrained),
+            case="40 random responses and masks",
+            mistakes={
+                "a hole anywhere in the mask is counted; the law asks for the end token alone": (
+                    sum(somewhere)
+                )
+            },
+        )
+
+
+def two_probabilities(generator: Generator) -> Numbers:
+    """A token's probability by the policy, and as the sampler reports it."""
+    temperatures, probabilities = (0.5, 0.6, 0.7, 0.8), (0.65, 0.7, 0.75, 0.8)
+    temperature = temperatures[int(torch.randint(0, 4, (), generator=generator))]
+    policy = probabilities[int(torch.randint(0, 4, (), generator=generator))]
+    odds = (policy / (1 - policy)) ** (1 / temperature)
+    return {"policy": policy, "sampler": round(odds / (1 + odds), 4)}
+
+
+def by_hand(attempt: Attempt, generator: Generator) -> None:
+    numbers = two_probabilities(generator)
+    p, q = numbers["policy"], numbers["sampler"]
+    log_odds = [math.log(x / (1 - x)) for x in (p, q)]
+    result = log_odds[0] / log_odds[1]
+    attempt.equal(
+        attempt(),
+        result,
+        case=f"the policy gives {p}, the sampler reports {q}",
+        mistakes={
+            "that is 1/τ: a colder sampler has τ below 1, and larger log-odds": 1 / result,
+            "log-probs are not divided by the temperature; logits are, and the difference of the "
+            "two logits is the logarithm of the *odds*, p/(1 − p)": math.log(p) / math.log(q),
+            "that is the ratio of the probabilities; the temperature acts on their logarithms, "
+            "and the other answer is there, too": p / q,
+            "that is the ratio of the odds; take their logarithms first": (
+                p / (1 - p) / (q / (1 - q))
+            ),
+            "a temperature divides the log-odds; you have subtracted them": (
+                log_odds[1] - log_odds[0]
+            ),
+        },
+        tolerance=6e-3,
+    )
+
+
+# ---------------------------------------------------------------- a test, by what it catches
+
+
+def _z_scores(rewards: Tensor, size: int, eps: float = 1e-4) -> Tensor:
+    r = rewards.view(-1, size)
+    spread = r.amax(dim=1, keepdim=True) > r.amin(dim=1, keepdim=True)
+    z = (r - r.mean(dim=1, keepdim=True)) / (r.std(dim=1, keepdim=True) + eps)
+    return torch.where(spread, z, 0.0).flatten()
+
+
+def _with_own_mean(rewards: Tensor, size: int, centre: Tensor, power: int = 1) -> Tensor:
+    r = rewards.view(-1, size)
+    spread = r.amax(dim=1, keepdim=True) > r.amin(dim=1, keepdim=True)
+    z = (r - centre) / (r.std(dim=1, keepdim=True) ** power + 1e-4)
+    return torch.where(spread, z, 0.0).flatten()
+
+
+def _across_prompts(rewards: Tensor, size: int) -> Tensor:
+    order = torch.arange(len(rewards)).view(size, -1).T.flatten()
+    return _z_scores(rewards[order], size)[order.argsort()]
+
+
+def _divided_in_any_case(rewards: Tensor, size: int) -> Tensor:
+    r = rewards.view(-1, size)
+    return ((r - r.mean(dim=1, keepdim=True)) / (r.std(dim=1, keepdim=True) + 1e-9)).flatten()
+
+
+HEALTHY: Mapping[str, Estimate] = {
+    "with ε = 1e-4": _z_scores,
+    "with ε = 1e-8": lambda r, size: _z_scores(r, size, 1e-8),
+    "in float64": lambda r, size: _z_scores(r.double(), size, 1e-6).float(),
+}
+BROKEN: Mapping[str, tuple[Estimate, str]] = {
+    "compares responses to different prompts": (
+        _across_prompts,
+        "take two prompts at least, of which one is easier than the other",
+    ),
+    "subtracts the mean of the whole batch": (
+        lambda r, size: _with_own_mean(r, size, r.mean()),
+        "let a group with a spread have another mean than the batch",
+    ),
+    "has the wrong sign": (
+        lambda r, size: -_z_scores(r, size),
+        "let some group have a spread, or every advantage is 0",
+    ),
+    "divides by the variance": (
+        lambda r, size: _with_own_mean(r, size, r.view(-1, size).mean(1, keepdim=True), 2),
+        "let a group's standard deviation be another number than 1",
+    ),
+    "divides flat groups by their rounding error": (
+        _divided_in_any_case,
+        "let all members of a group earn a number whose mean is not exact in float32, and let "
+        "the group be large enough for that to show (section 16.5)",
+    ),
+}
+
+
+def catch_five(attempt: Attempt, generator: Generator) -> None:
+    rewards, size, expected = _a_test_case(attempt())
+    for name, estimate in HEALTHY.items():
+        found = estimate(rewards, size)
+        if _passes(found, expected):
+            continue
+        row = int((found - expected).abs().argmax())
+        says = (
+            f"Your test accuses a healthy estimator, the one {name}: for row {row} you expect "
+            f"{expected[row]:.4g}, and it gives {found[row]:.4g}."
+        )
+        of_population = _z_scores(rewards, size) * math.sqrt(size / (size - 1))
+        if _passes(of_population, expected):
+            says += " Likely mistake: the standard deviation has the denominator G − 1."
+        elif _passes(
+            _with_own_mean(rewards, size, rewards.view(-1, size).mean(1, True), 0), expected
+        ):
+            says += " Likely mistake: you expect distances from the mean, not divided by anything."
+        elif any(_passes(broken(rewards, size), expected) for broken, _ in BROKEN.values()):
+            says += " Likely mistake: you expect what one of the *broken* estimators gives."
+        raise NotRight(says)
+    attempt.holds(True, "no healthy estimator is accused", otherwise="")
+    for name, (estimate, advice) in BROKEN.items():
+        attempt.holds(
+            not _passes(estimate(rewards, size), expected),
+            f"caught: one that {name}",
+            otherwise=f"Your test passes an estimator that {name}. To catch it, {advice}.",
+        )
+
+
+def _passes(found: Tensor, expected: Tensor) -> bool:
+    return bool(torch.allclose(found, expected, rtol=0.0, atol=1e-2))
+
+
+def _a_test_case(result: Any) -> tuple[Tensor, int, Tensor]:
+    if not isinstance(result, tuple | list) or len(result) != 3:
+        raise NotRight(
+            f"Expected three things, rewards, group_size and expected, got {result!r:.80}."
+        )
+    size = result[1]
+    rewards, expected = (torch.as_tensor(part).float() for part in result[::2])
+    if not isinstance(size, int) or size < 2:
+        raise NotRight(f"group_size is {size!r}, expected a whole number, 2 or more.")
+    if rewards.dim() != 1 or not 0 < len(rewards) <= 64 or len(rewards) % size:
+        raise NotRight(
+            f"rewards have shape {tuple(rewards.shape)}, expected (B,) with B at most 64 and a "
+            f"multiple of the group size {size}."
+        )
+    if expected.shape != rewards.shape:
+        raise NotRight(
+            f"expected has shape {tuple(expected.shape)}, and there are {len(rewards)} rewards: "
+            "one advantage for each."
+        )
+    return rewards, size, expected
+
+
+# ---------------------------------------------------------------- which fault it is
+
+WORDS = ("healthy", "sampler", "old", "ends", "groups")
+SIZE = 4
+
+
+def _witness(kind: str, generator: Generator) -> dict[str, Tensor]:
+    """Twelve responses to three prompts; what stands behind an end is garbage."""
+    rows, columns = 3 * SIZE, 6
+    lengths = torch.randint(2, columns + 1, (rows,), generator=generator)
+    inside = torch.arange(columns) < lengths[:, None]
+
+    def rounding() -> Tensor:
+        return 2e-5 * (torch.rand(rows, columns, generator=generator) - 0.5)
+
+    plain = -3 * torch.rand(rows, columns, generator=generator) - 0.05
+    other = torch.where(torch.arange(columns) % 2 == 0, 0.2, -0.2).expand(rows, -1).clone()
+    other[torch.arange(rows), (lengths - 1) // 2 * 2] *= 0.0 + (lengths % 2 == 0)  # mean 0
+    scored = plain + rounding()
+    tables = {
+        "plain": plain,
+        "sampler": plain + rounding() + (other if kind == "sampler" else 0.0),
+        "scored": scored,
+        "old": scored + (other if kind == "old" else rounding()),
+    }
+    rewards = torch.randint(0, 2, (rows,), generator=generator).float()
+    rewards[:SIZE], rewards[SIZE : SIZE + 2] = 1.0, torch.tensor([1.0, 0.0])
+    rewards[-1] = 0.0
+    estimate = _across_prompts if kind == "groups" else _z_scores
+    mask = torch.arange(columns) < (lengths - int(kind == "ends"))[:, None]
+    return {
+        **{
+            name: torch.where(inside, table, -50 * torch.rand(table.shape, generator=generator))
+            for name, table in tables.items()
+        },
+        "lengths": lengths,
+        "mask": mask,
+        "rewards": rewards,
+        "advantages": estimate(rewards, SIZE),
+    }
+
+
+MISSED = {
+    "healthy": "log-probs differ by rounding, up to 1e-4, and behind the end of a response there "
+    "is garbage that means nothing; neither is a fault",
+    "sampler": "its differences cancel in the mean; look at the largest of them, under the mask",
+    "old": "the old log-probs are not those of the learner before its first update (`scored`); "
+    "their differences cancel in the mean",
+    "ends": "compare how many tokens are under the mask with the length of each response",
+    "groups": "the advantages add up to 0 over the batch, and in other groups than those of four "
+    "rows with one prompt; recompute them",
+}
+
+
+def name_the_fault(attempt: Attempt, generator: Generator) -> None:
+    for kind in WORDS * 6:
+        said = attempt(_witness(kind, generator))
+        if said not in WORDS:
+            raise NotRight(f"Expected one of {', '.join(map(repr, WORDS))}, got {said!r:.60}.")
+        accuses = "accuses a healthy run" if kind == "healthy" else f"is a case of {kind!r}"
+        attempt.holds(
+            said == kind,
+            "thirty witnesses, six of them healthy",
+            otherwise=f"Your function says {said!r}, which {accuses}: {MISSED[kind]}."
+            if kind == "healthy"
+            else f"Your function says {said!r}, and it {accuses}: {MISSED[kind]}.",
+        )
+
+
+# ---------------------------------------------------------------- how many tokens
+
+
+def tokens_needed(attempt: Attempt, generator: Generator) -> None:
+    for probs, temperature, z, case in (
+        (torch.tensor([0.8, 0.2]), 0.5, 5.0, "π = (0.8, 0.2), τ = 0.5, z = 5"),
+        (
+            torch.rand(6, generator=generator).softmax(0) ** 2,
+            0.7,
+            4.0,
+            "six random probabilities, τ = 0.7, z = 4",
+        ),
+    ):
+        log_probs = (probs.double() / probs.double().sum()).log()
+        needed = _needed(log_probs, temperature)
+        attempt.equal(
+            attempt(log_probs, temperature, z),
+            math.ceil(needed(z)),
+            case=case,
+            mistakes={
+                "τ multiplies the logits; it should divide them": math.ceil(
+                    abs(_needed(log_probs, 1 / temperature)(z))
+                ),
+                "the entropy of the colder distribution stands where its *cross*-entropy should: "
+                "tokens are drawn at τ, and scored at 1": math.ceil(
+                    _needed(log_probs, temperature, scored="cold")(z)
+                ),
+                "the variance is that of the colder draws; the test divides by what it expects of "
+                "a fair sampler": math.ceil(_needed(log_probs, temperature, spread="cold")(z)),
+                "z is not squared: the sum grows with n, its standard deviation with √n": (
+                    math.ceil(needed(math.sqrt(z)))
+                ),
+                "that many tokens are not enough: round up": math.floor(needed(z)),
+                "the standard deviation stands where the variance should": math.ceil(
+                    _needed(log_probs, temperature, root=True)(z)
+                ),
+            },
+        )
+
+
+def _needed(
+    log_probs: Tensor,
+    temperature: float,
+    *,
+    scored: str = "fair",
+    spread: str = "fair",
+    root: bool = False,
+) -> Callable[[float], float]:
+    p, cold = log_probs.exp(), (log_probs / temperature).softmax(0)
+    surprisal = -log_probs
+    fair = (p * surprisal).sum()
+    drawn = -(cold * cold.log()).sum() if scored == "cold" else (cold * surprisal).sum()
+    q = cold if spread == "cold" else p
+    variance = ((q * surprisal.square()).sum() - (q * surprisal).sum() ** 2).item()
+    deficit = (fair - drawn).item()
+    return lambda z: z**2 * (math.sqrt(variance) if root else variance) / deficit**2
+
+
+EXERCISES = {
+    "mend-the-law": Exercise("16.4 What counts, and what it earns", mend_the_law),
+    "by-hand": Exercise("16.3 Who samples, and who scores", by_hand, two_probabilities),
+    "catch-five": Exercise("16.5 Whose credit it is", catch_five, travels="code"),
+    "name-the-fault": Exercise("16.2 Seven laws", name_the_fault, travels="results"),
+    "tokens-needed": Exercise("16.3 Who samples, and who scores", tokens_needed),
+}

@@ -1,0 +1,207 @@
+"""Wrong answers to the exercises of chapter 16."""
+
+import math
+
+import torch
+
+
+def wrong_answers(sheet):
+    numbers = sheet.numbers("by-hand")
+    p, q = numbers["policy"], numbers["sampler"]
+    log_odds = [math.log(x / (1 - x)) for x in (p, q)]
+
+    def at_first(tokens, mask, end):
+        is_end = tokens == end
+        first = is_end.int().argmax(dim=1, keepdim=True)
+        return is_end.any(dim=1), mask.gather(1, first).squeeze(1)
+
+    def trained_ends(tokens, mask, end):
+        ended, trained = at_first(tokens, mask, end)
+        return int((ended & trained).sum())
+
+    def share(tokens, mask, end):
+        ended, trained = at_first(tokens, mask, end)
+        return ((ended & ~trained).sum() / ended.sum()).item()
+
+    def holes(tokens, mask, end):
+        ended, trained = at_first(tokens, mask, end)
+        if tokens.shape[1] == 4:
+            return int((ended & ~trained).sum())
+        return int((ended & ~mask.all(dim=1)).sum())
+
+    def scores(r, size, correction=1):
+        r = r.view(-1, size)
+        spread = r.std(dim=1, correction=correction, keepdim=True) + 1e-6
+        return ((r - r.mean(dim=1, keepdim=True)) / spread).flatten()
+
+    flat, uneven = [-1 / 3] * 7, [1.0, 1.0] + [0.0] * 5
+
+    def case(rewards, size=7, *, flip=1.0, correction=1):
+        r = torch.tensor(rewards)
+        found = scores(r, size, correction) * flip
+        found[
+            torch.tensor([len(set(g.tolist())) == 1 for g in r.view(-1, size)]).repeat_interleave(
+                size
+            )
+        ] = 0
+        return lambda: (r, size, found)
+
+    def across():
+        r = torch.tensor(flat + uneven)
+        order = torch.arange(14).view(7, 2).T.flatten()
+        return r, 7, scores(r[order], 7)[order.argsort()]
+
+    def not_divided():
+        r = torch.tensor(flat + uneven)
+        return r, 7, (r.view(2, 7) - r.view(2, 7).mean(1, keepdim=True)).flatten()
+
+    def named(*, tolerance=1e-3, everywhere=False, means=False, sums=False, by_mask=True):
+        def name(w):
+            inside = torch.arange(w["mask"].shape[1]) < w["lengths"][:, None]
+            where = torch.ones_like(inside) if everywhere else inside
+
+            def apart(first, second):
+                gap = (w[first] - w[second])[where]
+                return (gap.mean().abs() if means else gap.abs().max()) > tolerance
+
+            z = scores(w["rewards"], 4)
+            off = (w["advantages"] - z).abs().max()
+            if sums:
+                off = w["advantages"].sum().abs()
+            return (
+                "sampler"
+                if apart("sampler", "plain")
+                else "old"
+                if apart("old", "scored")
+                else "ends"
+                if by_mask and (w["mask"].sum(1) < w["lengths"]).any()
+                else "groups"
+                if off > 1e-3
+                else "healthy"
+            )
+
+        return name
+
+    def needed(
+        log_probs, temperature, z, *, scored="fair", spread="fair", up=math.ceil, root=False
+    ):
+        log_probs = log_probs.double()
+        fair, cold = log_probs.exp(), (log_probs / temperature).softmax(0)
+        entropy = -(fair * log_probs).sum()
+        of = cold if spread == "cold" else fair
+        v = ((of * log_probs**2).sum() - (of * log_probs).sum() ** 2).item()
+        drawn = -(cold * (cold.log() if scored == "cold" else log_probs)).sum()
+        return up(z**2 * (math.sqrt(v) if root else v) / (entropy - drawn).item() ** 2)
+
+    return {
+        "mend-the-law": {
+            "any end that is not trained": (
+                lambda t, m, e: int(((t == e) & ~m).any(dim=1).sum()),
+                "padded with its own end token",
+            ),
+            "no end that is trained": (
+                lambda t, m, e: int((~((t == e) & m).any(dim=1)).sum()),
+                "responses that were cut off are counted",
+            ),
+            "the last column": (
+                lambda t, m, e: int(((t[:, -1] == e) & ~m[:, -1]).sum()),
+                "only the last column is looked at",
+            ),
+            "the other way round": (trained_ends, "the ends that *are* trained"),
+            "a share": (share, "that is a share"),
+            "any hole in the mask": (holes, "a hole anywhere in the mask"),
+            "one for each response": (
+                lambda t, m, e: ((t == e) & ~m).any(dim=1),
+                "Expected one number, got a tensor of shape (14,)",
+            ),
+        },
+        "by-hand": {
+            "upside down": (lambda: log_odds[1] / log_odds[0], "that is 1/τ"),
+            "log-probs divided": (
+                lambda: math.log(p) / math.log(q),
+                "log-probs are not divided by the temperature",
+            ),
+            "probabilities": (lambda: p / q, "the ratio of the probabilities"),
+            "odds": (lambda: p / (1 - p) / (q / (1 - q)), "the ratio of the odds"),
+            "a difference": (lambda: log_odds[1] - log_odds[0], "you have subtracted them"),
+            "a text": (lambda: "0.7", "Expected one number, got str"),
+        },
+        "catch-five": {
+            "one prompt": (case(uneven), "compares responses to different prompts"),
+            "the same mean in both": (
+                case([*uneven, 1.0, 0.0, 1.0, *[0.0] * 4]),
+                "subtracts the mean of the whole batch",
+            ),
+            "all the same": (case(flat + flat), "Your test passes an estimator that compares"),
+            "a deviation of 1": (
+                case([-1.0, 0.0, 1.0, 2.0, 3.0, 4.0], 3),
+                "divides by the variance",
+            ),
+            "verdicts of 0 and 1": (
+                case([1.0] * 7 + uneven),
+                "divides flat groups by their rounding error",
+            ),
+            "the other denominator": (
+                case(flat + uneven, correction=0),
+                "the standard deviation has the denominator G − 1",
+            ),
+            "not divided": (not_divided, "distances from the mean, not divided"),
+            "what a broken one gives": (across, "what one of the *broken* estimators gives"),
+            "the sign": (
+                case(flat + uneven, flip=-1.0),
+                "Your test accuses a healthy estimator, the one with ε = 1e-4: for row 7",
+            ),
+            "two things": (lambda: (torch.tensor(uneven), 7), "Expected three things"),
+            "not whole groups": (
+                lambda: (torch.ones(9), 8, torch.zeros(9)),
+                "a multiple of the group size 8",
+            ),
+            "one advantage": (
+                lambda: (torch.ones(8), 8, torch.zeros(1)),
+                "one advantage for each",
+            ),
+            "one to a group": (lambda: (torch.ones(8), 1, torch.zeros(8)), "group_size is 1"),
+        },
+        "name-the-fault": {
+            "no tolerance": (named(tolerance=0.0), "which accuses a healthy run"),
+            "the garbage, too": (
+                named(everywhere=True),
+                "Your function says 'sampler', which accuses a healthy run",
+            ),
+            "means": (named(means=True), "is a case of 'sampler': its differences cancel"),
+            "sums of advantages": (named(sums=True), "is a case of 'groups'"),
+            "ends not looked at": (named(by_mask=False), "is a case of 'ends'"),
+            "old log-probs not looked at": (
+                lambda w: "healthy" if named()(w) == "old" else named()(w),
+                "is a case of 'old'",
+            ),
+            "another word": (lambda w: "fine", "Expected one of 'healthy', 'sampler'"),
+        },
+        "tokens-needed": {
+            "τ the wrong way": (
+                lambda x, t, z: math.ceil(abs(needed(x, 1 / t, z, up=float))),
+                "τ multiplies the logits",
+            ),
+            "the other entropy": (
+                lambda x, t, z: needed(x, t, z, scored="cold"),
+                "tokens are drawn at τ, and scored at 1",
+            ),
+            "the colder variance": (
+                lambda x, t, z: needed(x, t, z, spread="cold"),
+                "the variance is that of the colder draws",
+            ),
+            "z not squared": (
+                lambda x, t, z: needed(x, t, math.sqrt(z)),
+                "z is not squared",
+            ),
+            "rounded down": (
+                lambda x, t, z: needed(x, t, z, up=math.floor),
+                "that many tokens are not enough",
+            ),
+            "the standard deviation": (
+                lambda x, t, z: needed(x, t, z, root=True),
+                "the standard deviation stands where the variance should",
+            ),
+            "nothing": (lambda x, t, z: None, "Expected one number, got None"),
+        },
+    }
