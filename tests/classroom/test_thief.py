@@ -30,7 +30,7 @@ ATTEMPTS = swept(
     [(chapter, way) for chapter in masters.MASTERS for way in thief.WAYS],
     keep=[
         *((chapter, "copies") for chapter in masters.MASTERS),
-        *((chapter, OTHERS[i % len(OTHERS)]) for i, chapter in enumerate(masters.MASTERS)),
+        *zip(masters.MASTERS, OTHERS, strict=False),
     ],
 )
 
