@@ -1,6 +1,6 @@
 """The checks of a sheet as they travel: worked cases, and no way to work out others.
 
-A check as the book has it computes what is right, and whoever has its code has the answer. So it is
+A check as the book has it computes what is right, so that its code gives the answer away. So it is
 run here with the master's own solution, and what it asks and compares is written down as the cases
 of `nbcourse.checks.worked`. A check that only tests a property of what it is given may travel as
 code. `Exercise.travels` says how each does, and that a thief gains nothing by it is tested.
