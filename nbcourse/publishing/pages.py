@@ -1,4 +1,4 @@
-"""What the site says of itself to search engines, and where its links are shared: a Sphinx extension.
+"""What the site says of itself to search engines, and where it is linked to: a Sphinx extension.
 
 Every page gets a description, its own first words. The rest needs an address, and takes it from one
 setting: the repository's in `_config.yml`. Where that is empty, there is nothing that could lead
