@@ -258,8 +258,8 @@ def advantages(witness: Witness) -> Iterator[Finding]:
             yield Finding(
                 "mixed-groups",
                 CERTAIN,
-                f"at step {step} the advantages are those of groups taken as every {prompts}th "
-                f"row, which belong to {min(group, prompts)} different prompts; for the rows of "
+                f"at step {step} the advantages are those of groups of rows that lie {prompts} "
+                f"apart, which belong to {min(group, prompts)} different prompts; for the rows of "
                 f"one prompt they are up to {size:.2g} off",
             )
             return

@@ -379,7 +379,8 @@ def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     )
     (row,) = engine.train_with_trl(chosen, folder=tmp_path / "run", progress=False)
     drawn = Draws(chosen).next()[1]
-    assert judged[0] == [problem for problem in drawn for _ in range(4)]
+    assert len(judged[0]) == 3  # the held-out ones, before the first step
+    assert judged[1] == [problem for problem in drawn for _ in range(4)]
     assert row["responses"] == 24
     assert row["grad_norm"] > 0
     result = evaluation.evaluate(tmp_path / "run", problems=3, progress=False)
