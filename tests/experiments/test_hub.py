@@ -266,7 +266,7 @@ def test_prompts_are_messages_in_training_and_in_evaluation(places, tmp_path, mo
     monkeypatch.setattr(sampling, "sample", watch)
     train(check(content(places, "rloo", steps=1)), folder=tmp_path, progress=False)
     evaluation.evaluate(tmp_path, problems=2, progress=False)
-    assert len(seen) == 4 + 3 + 3 + 2 + 2  # step, evaluation, summary, after, before
+    assert len(seen) == 3 + 4 + 3 + 3 + 2 + 2  # start, step, evaluation, summary, after, before
     questions = {p.question for p in GSM8K(places.data).draw(99, split="train", generator=None)}
     questions |= {
         p.question for p in GSM8K(places.data).draw(99, split="validation", generator=None)
