@@ -55,6 +55,7 @@ RUN_TIMES = {
     "a minute": "1 min",
     "a minute and a half": "1½ min",
     "two minutes": "2 min",
+    "two minutes and a half": "2½ min",
     "three minutes": "3 min",
 }
 
