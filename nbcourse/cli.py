@@ -690,19 +690,11 @@ def examine(
     nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained
     nbcourse examine my_trainer.py:policy_loss --as trl --html report.html
     """
-    import json
-
     from nbcourse.examine import REQUIREMENTS, source
     from nbcourse.examine import examine as examine_loss
     from nbcourse.examine.patience import at_most
 
-    requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
-    for name in requirements:
-        if name not in REQUIREMENTS:
-            raise UserError(
-                f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
-                f"{did_you_mean(name, REQUIREMENTS)}"
-            )
+    requirements = _named(require, REQUIREMENTS)
     with at_most(limit, f"{loss} has not ended after {limit:g} seconds: does it ever?"):
         report = examine_loss(source.load(loss, convention=convention))
     typer.echo(str(report))
@@ -711,6 +703,25 @@ def examine(
 
         html.write_text(page(report), encoding="utf-8")
         typer.echo(f"\n{html} written")
+    _conclude(report, requirements, json_file)
+
+
+def _named(require: str | None, known: Mapping[str, Any]) -> list[str]:
+    """The requirements of `--require`, each of which has to be known."""
+    names = [name.strip() for name in (require or "").split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"--require has {name!r}, expected some of {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
+    return names
+
+
+def _conclude(report: Any, requirements: Sequence[str], json_file: Path | None) -> None:
+    """Write a report for programs, if asked for, and end with exit code 1 if it does not do."""
+    import json
+
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
         typer.echo(f"\n{json_file} written")
@@ -754,11 +765,9 @@ def diagnose(
     nbcourse diagnose runs/mine --require healthy --json report.json
     nbcourse diagnose outputs/checkpoint-100/trainer_state.json
     """
-    import json
-
     from nbcourse.diagnosis.causes import CAUSES
     from nbcourse.diagnosis.diagnose import diagnose as look
-    from nbcourse.diagnosis.report import check_requirements
+    from nbcourse.diagnosis.report import REQUIREMENTS
     from nbcourse.experiments import evidence
 
     if causes:
@@ -767,16 +776,10 @@ def diagnose(
         return
     if run is None:
         raise UserError("RUN is missing: a run's folder, or a log (`nbcourse diagnose --help`)")
-    requirements = [name.strip() for name in (require or "").split(",") if name.strip()]
-    check_requirements(requirements)
+    requirements = _named(require, REQUIREMENTS)
     report = look(evidence.read(run))
     typer.echo(str(report))
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
-        typer.echo(f"\n{json_file} written")
-    if lacking := report.missing(requirements):
-        typer.echo(f"\nnot met: {', '.join(lacking)}", err=True)
-        raise typer.Exit(1)
+    _conclude(report, requirements, json_file)
 
 
 def _tell(folder: Path) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.errors import UserError, did_you_mean
 
 CERTAIN, LIKELY, POSSIBLE = CONFIDENCES = ("certain", "likely", "possible")
 MEANING = {
@@ -117,17 +116,3 @@ REQUIREMENTS: dict[str, Callable[[Report], bool]] = {
     "healthy": lambda report: report.healthy,
     "witness": lambda report: bool(report.witnesses),
 }
-
-
-def check_requirements(names: Sequence[str]) -> None:
-    """See that these are requirements.
-
-    Raises:
-        ValueError: naming one that is not.
-    """
-    for name in names:
-        if name not in REQUIREMENTS:
-            raise UserError(
-                f"--require has {name!r}, expected some of {', '.join(REQUIREMENTS)}"
-                f"{did_you_mean(name, REQUIREMENTS)}"
-            )
