@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
@@ -9,61 +10,66 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from nbcourse.publishing import numeric_tables, pages, reference, site, stored
 from nbcourse.publishing.chapters import ROOT
 
-
-@pytest.fixture
-def small_book(tmp_path, monkeypatch):
-    """small_book(prose, …) → the root of a book whose one chapter has these cells.
-
-    It has no reference, whose equations it does not have either.
-    """
-    monkeypatch.setattr(reference, "ROOMS", {})
-
-    def write(*prose: str):
-        (tmp_path / "book" / "exercises").mkdir(parents=True)
-        for name in ("_config.yml", "_toc.yml"):
-            shutil.copy(ROOT / name, tmp_path)
-        shutil.copytree(ROOT / "book" / "_static", tmp_path / "book" / "_static")
-        (tmp_path / "book" / "intro.md").write_text("# The book\n")
-        cells = [new_markdown_cell(text) for text in ("# One", *prose)]
-        stored.write(new_notebook(cells=cells), tmp_path / "book" / "01-one.ipynb")
-        for other in ("exercises/01-one", "appendix-a-last"):  # a part without a page is refused
-            page = new_notebook(cells=[new_markdown_cell(f"# {other}")])
-            stored.write(page, tmp_path / "book" / f"{other}.ipynb")
-        return tmp_path
-
-    return write
+PROSE = "The first words of a page, which are long enough to describe it, & more."
+EQUATION = '<div id="eq-x"></div>\n\n\\begin{equation*}\nx \\\\ y\n\\tag{1.1}\n\\end{equation*}'
+SECTION = '<div id="sec-1-1"></div>\n\n## 1.1 Title'
+LINKS = "See [(1.1)](#eq-x), [(1.1)](01-one.ipynb#eq-x) and [section 1.1](#sec-1-1)."
+TABLE = "| name | value | mixed |\n| --- | --- | --- |\n| -a | -0.5 | 1 |\n| b | 1e-3 | x-1 |"
 
 
-def test_a_book_is_built_with_its_own_mathematics(small_book):
-    equation = '<div id="eq-x"></div>\n\n\\begin{equation*}\nx \\\\ y\n\\tag{1.1}\n\\end{equation*}'
-    section = '<div id="sec-1-1"></div>\n\n## 1.1 Title'
-    links = "See [(1.1)](#eq-x), [(1.1)](01-one.ipynb#eq-x) and [section 1.1](#sec-1-1)."
-    root = small_book(equation, section, links)
-    sheet = root / "book" / "exercises" / "01-one.ipynb"
+def write_book(root: Path, *prose: str) -> Path:
+    """The root of a book whose one chapter has these cells, and whose sheet has a link to it."""
+    (root / "book" / "exercises").mkdir(parents=True)
+    for name in ("_config.yml", "_toc.yml"):
+        shutil.copy(ROOT / name, root)
+    shutil.copytree(ROOT / "book" / "_static", root / "book" / "_static")
+    (root / "book" / "intro.md").write_text("# The book\n")
+    for name, cells in {
+        "01-one": ("# One", *prose),
+        "exercises/01-one": ("# Sheet",),
+        "appendix-a-last": ("# Last",),  # a part without a page is refused
+    }.items():
+        notebook = new_notebook(cells=[new_markdown_cell(text) for text in cells])
+        stored.write(notebook, root / "book" / f"{name}.ipynb")
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_reference():
+    """These books have no reference, whose equations they do not have either."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "ROOMS", {})
+        yield
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory, without_reference) -> Path:
+    """The root of a small book without a mistake."""
+    root = write_book(tmp_path_factory.mktemp("healthy"), PROSE, EQUATION, SECTION, LINKS, TABLE)
     from_sheet = new_markdown_cell("# Sheet\n\n[(1.1)](../01-one.ipynb#eq-x)")
-    stored.write(new_notebook(cells=[from_sheet]), sheet)
-    pages = site.build(root, root=root)
-    page = (pages / "01-one.html").read_text(encoding="utf-8")
+    stored.write(new_notebook(cells=[from_sheet]), root / "book" / "exercises" / "01-one.ipynb")
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(healthy) -> Path:
+    """The pages of that book."""
+    return site.build(healthy, root=healthy)
+
+
+def test_a_book_is_built_with_its_own_mathematics(built):
+    page = (built / "01-one.html").read_text(encoding="utf-8")
     assert re.search(r'id="eq-x">\s*<span class="eqno">\(1\.1\)', page)
     assert "tag{" not in page
     assert page.count('href="#eq-x"') == 3  # two links, and the one beside the number
     assert page.index('id="sec-1-1"') < page.index("<h2>1.1 Title")
-    assert '../01-one.html#eq-x"' in (pages / "exercises" / "01-one.html").read_text("utf-8")
-    assert (pages / "_static" / "mathjax" / "tex-chtml.js").exists()
-    assert not (pages / "_sources").exists()
+    assert '../01-one.html#eq-x"' in (built / "exercises" / "01-one.html").read_text("utf-8")
+    assert (built / "_static" / "mathjax" / "tex-chtml.js").exists()
+    assert not (built / "_sources").exists()
 
 
-@pytest.mark.parametrize("reference", ["{eq}`eq-no`", "[x](01-one.ipynb#eq-no)"])
-def test_a_broken_reference_fails_and_is_placed(small_book, reference):
-    root = small_book("Fine.", f"See {reference}.")
-    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell 3)?: .*eq-no"):
-        site.build(root, root=root)
-
-
-def test_columns_of_numbers_stand_to_the_right_with_a_minus(small_book):
-    table = "| name | value | mixed |\n| --- | --- | --- |\n| -a | -0.5 | 1 |\n| b | 1e-3 | x-1 |"
-    root = small_book(table)
-    page = (site.build(root, root=root) / "01-one.html").read_text("utf-8")
+def test_columns_of_numbers_stand_to_the_right_with_a_minus(built):
+    page = (built / "01-one.html").read_text("utf-8")
     cells = re.findall(r'<t[hd](?: class="([^"]*)")?><p>([^<]*)</p>', page)
     assert [text for names, text in cells if "nb-number" in names] == ["value", "−0.5", "1e−3"]
     assert [text for names, text in cells if "nb-number" not in names][:3] == [
@@ -71,6 +77,13 @@ def test_columns_of_numbers_stand_to_the_right_with_a_minus(small_book):
         "mixed",
         "-a",
     ]
+
+
+def test_broken_references_fail_and_are_placed(tmp_path):
+    root = write_book(tmp_path, "Fine.", "See {eq}`eq-no`.", "See [x](01-one.ipynb#eq-none).")
+    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell \d)?: .*eq-no\b") as caught:
+        site.build(root, root=root)
+    assert re.search(r"01-one.ipynb(, cell \d)?: .*eq-none", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -89,19 +102,20 @@ def test_a_column_is_one_of_numbers_if_every_cell_is(cells, numeric):
     assert numeric_tables.is_numeric(cells) == numeric
 
 
-def test_one_setting_gives_the_site_its_address(small_book):
-    root = small_book("The first words of a page, which are long enough to describe it, & more.")
-    config = root / "_config.yml"
-    assert config.read_text("utf-8").count('repository_url: ""') == 1
-    without = site.build(root, root=root)
-    page = (without / "01-one.html").read_text("utf-8")
+def test_without_an_address_a_page_names_none(built):
+    page = (built / "01-one.html").read_text("utf-8")
     assert 'name="description" content="The first words of a page, which' in page
     assert 'property="og:title" content="One"' in page
     for absent in ("canonical", "og:image", "github"):
         assert absent not in page
     for absent in ("sitemap.xml", "404.html"):
-        assert not (without / absent).exists()
+        assert not (built / absent).exists()
 
+
+def test_one_setting_gives_the_site_its_address(tmp_path):
+    root = write_book(tmp_path, PROSE)
+    config = root / "_config.yml"
+    assert config.read_text("utf-8").count('repository_url: ""') == 1
     repository = "https://github.com/Someone/a-book"
     config.write_text(config.read_text("utf-8").replace('url: ""', f'url: "{repository}"'), "utf-8")
     addressed = site.build(root, root=root)
@@ -128,14 +142,16 @@ def test_the_address_comes_from_the_repository(repository, address):
     assert pages.address(repository) == address
 
 
-def test_a_picture_on_another_host_fails(small_book):
-    root = small_book("![x](https://example.org/x.png)", "[a link](https://example.org) is fine")
+def test_a_picture_on_another_host_fails(tmp_path):
+    root = write_book(
+        tmp_path, "![x](https://example.org/x.png)", "[a link](https://example.org) is fine"
+    )
     with pytest.raises(site.SiteFailed, match=r"01-one.html: <img src=https://example.org/x.png>"):
         site.build(root, root=root)
 
 
-def test_a_missing_front_page_is_said_without_a_stack_trace(small_book):
-    root = small_book()
+def test_a_missing_front_page_is_said_without_a_stack_trace(tmp_path):
+    root = write_book(tmp_path)
     (root / "book" / "intro.md").unlink()
     with pytest.raises(site.SiteFailed, match="unable to load the master document") as caught:
         site.build(root, root=root)
