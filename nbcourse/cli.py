@@ -410,6 +410,14 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Predict memory and time, and train nothing.")
     ] = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="With --dry-run: a run that was made on this machine, two steps are enough; "
+            "expect its lengths, its groups and its speed.",
+        ),
+    ] = None,
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
@@ -423,6 +431,7 @@ def train(
     - `nbcourse train arithmetic-grpo`
     - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
     - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
+    - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
     from nbcourse.experiments import trackers
@@ -437,8 +446,10 @@ def train(
     if dry_run:
         if isinstance(checked, kinds.Pretraining):
             raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
-        _predict(checked)
+        _predict(checked, like)
         return
+    if like is not None:
+        raise UserError("--like is for --dry-run")
     if engine == "trl" and (resume or is_base):
         raise UserError("--engine trl takes no --resume and makes no base model")
     if log is not None:
@@ -463,7 +474,7 @@ def train(
     _tell(folder)
 
 
-def _predict(recipe: Any) -> None:
+def _predict(recipe: Any, like: Path | None) -> None:
     """What a run needs, on this machine and on well-known cards; nothing is loaded."""
     from rich.console import Console
     from rich.table import Table
@@ -472,10 +483,7 @@ def _predict(recipe: Any) -> None:
     from nbcourse.budget import prediction as budget
 
     console, shape = Console(), shapes.shape_of(recipe)
-    try:
-        prompt, source = budget.longest_prompt(recipe), "the longest of many"
-    except OSError:
-        prompt, source = budget.USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+    prompt, source = budget.prompt_tokens(recipe)
     here = machines.measure("cuda" if machines.has_gpu() else "cpu")
     predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
@@ -506,6 +514,38 @@ def _predict(recipe: Any) -> None:
     console.print(table)
     for cure in cures:
         console.print(f"· {cure}", highlight=False)
+    if like is not None:
+        _forecast(prediction, like)
+
+
+def _forecast(prediction: Any, like: Path) -> None:
+    """How long the steps will take if they go as those of an earlier run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.experiments import forecast
+
+    plan, machine = prediction.plan, prediction.machine
+    forecast.check_made_here(like)
+    earlier = forecast.earlier_run(like, machine)
+    phases = forecast.forecast(plan, machine, earlier)
+    length, no_spread, _ = earlier.conditions
+    slower = ", ".join(f"{name} {times:.3g}" for name, times in earlier.slowdown.items())
+    console = Console()
+    console.print(
+        f"as in {like}: responses of {length:.0f} tokens, {no_spread:.0%} of the groups without "
+        f"spread; times the roofline: {slower}",
+        highlight=False,
+    )
+    table = Table("on this machine", "at least", "expected", "if all reach the limit")
+    for phase, seconds in phases.items():
+        table.add_row(phase, *(f"{each:.3g} s" for each in seconds))
+    table.add_section()
+    totals = [sum(column) for column in zip(*phases.values(), strict=True)]
+    table.add_row("a step", *(f"{total:.3g} s" for total in totals))
+    hours = plan.recipe.steps / 3600
+    table.add_row("the run", *(f"{hours * total:.2g} h" for total in totals))
+    console.print(table)
 
 
 @app.command()

@@ -774,6 +774,14 @@ def _gigabytes(number: float) -> str:
     return f"{number / 1e9:.3g} GB"
 
 
+def prompt_tokens(recipe: Recipe) -> tuple[int, str]:
+    """Tokens of the longest prompt, and where the number is from, in words."""
+    try:
+        return longest_prompt(recipe), "the longest of many"
+    except OSError:
+        return USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+
+
 def longest_prompt(recipe: Recipe) -> int:
     """Tokens of the longest of many training prompts; of the model only the tokenizer is loaded.
 

@@ -198,13 +198,12 @@ def slices(
 ) -> list[Tensor]:
     """The rows of each slice of a minibatch, given by its groups.
 
-    Groups whose advantages are all 0 count in every mean but are not computed: their gradient is
-    exactly 0, unless a KL beside the reward, a critic or the surrogate wants something of them too.
+    Groups whose advantages are all 0 count in every mean but are not computed where their gradient
+    is exactly 0.
     """
     recipe, mask = learner.recipe, experience.rollout.mask
     group = recipe.rollouts.group_size
-    asks_of_all = moves_without_advantage(recipe.row, recipe.settings)
-    if learner.critic is None and penalty.placement in ("none", "reward") and not asks_of_all:
+    if leaves_out_flat_groups(recipe, penalty):
         active = (estimate.advantages != 0).any(dim=1).view(-1, group).any(dim=1)
         groups = groups[active.cpu()[groups]]
     # Groups of similar length go together, so that little padding is computed.
@@ -217,6 +216,18 @@ def slices(
         room = recipe.optimiser.prompts_at_once * (prompt + limit)
         parts = groups.split(packed((prompt + longest[groups]).tolist(), room=room))
     return [group_rows(part, group).to(mask.device) for part in parts]
+
+
+def leaves_out_flat_groups(recipe: Recipe, penalty: Penalty) -> bool:
+    """Whether groups whose advantages are all 0 have a gradient of exactly 0, and are not computed.
+
+    A critic, a KL beside the reward and some surrogates want something of them too.
+    """
+    return (
+        not recipe.row.needs("values")
+        and penalty.placement in ("none", "reward")
+        and not moves_without_advantage(recipe.row, recipe.settings)
+    )
 
 
 def packed(lengths: Sequence[int], *, room: int) -> list[int]:

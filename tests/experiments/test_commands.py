@@ -142,6 +142,15 @@ def test_a_dry_run_of_a_small_run_knows_its_parameters_and_prompts_and_trains_no
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_expects_what_an_earlier_run_took(runs, tmp_path):
+    answer = train(tmp_path / "run", "--dry-run", "--like", str(runs / "rloo-seed0"))
+    assert answer.exit_code == 0, answer.output
+    shown = " ".join(answer.output.split())
+    assert "if all reach the limit" in shown
+    assert not (tmp_path / "run").exists()
+    assert "--like is for --dry-run" in train(tmp_path, "--like", str(runs)).stderr
+
+
 def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     answer = invoke("train", "gsm8k-qwen2.5-1.5b-ppo", "--dry-run")

@@ -1,0 +1,193 @@
+"""How long a run will take, from how long another one took on this machine.
+
+A roofline is what no step can beat, and nothing says in advance how far a machine stays behind it,
+how long the responses will be, or how many groups will teach nothing. An earlier run knows all
+three; a run of two steps is one.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+from nbcourse.budget.machines import Machine
+from nbcourse.budget.prediction import Plan, predict, prompt_tokens
+from nbcourse.budget.shapes import Shape, shape_of
+from nbcourse.errors import UserError
+from nbcourse.experiments import records
+from nbcourse.training.experience import ROUNDS
+from nbcourse.training.loop import leaves_out_flat_groups
+from nbcourse.training.recipe import Recipe
+
+PHASES = {
+    "sample": ("read prompts", "draw tokens", "draw greedily"),
+    "consult": ("ask reference", "ask critic"),
+    "learn": ("learn", "update weights"),
+    "evaluate": ("evaluate",),
+}
+"""The phases of a step, as the loop's clock calls them, and the parts of a prediction in each."""
+
+
+class Conditions(NamedTuple):
+    """What decides how much a step has to do, and what no recipe says.
+
+    Attributes:
+        response_tokens: mean length of the responses.
+        no_spread: share of the groups whose responses all earn the same.
+        batches: that dynamic sampling draws, until one is full of other groups.
+    """
+
+    response_tokens: float
+    no_spread: float
+    batches: float
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """What a run tells about the next one on the same machine.
+
+    Attributes:
+        conditions: means over its steps.
+        slowdown: measured seconds over the roofline of the same work, by phase.
+    """
+
+    conditions: Conditions
+    slowdown: Mapping[str, float]
+
+
+class Seconds(NamedTuple):
+    """Seconds of a phase of a step.
+
+    Attributes:
+        least: the roofline, if each response is one token and no group teaches anything.
+        expected: as the earlier run went.
+        most: at the earlier run's speed, if all responses reach the limit and all groups teach.
+    """
+
+    least: float
+    expected: float
+    most: float
+
+
+def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
+    """What a finished or interrupted run tells.
+
+    Args:
+        folder: of the run.
+        machine: on which it was made; `check_made_here` says whether it is this one.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
+        ValueError: if it made no step.
+    """
+    folder = Path(folder)
+    recipe, steps = records.read_recipe(folder), records.read_metrics(folder)
+    if (own := folder / "model").is_dir():  # what it started from may be gone
+        settings = recipe.model.model_copy(update={"source": str(own)})
+        recipe = recipe.model_copy(update={"model": settings})
+    if not steps:
+        raise UserError(f"{folder} has no step yet: expected a run of at least one")
+    conditions = Conditions(
+        fmean(step["length"] for step in steps),
+        fmean(step["no_spread"] for step in steps),
+        fmean(batches(step["no_spread"]) for step in steps),
+    )
+    prompt, _ = prompt_tokens(recipe)
+    fastest = rooflines(recipe, shape_of(recipe), machine, conditions, prompt=prompt)
+    measured = {phase: _seconds(steps, phase) for phase in PHASES}
+    return EarlierRun(
+        conditions, {phase: measured[phase] / fastest[phase] for phase in PHASES if fastest[phase]}
+    )
+
+
+def check_made_here(folder: str | Path) -> None:
+    """A run on other hardware, or with other threads, tells nothing about one here and now.
+
+    Raises:
+        ValueError: if it was made so.
+    """
+    then = records.read_json(Path(folder) / records.ENVIRONMENT)
+    now = records.environment(1)
+    for key in ("hardware", "threads"):
+        if then[key] != now[key]:
+            raise UserError(
+                f"{folder} was made with {key} = {then[key]!r}, and this is {now[key]!r}: "
+                "its speed says nothing about a run here and now"
+            )
+
+
+def _seconds(steps: list[dict[str, float]], phase: str) -> float:
+    """Of a step: the median, since a first step or a busy minute is no rule; evaluations are rare,
+    and their mean is taken over all steps."""
+    key = f"seconds_{phase}"
+    if phase == "evaluate":
+        return sum(step.get(key, 0.0) for step in steps) / len(steps)
+    return median(step[key] for step in steps)
+
+
+def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Seconds]:
+    """Seconds of each phase of a step of a run.
+
+    A phase that the earlier run did not have takes the slowdown of its slowest phase.
+
+    Args:
+        plan: of the run to come.
+        machine: on which, the one of `earlier_run`.
+        earlier: see `earlier_run`.
+
+    Book: chapter 15, "Before you press enter".
+    """
+    limit = plan.recipe.rollouts.max_new_tokens
+    usual = earlier.conditions
+    length = min(usual.response_tokens, limit)
+    least, expected, most = (
+        rooflines(plan.recipe, plan.shape, machine, conditions, prompt=plan.prompt_tokens)
+        for conditions in (
+            Conditions(1, no_spread=1, batches=1),
+            usual._replace(response_tokens=length),
+            Conditions(limit, no_spread=0, batches=ROUNDS),
+        )
+    )
+    worst = max(earlier.slowdown.values())
+    slowdown = {phase: earlier.slowdown.get(phase, worst) for phase in PHASES}
+    return {
+        phase: Seconds(
+            least[phase], slowdown[phase] * expected[phase], slowdown[phase] * most[phase]
+        )
+        for phase in PHASES
+    }
+
+
+def rooflines(
+    recipe: Recipe, shape: Shape, machine: Machine, conditions: Conditions, *, prompt: int
+) -> dict[str, float]:
+    """Seconds that each phase of a step takes at least under these conditions.
+
+    A group whose responses all earn the same is not learned from, where the loop leaves it out.
+    With dynamic sampling, further batches of prompts are sampled until there are enough others.
+
+    Args:
+        recipe: of the run.
+        shape: of its model.
+        machine: on which.
+        conditions: lengths and groups.
+        prompt: tokens of the longest prompt.
+    """
+    length = max(1, round(conditions.response_tokens))
+    seconds = predict(recipe, shape, machine, prompt_tokens=prompt, response_tokens=length).seconds
+    factors: dict[str, float] = {}
+    if recipe.dynamic_sampling:
+        factors = dict.fromkeys(PHASES["sample"], conditions.batches)
+    elif recipe.row.needs("group_size") and leaves_out_flat_groups(recipe, recipe.penalty):
+        factors = {"learn": 1 - conditions.no_spread}
+    return {
+        phase: sum(factors.get(part, 1.0) * seconds.get(part, 0.0) for part in parts)
+        for phase, parts in PHASES.items()
+    }
+
+
+def batches(no_spread: float) -> int:
+    """Batches of prompts that hold a batch of groups with spread, where this share is without."""
+    return min(math.ceil(1 / (1 - no_spread)), ROUNDS) if no_spread < 1 else ROUNDS

@@ -1,0 +1,126 @@
+"""Where a forecast comes from: a roofline, an earlier run's lengths and groups, and its speed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nbcourse.budget import prediction as budget
+from nbcourse.budget.machines import DATASHEETS
+from nbcourse.budget.shapes import shape_of
+from nbcourse.errors import UserError
+from nbcourse.experiments import forecast, records
+from nbcourse.experiments.forecast import Conditions, EarlierRun
+from nbcourse.training import recipe as recipes
+
+MACHINE = DATASHEETS["T4"]
+FAMILY = records.RUNS / "arithmetic-family"
+# By phase: sample, consult, learn, evaluate.
+SLOWDOWN = {"sample": 12.0, "consult": 5.0, "learn": 8.0, "evaluate": 9.0}
+
+
+def recipe_of(name: str, **tables) -> recipes.Recipe:
+    return recipes.check({"steps": 4, "algorithm": {"name": name}, **tables})
+
+
+def roofline(recipe: recipes.Recipe, length: int) -> dict[str, float]:
+    """By part, straight from the prediction: all groups teach, and one batch is enough."""
+    prompt, _ = budget.prompt_tokens(recipe)
+    return budget.predict(
+        recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt, response_tokens=length
+    ).seconds
+
+
+def forecast_of(recipe: recipes.Recipe, earlier: EarlierRun) -> dict[str, forecast.Seconds]:
+    prompt, _ = budget.prompt_tokens(recipe)
+    return forecast.forecast(budget.Plan(recipe, shape_of(recipe), prompt), MACHINE, earlier)
+
+
+def write_run(folder: Path, recipe: recipes.Recipe, steps: list[dict[str, float]]) -> Path:
+    folder.mkdir()
+    records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
+    records.write_json(folder / records.ENVIRONMENT, records.environment(1))
+    lines = "".join(json.dumps(step) + "\n" for step in steps)
+    (folder / records.METRICS).write_text(lines, encoding="utf-8")
+    return folder
+
+
+def test_an_earlier_run_tells_how_far_the_machine_stays_behind_the_roofline(tmp_path):
+    recipe = recipe_of("grpo", evaluation={"every": 2})
+    least = roofline(recipe, 3)
+    step = {
+        "length": 3.2,
+        "no_spread": 0.25,
+        "seconds_sample": 12 * (least["read prompts"] + least["draw tokens"]),
+        "seconds_consult": 5 * least["ask reference"],
+        "seconds_learn": 8 * (0.75 * least["learn"] + least["update weights"]),
+    }
+    asked = {"seconds_evaluate": 2 * 9 * least["evaluate"]}  # in every second step
+    first = {**step, "seconds_sample": 1e6}  # what is done only once is not what a step takes
+    run = write_run(tmp_path / "run", recipe, [first, step | asked, step, step | asked])
+    found = forecast.earlier_run(run, MACHINE)
+    assert found.conditions == pytest.approx((3.2, 0.25, 2))
+    assert found.slowdown == pytest.approx(SLOWDOWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "batches", "taught"),
+    [
+        ("grpo", 1, 0.25),
+        ("reinforce", 1, 1),  # its baseline is the batch's, which flat groups move against
+        ("ppo", 1, 1),  # the critic learns from every response
+        ("dapo", 4, 1),  # one group of four teaches, so it takes four batches to fill one
+    ],
+)
+def test_what_is_expected_is_the_work_under_its_conditions_at_its_speed(name, batches, taught):
+    group = {} if name != "reinforce" else {"group_size": 1}
+    recipe = recipe_of(name, rollouts={"max_new_tokens": 6, **group})
+    found = forecast_of(recipe, EarlierRun(Conditions(4.4, 0.75, 4), SLOWDOWN))
+    usual, limit = roofline(recipe, 4), roofline(recipe, 6)
+    draw = usual["read prompts"] + usual["draw tokens"]
+    assert found["sample"].expected == pytest.approx(12 * batches * draw)
+    learn = taught * usual["learn"] + usual["update weights"]
+    assert found["learn"].expected == pytest.approx(8 * learn)
+    assert found["learn"].most == pytest.approx(8 * (limit["learn"] + limit["update weights"]))
+    for seconds in found.values():
+        assert seconds.least <= seconds.expected <= seconds.most
+
+
+def test_a_phase_that_the_earlier_run_lacked_is_as_slow_as_its_slowest():
+    plain = {"sample": 12.0, "learn": 8.0}
+    recipe = recipe_of("grpo", kl={"beta": 0.1})
+    found = forecast_of(recipe, EarlierRun(Conditions(3, 0, 1), plain))
+    assert found["consult"].expected == pytest.approx(12 * roofline(recipe, 3)["ask reference"])
+
+
+def test_a_run_made_elsewhere_or_without_a_step_tells_nothing(tmp_path):
+    recipe = recipe_of("grpo")
+    with pytest.raises(UserError, match="has no step yet"):
+        forecast.earlier_run(write_run(tmp_path / "empty", recipe, []), MACHINE)
+    step = {"length": 3, "no_spread": 0}
+    for key, other in (("hardware", "a machine of 1996"), ("threads", 96)):
+        run = write_run(tmp_path / key, recipe, [step])
+        changed = records.environment(1) | {key: other}
+        records.write_json(run / records.ENVIRONMENT, changed)
+        with pytest.raises(UserError, match=f"made with {key} = {other!r}"):
+            forecast.check_made_here(run)
+
+
+@pytest.mark.parametrize(("no_spread", "count"), [(0, 1), (0.5, 2), (0.6, 3), (0.99, 8), (1, 8)])
+def test_dynamic_sampling_draws_whole_batches_and_gives_up_in_the_end(no_spread, count):
+    assert forecast.batches(no_spread) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "within"),
+    # REINFORCE reads eight times as many prompts in the phase in which GRPO mostly draws tokens.
+    [("reinforce", 1.7), ("rloo", 1.5), ("ppo", 1.5), ("dr-grpo", 1.5), ("dapo", 1.5)],
+)
+def test_the_recorded_runs_took_what_the_first_of_them_foretold(name, within):
+    """Recorded one after the other on one machine, so that their hours may be compared."""
+    earlier = forecast.earlier_run(FAMILY / "grpo-seed0", MACHINE)
+    recipe = records.read_recipe(FAMILY / f"{name}-seed0")
+    expected = sum(seconds.expected for seconds in forecast_of(recipe, earlier).values())
+    steps = records.read_metrics(FAMILY / f"{name}-seed0")
+    measured = sum(map(records.seconds, steps)) / len(steps)
+    assert 1 / within < expected / measured < within
