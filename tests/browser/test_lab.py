@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
-    """A JupyterLab with private settings: its address, and its copy of the book, without outputs."""
+    """A private JupyterLab: its address, and its copy of the book, without outputs."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(chapters.ROOT / "book", folder / "book")
     for notebook in (folder / "book").glob("*.ipynb"):
