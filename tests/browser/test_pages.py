@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nbcourse.publishing import chapters, numbering, site, stored
+from nbcourse.publishing import anchors, chapters, numbering, site, stored
 from tests.conftest import Watched
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
@@ -93,8 +93,8 @@ def test_every_equation_is_drawn(tab):
 @on_pages(*CHAPTERS)
 def test_every_figure_is_there_and_says_what_it_shows(tab):
     images = tab.page.locator(".cell_output img").all()
-    stored_texts = [data["alt"] for data in output_data(tab.page, "metadata", "image/png")]
-    assert [image.get_attribute("alt") for image in images] == stored_texts
+    texts = anchors.ALT.findall(chapters.text_of(chapter(tab.page)).read_text(encoding="utf-8"))
+    assert [image.get_attribute("alt") for image in images] == texts
     for image in images:
         image.scroll_into_view_if_needed()  # lazy images load when they come into sight
         assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
@@ -103,7 +103,7 @@ def test_every_figure_is_there_and_says_what_it_shows(tab):
 @on_pages(*CHAPTERS)
 def test_every_explorer_moves_without_a_kernel(tab):
     explorers = tab.page.locator(".nb-explorer")
-    pages = output_data(tab.page, "data", "text/html")
+    pages = outputs_of(tab.page, "text/html")
     assert explorers.count() == sum('class="nb-explorer"' in page for page in pages)
     for explorer in explorers.all():
         before = explorer.evaluate(SEEN)
@@ -131,12 +131,16 @@ def test_a_reference_leads_to_the_equation_with_its_number(tab):
     page.go_back()
 
 
-def output_data(page, part: str, kind: str) -> list:
-    """What the outputs stored in a page's chapter have of one kind, in order."""
-    name = Path(urlsplit(page.url).path).stem
-    cells = stored.read(chapters.find(name)).cells
-    parts = [output.get(part, {}) for cell in cells for output in cell.get("outputs", [])]
-    return [part[kind] for part in parts if kind in part]
+def outputs_of(page, kind: str) -> list:
+    """The outputs of one kind that are stored in a page's chapter, in order."""
+    cells = stored.read(chapter(page)).cells
+    data = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    return [one[kind] for one in data if kind in one]
+
+
+def chapter(page) -> Path:
+    """The notebook of a page."""
+    return chapters.find(Path(urlsplit(page.url).path).stem)
 
 
 def test_the_pages_work_straight_from_the_disk(open_tab, built):
