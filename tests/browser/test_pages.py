@@ -9,6 +9,7 @@ import pytest
 
 from nbcourse.publishing import anchors, chapters, numbering, site, stored
 from tests.conftest import Watched
+from tests.effort import swept
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
@@ -16,6 +17,12 @@ FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
 RAW_TEX = re.compile(r"\$\$|\\\(|\\\[|\\[A-Za-z]{2,}")
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
+    "dark, on a phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
+}
+THEIRS = {"region": "the theme's logo lies outside of all landmarks"}
+WIDER_THAN_THE_PAGE = "document.documentElement.scrollWidth > window.innerWidth"
 # What can be seen of an explorer: the visible shapes of its drawing, and its read-out.
 SEEN = """explorer => [...explorer.querySelectorAll("svg *, .nb-readout")]
   .filter(part => part.checkVisibility()).map(part => part.outerHTML).join()"""
@@ -109,6 +116,26 @@ def test_every_explorer_moves_without_a_kernel(tab):
         before = explorer.evaluate(SEEN)
         explorer.get_by_role("slider").first.press("ArrowRight")
         assert explorer.evaluate(SEEN) != before
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "name", swept(["intro", *CHAPTERS], keep=["intro", CHAPTERS[5]]), ids=lambda name: name
+)
+def test_a_page_is_there_for_everyone(open_tab, address, name, look):
+    """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = open_tab(**LOOKS[look])
+    load(tab, f"{address}/{name}.html")
+    found = Axe().run(tab.page).response["violations"]
+    assert [
+        (rule["id"], node["target"])
+        for rule in found
+        for node in rule["nodes"]
+        if rule["id"] not in THEIRS
+    ] == []
+    assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
 
 @on_pages("intro")
