@@ -53,8 +53,10 @@ $(READY_DEV): requirements-dev.txt $(READY)
 
 # ---------------------------------------------------------------- read
 
+# A chapter that was only run is saved as the book has it: reading dirties no clone.
 LAB_OPTIONS := --log-level=WARN --KernelManager.transport_encryption=auto \
-  --LabApp.default_url=/lab/tree/book/00-start-here.ipynb
+  --LabApp.default_url=/lab/tree/book/00-start-here.ipynb \
+  --ContentsManager.pre_save_hook=nbcourse.publishing.reading.keep_what_was_only_run
 ifeq ($(shell id -u),0)
 LAB_OPTIONS += --allow-root
 endif

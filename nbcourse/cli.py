@@ -842,6 +842,9 @@ def _tell(folder: Path) -> None:
 def doctor() -> None:
     """Check the installation: versions found, and what to do where something is missing.
 
+    Then the machine: mathematics in JupyterLab, data, GPU, browser, disk. ✗ asks for something to
+    be done; · is something to do without.
+
     In the book's repository, packages are compared with the versions that `requirements.txt` locks.
     Where the package was installed without it, extras may be missing; ranges are what counts.
     """
@@ -849,8 +852,8 @@ def doctor() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = installation.report()
-    table = Table("", "package", "version", "remark")
+    rows = installation.report() + installation.machine()
+    table = Table("", "name", "version", "remark")
     for row in rows:
         cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
         table.add_row(*map(escape, cells))

@@ -1,11 +1,15 @@
 """Is everything here that the book needs? A table for chapter 0 and for `nbcourse doctor`."""
 
+import os
 import platform
 import re
+import shutil
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nbcourse
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
 CORE = ""
 READERS = (CORE, "lm", "agents", "lunar-lander", "book", "classroom")
 """The extras that reading, running and teaching the book needs; requirements.txt locks them."""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+ROOM = 2  # GiB: what the models and runs of chapters 0 to 14 take together, with some to spare
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 
@@ -64,6 +71,81 @@ def report() -> list[Finding]:
             remark = f"without {', '.join(missing)}; {_install(extra)}"
             rows.append(Finding(f"nbcourse[{extra}]", "not installed", None, remark))
     return rows
+
+
+def machine() -> list[Finding]:
+    """What the book uses beside packages: mathematics in JupyterLab, data, GPU, browser, disk.
+
+    A check that fails in a way of its own is a line like the others: the doctor does not die.
+    """
+    checks: dict[str, Callable[[], Finding]] = {
+        "MyST in JupyterLab": _myst,
+        "GSM8K": _gsm8k,
+        "GPU": _gpu,
+        "browser": _browser,
+        "disk": _disk,
+    }
+    return [_survived(name, check) for name, check in checks.items()]
+
+
+def browser() -> str | None:
+    """The path of a Chromium or Chrome; None if none is found."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    return found or (str(MAC_CHROME) if MAC_CHROME.exists() else None)
+
+
+def _survived(name: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:  # broken drivers and packages raise what they like
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return Finding(name, "not checked", False, reason)
+
+
+def _myst() -> Finding:
+    """Whether the extension that draws the book's boxes has its files where JupyterLab looks."""
+    name = "MyST in JupyterLab"
+    if _version("jupyterlab-myst") is None:
+        return Finding(name, "none", None, "for the chapters in JupyterLab only")
+    files = metadata.files("jupyterlab-myst") or []
+    if any("labextensions" in file.parts and Path(file.locate()).exists() for file in files):
+        return Finding(name, "found", True)
+    remark = "run: python -m pip install --force-reinstall --no-deps jupyterlab-myst"
+    return Finding(name, "missing", False, remark)
+
+
+def _gsm8k() -> Finding:
+    folder = os.environ.get("NBCOURSE_GSM8K")
+    if not folder:
+        remark = "chapter 15 fetches it; NBCOURSE_GSM8K may name a folder that has it"
+        return Finding("GSM8K", "not here", None, remark)
+    missing = [f for f in ("train.jsonl", "test.jsonl") if not Path(folder, f).is_file()]
+    if missing:
+        remark = f"NBCOURSE_GSM8K names {folder}, which has no {' and no '.join(missing)}"
+        return Finding("GSM8K", "missing", False, remark)
+    return Finding("GSM8K", "found", True)
+
+
+def _gpu() -> Finding:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding("GPU", "none", None, "only the runs of chapter 15 want one")
+    properties = torch.cuda.get_device_properties(0)
+    return Finding("GPU", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True)
+
+
+def _browser() -> Finding:
+    if browser() is None:
+        remark = "only `make pdf` and tests want Chromium or Chrome: apt install chromium"
+        return Finding("browser", "none", None, remark)
+    return Finding("browser", "found", True)
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(repository.ROOT).free / 2**30
+    remark = f"the book wants {ROOM} GiB for models and runs"
+    return Finding("disk", f"{free:.0f} GiB free", free >= ROOM, "" if free >= ROOM else remark)
 
 
 def declared() -> dict[str, list[str]]:

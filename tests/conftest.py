@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,10 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from nbcourse import installation
 from tests.effort import PATIENCE
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 # Our own pages on loopback need no sandbox (containers offer none), and no calls home either.
 BROWSER_OPTIONS = [
     "--no-sandbox",
@@ -38,17 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path not in slow))
 
 
-def browser_path() -> str | None:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    return found or (str(MAC_CHROME) if MAC_CHROME.exists() else None)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     """Headless Chromium. Without one the test is skipped, but under CI it fails."""
     from playwright.sync_api import sync_playwright
 
-    path = browser_path()
+    path = installation.browser()
     if path is None:
         remedy = "no Chromium or Chrome found; install one, for example: apt install chromium"
         if os.environ.get("CI") == "true":

@@ -1,11 +1,11 @@
-"""Figures in the book's style, each with a text that says what there is to see."""
+"""Figures in the book's style."""
 
-from io import BytesIO
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-from IPython.display import Image, display
+from IPython.display import display
 from matplotlib.figure import Figure
 
 STYLE = Path(__file__).with_name("book.mplstyle")
@@ -17,22 +17,15 @@ def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
     return plt.subplots(*args, **kwargs)
 
 
-def show(fig: Figure, *, alt: str) -> None:
-    """Display a figure with its alternative text, for readers who cannot see it, and close it.
+def show(fig: Figure) -> None:
+    """Display a figure as a vector graphic, and close it.
 
-    It has twice the pixels that it takes on the page, so that it is sharp on fine screens as well.
-
-    Args:
-        fig: the figure.
-        alt: what the figure shows, in a sentence or two, with the numbers that matter.
-
-    Raises:
-        ValueError: if `alt` is empty.
+    Letters are drawn as shapes, so that they are the same everywhere, and the same figure makes the
+    same file. What it shows is said behind the cell: in its caption, and for readers who cannot see
+    it in a comment below, `<!-- alt: … -->`.
     """
-    if not alt.strip():
-        raise ValueError("alt is empty, expected a sentence that says what the figure shows")
-    buffer = BytesIO()
-    fig.savefig(buffer, format="png", dpi=2 * plt.rcParams["savefig.dpi"])
+    with StringIO() as drawing:
+        fig.savefig(drawing, format="svg", metadata={"Date": None})
+        text = drawing.getvalue()
     plt.close(fig)
-    text = " ".join(alt.split())
-    display(Image(data=buffer.getvalue(), format="png", retina=True, alt=text))
+    display({"image/svg+xml": text[text.index("<svg") :]}, raw=True)

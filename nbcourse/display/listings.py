@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -28,7 +29,11 @@ def show_source(function: Callable[..., object]) -> None:
 
 
 def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
-    """Display rows as a table; floats are rounded to four decimals so that any CPU prints the same.
+    """Display rows as a table, columns of numbers to the right and with the digits that they need.
+
+    The floats of a column all get as many decimals as show four significant digits of the largest
+    and two of the smallest, but four at most, so that any CPU prints the same; zeros at the end of
+    all of them are left out.
 
     Raises:
         ValueError: if a row does not have as many cells as the header.
@@ -36,16 +41,43 @@ def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"row {row!r} has {len(row)} cells, expected {len(header)}")
-
-    def cell(value: object) -> str:
-        if isinstance(value, float):
-            return f"{round(value, 4) + 0.0:.4f}"  # + 0.0 turns −0.0 into 0.0
-        if isinstance(value, list | tuple):
-            return f"({', '.join(map(cell, value))})"
-        return str(value)
-
-    lines = [header, ["---"] * len(header), *[[cell(value) for value in row] for row in rows]]
+    columns = list(zip(*rows, strict=True)) or [()] * len(header)
+    sides = ["---:" if _is_numeric(column) else "---" for column in columns]
+    printed = zip(*map(_printed, columns), strict=True)
+    lines = [header, sides, *printed]
     display(Markdown("\n".join("| " + " | ".join(line) + " |" for line in lines)))
+
+
+def _is_numeric(column: Sequence[object]) -> bool:
+    return bool(column) and all(
+        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in column
+    )
+
+
+def _printed(column: Sequence[object]) -> list[str]:
+    """The cells of a column as they are shown."""
+    floats = [x for cell in column for x in (cell if isinstance(cell, list | tuple) else [cell])]
+    decimals = _decimals([x for x in floats if isinstance(x, float)])
+
+    def printed(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return f"({', '.join(map(printed, value))})"
+        if isinstance(value, float):  # + 0.0 turns −0.0 into 0.0
+            return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+        return f"−{-value}" if isinstance(value, int) and value < 0 else str(value)
+
+    return [printed(cell) for cell in column]
+
+
+def _decimals(numbers: Sequence[float]) -> int:
+    """How many decimals a column of numbers is shown with."""
+    sizes = [abs(x) for x in numbers if math.isfinite(x) and round(x, 4) != 0]
+    if not sizes:
+        return 0
+    largest, smallest = (math.floor(math.log10(size)) for size in (max(sizes), min(sizes)))
+    most = min(max(3 - largest, 1 - smallest, 0), 4)
+    shown = [f"{x:.{most}f}".rstrip("0").partition(".")[2] for x in sizes]
+    return max(map(len, shown)) if most else 0
 
 
 def show_installation() -> None:

@@ -3,6 +3,9 @@ r"""What `numbering` wrote into a notebook, as the site shows it: a Sphinx exten
 An anchor in a notebook is an empty `<div id="eq-x"></div>`, which JupyterLab can scroll to. On the
 site what follows it takes over its id, an equation its number, so that both look as Sphinx makes
 them; and links to the anchor are checked like all others.
+
+A figure's alternative text is a comment behind its caption, `<!-- alt: … -->`, which is not shown;
+on the site the figure takes it over.
 """
 
 import re
@@ -13,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 ANCHOR = re.compile(r'<div id="((?:eq|fig|sec)-[a-z0-9-]+)"></div>\s*')
+ALT = re.compile(r"<!-- alt: (\S.*) -->\s*")
 EQUATION = re.compile(
     r"\\begin\{equation\*\}\n(?P<body>.*?)\n(?:\\tag\{(?P<number>[^}]*)\}\n)?\\end\{equation\*\}",
     re.DOTALL,
@@ -20,7 +24,7 @@ EQUATION = re.compile(
 
 
 class Anchors(SphinxTransform):
-    """Moves ids and numbers to where Sphinx looks for them."""
+    """Moves ids, numbers and alternative texts to where Sphinx looks for them."""
 
     default_priority = 800  # before MyST resolves links to ids (879)
 
@@ -28,9 +32,17 @@ class Anchors(SphinxTransform):
         for block in self.document.findall(nodes.math_block):
             if found := EQUATION.fullmatch(block.astext().strip()):
                 _as_sphinx_numbers(block, found["body"], found["number"])
-        for raw in list(self.document.findall(nodes.raw)):
-            if found := ANCHOR.fullmatch(raw.astext()):
-                self._move(found[1], raw)
+        figure = None
+        for node in list(self.document.findall()):
+            if isinstance(node, nodes.image):
+                figure = node
+            elif not isinstance(node, nodes.raw):
+                continue
+            elif found := ANCHOR.fullmatch(node.astext()):
+                self._move(found[1], node)
+            elif (found := ALT.fullmatch(node.astext())) and figure is not None:
+                figure["alt"] = found[1]
+                node.parent.remove(node)
 
     def _move(self, anchor: str, raw: nodes.raw) -> None:
         """Give the id of an anchor to what it stands for, and let links find it there."""

@@ -63,7 +63,7 @@ def test_every_figure_has_a_caption_behind_it():
     for path in chapters.notebooks():
         cells = stored.read(path).cells
         for cell, after in zip(cells, [*cells[1:], None], strict=True):
-            if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+            if any("image/svg+xml" in output.get("data", {}) for output in cell.get("outputs", [])):
                 assert after is not None
                 assert after.source.startswith('<div id="fig-'), (path.name, cell.id)
 

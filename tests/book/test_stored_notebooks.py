@@ -13,10 +13,12 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse.publishing import chapters, stored
+from nbcourse.publishing.anchors import ALT
 
 NOTEBOOKS = pytest.mark.parametrize("path", chapters.notebooks(), ids=lambda path: path.stem)
 
 COLUMNS, LINES = 88, 25
+HEAVY = 250_000  # characters of a figure
 DISPLAYING = {"print", "display", "show", "show_source", "table"}
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"
@@ -90,13 +92,26 @@ def errors(notebook: NotebookNode) -> list[str]:
     ]
 
 
+def figures(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode]]:
+    """Each image of a notebook, with the position of its cell."""
+    for position, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", []):
+            if any(kind.startswith("image/") for kind in output.get("data", {})):
+                yield position, output
+
+
 def figures_without_text(notebook: NotebookNode) -> list[str]:
-    """Images that tell nothing to readers who cannot see them."""
+    """Images that tell nothing to readers who cannot see them: the text is behind the caption."""
+    behind = [*(cell.source for cell in notebook.cells[1:]), ""]
+    return [notebook.cells[i].id for i, _ in figures(notebook) if len(ALT.findall(behind[i])) != 1]
+
+
+def figures_of_pixels_or_weight(notebook: NotebookNode) -> list[str]:
+    """Images that are blurred when enlarged, or heavy: many points want `rasterized=True`."""
     return [
-        cell.id
-        for cell, output in outputs(notebook)
-        for kind in output.get("data", {})
-        if kind.startswith("image/") and not output.metadata.get(kind, {}).get("alt", "").strip()
+        notebook.cells[i].id
+        for i, output in figures(notebook)
+        if len(output.data.get("image/svg+xml", HEAVY * " ")) >= HEAVY
     ]
 
 
@@ -141,6 +156,7 @@ RULES = [
     missing_outputs,
     errors,
     figures_without_text,
+    figures_of_pixels_or_weight,
     widgets_without_page,
     hard_to_read,
     absolute_paths,
@@ -173,8 +189,14 @@ def skipping_a_prompt(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def image(metadata: dict) -> NotebookNode:
-    return ran("x", output_type="display_data", data={"image/png": ""}, metadata=metadata)
+def image(behind: str, **data: str) -> NotebookNode:
+    """A figure with a text behind it."""
+    notebook = ran("x", output_type="display_data", data=data or {"image/svg+xml": "<svg>"})
+    notebook.cells.append(new_markdown_cell(behind))
+    return stored.tidy(notebook)
+
+
+TOLD = "*Figure 1.1.* A line.\n\n<!-- alt: A line that rises. -->"
 
 
 @pytest.mark.parametrize(
@@ -186,12 +208,15 @@ def image(metadata: dict) -> NotebookNode:
         (missing_outputs, ran("x = 1\nx")),
         (missing_outputs, ran("x, y")),
         (missing_outputs, ran("for x in y:\n    print(x)")),
-        (missing_outputs, ran("show(figure, alt='')\nx = 1")),
+        (missing_outputs, ran("show(figure)\nx = 1")),
         (missing_outputs, ran("plt.show()")),
         (errors, ran("1 / 0", output_type="error", ename="ZeroDivisionError", evalue="")),
         (errors, ran("warn()", output_type="stream", name="stderr", text="careful")),
-        (figures_without_text, image({})),
-        (figures_without_text, image({"image/png": {"alt": " "}})),
+        (figures_without_text, image("*Figure 1.1.* A line.")),
+        (figures_without_text, image("<!-- alt:  -->")),
+        (figures_without_text, image(f"{TOLD}\n\n{TOLD}")),
+        (figures_of_pixels_or_weight, image(TOLD, **{"image/png": ""})),
+        (figures_of_pixels_or_weight, image(TOLD, **{"image/svg+xml": HEAVY * "x"})),
         (widgets_without_page, ran("w", output_type="display_data", data={stored.WIDGET_VIEW: {}})),
         (hard_to_read, ran("x" * 89)),
         (hard_to_read, ran("x\n" * 26)),
@@ -215,7 +240,7 @@ def test_a_rule_notices(rule, notebook):
         ran("def f():\n    print(1)"),
         ran("x", output_type="execute_result", data={"text/plain": "1"}, execution_count=1),
         ran("see = 'https://example.org/home/x'"),
-        image({"image/png": {"alt": "a line that rises"}}),
+        image(TOLD),
         new_notebook(cells=[]),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from nbcourse.publishing.chapters import ROOT
 from tests.effort import PATIENCE
 
+# As `make lab` sets it.
+(HOOK,) = re.findall(r"--ContentsManager\.\S+", (ROOT / "Makefile").read_text())
 TOKEN = "only-for-this-test"
 # Cells out of sight must be in the page too, and nobody is asked anything.
 SETTINGS = {
@@ -46,7 +50,7 @@ def serve(folder: Path, private: Path) -> Iterator[str]:
         "JUPYTERLAB_WORKSPACES_DIR": private / "workspaces",
     }
     port = _free_port()
-    options = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    options = ["--no-browser", HOOK, "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
     options += ["--allow-root"] if os.geteuid() == 0 else []
     log = private / "log"
@@ -95,3 +99,9 @@ def run_all(page) -> None:
     """Run all cells, as the menu does."""
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator('[data-command="runmenu:run-all"]').click()
+
+
+def save(page) -> None:
+    """Save the notebook, as the keyboard does, and wait until it is."""
+    with page.expect_response(lambda r: r.request.method == "PUT" and "/api/contents" in r.url):
+        page.keyboard.press("Control+s")

@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory) -> Iterator[str]:
-    """The address of a JupyterLab with private settings, on a copy of the book without outputs."""
+def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
+    """A private JupyterLab: its address, and its copy of the book, without outputs."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(chapters.ROOT / "book", folder / "book")
     for notebook in (folder / "book").glob("*.ipynb"):
         stored.write(without_outputs(stored.read(notebook)), notebook)
     with jupyterlab.serve(folder, folder) as address:
-        yield address
+        yield address, folder
 
 
 def without_outputs(notebook):
@@ -50,7 +50,9 @@ def without_outputs(notebook):
 def test_run_all(lab, open_tab, chapter):
     tab = open_tab(viewport={"width": 1400, "height": 1000})
     page = tab.page
-    jupyterlab.open_notebook(page, lab, f"book/{chapter.name}")
+    address, folder = lab
+    before_reading = (folder / "book" / chapter.name).read_bytes()
+    jupyterlab.open_notebook(page, address, f"book/{chapter.name}")
     jupyterlab.run_all(page)
     prompts = page.locator(PROMPTS)
     assert prompts.count() == code_cells(chapter)
@@ -63,13 +65,15 @@ def test_run_all(lab, open_tab, chapter):
         before = page.evaluate(DRAWING)
         drag(page, page.locator(".noUi-handle").first, by=120)
         page.wait_for_function(f"before => ({DRAWING})() !== before", arg=before)
+    jupyterlab.save(page)
+    assert (folder / "book" / chapter.name).read_bytes() == before_reading
     assert tab.foreign == []
 
 
 def test_numbers_and_links_are_those_of_the_book(lab, open_tab):
     """With the MyST extension, which has a numbering of its own."""
     page = open_tab(viewport={"width": 1400, "height": 1000}).page
-    jupyterlab.open_notebook(page, lab, "book/11-kl.ipynb")
+    jupyterlab.open_notebook(page, lab[0], "book/11-kl.ipynb")
     places = [place for place in numbering.places().values() if place.chapter == "11-kl"]
     numbers = [f"({place.number})" for place in places if place.anchor.startswith("eq-")]
     tags = page.locator(".jp-MarkdownCell .katex-display .tag")

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nbcourse.publishing import chapters, numbering, site, stored
+from nbcourse.publishing import anchors, chapters, numbering, site, stored
 from tests.conftest import Watched
+from tests.effort import swept
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
@@ -16,6 +17,12 @@ FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
 RAW_TEX = re.compile(r"\$\$|\\\(|\\\[|\\[A-Za-z]{2,}")
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
+    "dark, on a phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
+}
+THEIRS = {"region": "the theme's logo lies outside of all landmarks"}
+WIDER_THAN_THE_PAGE = "document.documentElement.scrollWidth > window.innerWidth"
 # What can be seen of an explorer: the visible shapes of its drawing, and its read-out.
 SEEN = """explorer => [...explorer.querySelectorAll("svg *, .nb-readout")]
   .filter(part => part.checkVisibility()).map(part => part.outerHTML).join()"""
@@ -93,8 +100,8 @@ def test_every_equation_is_drawn(tab):
 @on_pages(*CHAPTERS)
 def test_every_figure_is_there_and_says_what_it_shows(tab):
     images = tab.page.locator(".cell_output img").all()
-    stored_texts = [data["alt"] for data in output_data(tab.page, "metadata", "image/png")]
-    assert [image.get_attribute("alt") for image in images] == stored_texts
+    texts = anchors.ALT.findall(chapters.text_of(chapter(tab.page)).read_text(encoding="utf-8"))
+    assert [image.get_attribute("alt") for image in images] == texts
     for image in images:
         image.scroll_into_view_if_needed()  # lazy images load when they come into sight
         assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
@@ -103,12 +110,32 @@ def test_every_figure_is_there_and_says_what_it_shows(tab):
 @on_pages(*CHAPTERS)
 def test_every_explorer_moves_without_a_kernel(tab):
     explorers = tab.page.locator(".nb-explorer")
-    pages = output_data(tab.page, "data", "text/html")
+    pages = outputs_of(tab.page, "text/html")
     assert explorers.count() == sum('class="nb-explorer"' in page for page in pages)
     for explorer in explorers.all():
         before = explorer.evaluate(SEEN)
         explorer.get_by_role("slider").first.press("ArrowRight")
         assert explorer.evaluate(SEEN) != before
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "name", swept(["intro", *CHAPTERS], keep=["intro", CHAPTERS[5]]), ids=lambda name: name
+)
+def test_a_page_is_there_for_everyone(open_tab, address, name, look):
+    """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = open_tab(**LOOKS[look])
+    load(tab, f"{address}/{name}.html")
+    found = Axe().run(tab.page).response["violations"]
+    assert [
+        (rule["id"], node["target"])
+        for rule in found
+        for node in rule["nodes"]
+        if rule["id"] not in THEIRS
+    ] == []
+    assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
 
 @on_pages("intro")
@@ -131,12 +158,16 @@ def test_a_reference_leads_to_the_equation_with_its_number(tab):
     page.go_back()
 
 
-def output_data(page, part: str, kind: str) -> list:
-    """What the outputs stored in a page's chapter have of one kind, in order."""
-    name = Path(urlsplit(page.url).path).stem
-    cells = stored.read(chapters.find(name)).cells
-    parts = [output.get(part, {}) for cell in cells for output in cell.get("outputs", [])]
-    return [part[kind] for part in parts if kind in part]
+def outputs_of(page, kind: str) -> list:
+    """The outputs of one kind that are stored in a page's chapter, in order."""
+    cells = stored.read(chapter(page)).cells
+    data = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    return [one[kind] for one in data if kind in one]
+
+
+def chapter(page) -> Path:
+    """The notebook of a page."""
+    return chapters.find(Path(urlsplit(page.url).path).stem)
 
 
 def test_the_pages_work_straight_from_the_disk(open_tab, built):

@@ -1,9 +1,8 @@
 """What the chapters show: listings, tables, figures with a text, and explorers in two forms."""
 
-import base64
 import re
-import struct
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -39,8 +38,38 @@ def test_a_listing_sees_through_decorators(shown):
 
 
 def test_a_table_rounds_and_never_shows_a_negative_zero(shown):
-    display.table([["a", 1 / 3, [-1e-9, 2.0]]], header=["x", "y", "z"])
-    assert shown[0].data.splitlines()[-1] == "| a | 0.3333 | (0.0000, 2.0000) |"
+    display.table([["a", 1 / 3, [-1e-9, 2.25]], ["b", -2, [0.5]]], header=["x", "y", "z"])
+    assert shown[0].data.splitlines()[1:] == [
+        "| --- | ---: | --- |",
+        "| a | 0.3333 | (0.00, 2.25) |",
+        "| b | −2 | (0.50) |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "printed"),
+    [
+        ([500.0, 250.0], ["500", "250"]),
+        ([500.0, 0.25], ["500.00", "0.25"]),
+        ([12.3456, 1.5], ["12.35", "1.50"]),
+        ([1234.56, 2000.4], ["1235", "2000"]),
+        ([0.33333, 0.5], ["0.3333", "0.5000"]),
+        ([1000.0, 0.001234], ["1000.0000", "0.0012"]),
+        ([-0.5, float("nan")], ["−0.5", "nan"]),
+        ([-1e-9, 0.0], ["0", "0"]),
+        ([9.99996, 1.0], ["10", "1"]),
+        ([float("inf")], ["inf"]),
+        ([True, -3, "x-1"], ["True", "−3", "x-1"]),
+    ],
+)
+def test_a_column_has_the_digits_that_it_needs(shown, column, printed):
+    display.table([[cell] for cell in column], header=["x"])
+    assert [line.strip("| ") for line in shown[0].data.splitlines()[2:]] == printed
+
+
+def test_a_table_without_rows_has_its_header(shown):
+    display.table([], header=["x", "y"])
+    assert shown[0].data == "| x | y |\n| --- | --- |"
 
 
 def test_a_ragged_table_is_refused():
@@ -48,17 +77,20 @@ def test_a_ragged_table_is_refused():
         display.table([["a"]], header=["x", "y"])
 
 
-def test_a_figure_needs_a_text_and_carries_it(shown):
-    fig, axis = display.figure()
-    axis.plot([1, 2])
-    with pytest.raises(ValueError, match="alt is empty"):
-        display.show(fig, alt="  ")
-    display.show(fig, alt="A line\nfrom 1 to 2.")
-    data, metadata = shown[0]._repr_mimebundle_()
-    assert "image/png" in data
-    assert metadata["image/png"]["alt"] == "A line from 1 to 2."
-    pixels = struct.unpack(">II", base64.b64decode(data["image/png"])[16:24])
-    assert pixels == (2 * metadata["image/png"]["width"], 2 * metadata["image/png"]["height"])
+def test_a_figure_is_a_drawing_that_is_the_same_each_time(monkeypatch):
+    shown = []
+    monkeypatch.setattr(figures, "display", lambda data, raw: shown.append(data["image/svg+xml"]))
+    for _ in range(2):
+        fig, axis = display.figure()
+        axis.plot([1, 2], label="a line")
+        axis.legend()
+        display.show(fig)
+    one, two = shown
+    assert one == two
+    assert one.startswith("<svg ")
+    assert "<text" not in one  # letters are shapes
+    assert "<dc:date>" not in one
+    assert not plt.get_fignums()
 
 
 def test_the_explorer_travels_in_both_forms():

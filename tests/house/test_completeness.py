@@ -17,8 +17,6 @@ TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
     "nbcourse.display.curves": "`nbcourse compare --figure` draws with it",
     "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
-    "nbcourse.publishing.alt_text": "the site's builder loads it, and the built pages are read",
-    "nbcourse.publishing.anchors": "the site's builder loads it, and the built pages are read",
 }
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
 

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -500,6 +501,41 @@ def test_the_doctor_in_an_environment_for_language_models(lm, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"✓ +│ +transformers", done.stdout)
     assert re.search(r"· +│ +nbcourse\[book\] +│ +not installed", done.stdout)
+
+
+def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
+    def found() -> dict[str, installation.Finding]:
+        return {row.name: row for row in installation.machine()}
+
+    monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
+    here = found()
+    assert set(here) == {"MyST in JupyterLab", "GSM8K", "GPU", "browser", "disk"}
+    assert here["MyST in JupyterLab"].ok
+    assert here["GSM8K"].ok is None
+
+    (tmp_path / "train.jsonl").touch()
+    monkeypatch.setenv("NBCOURSE_GSM8K", str(tmp_path))
+    monkeypatch.setattr(metadata, "files", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(installation, "MAC_CHROME", tmp_path / "none")
+    monkeypatch.setattr(installation, "ROOM", 2**40)
+    poor = found()
+    assert {name for name, row in poor.items() if row.ok is False} == {
+        "MyST in JupyterLab",
+        "GSM8K",
+        "disk",
+    }
+    assert poor["GSM8K"].remark.endswith("has no test.jsonl")
+    assert poor["browser"].ok is None
+
+
+def test_the_doctor_survives_a_broken_driver(monkeypatch):
+    def broken():
+        raise RuntimeError("the driver is too old\nand more")
+
+    monkeypatch.setattr(torch.cuda, "is_available", broken)
+    (gpu,) = [row for row in installation.machine() if row.name == "GPU"]
+    assert (gpu.ok, gpu.remark) == (False, "the driver is too old")
 
 
 def test_chapter_0_shows_the_main_packages_and_what_is_amiss(pretend, monkeypatch):

@@ -1,0 +1,45 @@
+"""What the theme leaves undone for readers without a mouse, eyes or bandwidth: a Sphinx extension.
+
+Tables and figures that scroll get the focus of the keyboard, the corner of a table that heads no
+column is no heading, and icons come from their font alone: the theme brings them as a script of a
+megabyte and a half as well.
+"""
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+CHANGES = [
+    (
+        r'<div class="pst-scrollable-table-container">',
+        r'<div class="pst-scrollable-table-container" tabindex="0">',
+    ),
+    (
+        r'<div class="cell_output docutils container">(?=\s*<img )',
+        r'<div class="cell_output docutils container" tabindex="0">',
+    ),
+    (r'<th class="[^"]*head[^"]*">(?:<p></p>)?</th>', r"<td></td>"),
+    (r'<script src="[^"]*/fontawesome/[^"]*"></script>', ""),
+    (r'<link rel="preload" as="font"[^>]*/fa-(?:brands|regular)-[^>]*>', ""),
+]
+
+
+def mended(page: str) -> str:
+    """The HTML of a page with all changes."""
+    for pattern, replacement in CHANGES:
+        page = re.sub(pattern, replacement, page)
+    return page
+
+
+def mend(app: Sphinx, error: Exception | None) -> None:
+    """Mend every page that was built."""
+    if error is None:
+        for file in Path(app.outdir).rglob("*.html"):
+            file.write_text(mended(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("build-finished", mend)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

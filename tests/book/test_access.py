@@ -1,0 +1,34 @@
+"""What is mended in the pages of the theme."""
+
+import pytest
+
+from nbcourse.publishing import access
+
+
+@pytest.mark.parametrize(
+    ("theme", "mended"),
+    [
+        (
+            '<div class="pst-scrollable-table-container"><table>',
+            '<div class="pst-scrollable-table-container" tabindex="0"><table>',
+        ),
+        (
+            '<div class="cell_output docutils container">\n<img alt="A line" src="x.svg" />',
+            '<div class="cell_output docutils container" tabindex="0">\n'
+            '<img alt="A line" src="x.svg" />',
+        ),
+        (
+            '<div class="cell_output docutils container">\n<pre>1</pre>',
+            '<div class="cell_output docutils container">\n<pre>1</pre>',
+        ),
+        ('<tr><th class="head"><p></p></th>', "<tr><td></td>"),
+        ('<th class="head nb-number"><p></p></th>', "<td></td>"),
+        ('<th class="head"><p>λ</p></th>', '<th class="head"><p>λ</p></th>'),
+        ('<script src="_static/vendor/fontawesome/6.5.2/js/all.min.js?digest=1"></script>', ""),
+        ('<script src="_static/togglebutton.js"></script>',) * 2,
+        ('<link rel="preload" as="font" href="../webfonts/fa-brands-400.woff2" />', ""),
+        ('<link rel="preload" as="font" href="../webfonts/fa-solid-900.woff2" />',) * 2,
+    ],
+)
+def test_a_page_is_mended_where_the_theme_needs_it(theme, mended):
+    assert access.mended(theme) == mended
