@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,9 @@ lab: $(READY)  ## set everything up and open the book in JupyterLab
 
 site: $(READY)  ## build the web pages in _build/html
 	@$(PY) -m nbcourse site
+
+pdf: site  ## print the chapters, a PDF each, in _build/pdf: needs Chromium or Chrome
+	@$(PY) -m nbcourse pdf
 
 site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/html: not for students
 	@$(PY) -m nbcourse site --solutions

@@ -13,7 +13,7 @@ def nbcourse(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("command", ["run", "site", "twins", "doctor"])
+@pytest.mark.parametrize("command", ["run", "site", "pdf", "twins", "doctor"])
 def test_every_command_explains_itself(command):
     assert command in nbcourse("--help").stdout
     assert len(nbcourse(command, "--help").stdout.split()) > 20

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nbcourse.publishing import anchors, chapters, numbering, site, stored
+from nbcourse.publishing import anchors, chapters, numbering, printing, site, stored
 from tests.conftest import Watched
 from tests.effort import swept
 
@@ -136,6 +136,28 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
         if rule["id"] not in THEIRS
     ] == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+
+
+ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]
+  .map(answer => answer.textContent.length > 20)"""
+
+
+@on_pages(CHAPTERS[5])
+def test_on_paper_the_answers_stand_at_the_end(tab):
+    page = tab.page
+    boxes = page.locator(".admonition.dropdown").filter(has_text="Predict first")
+    before = boxes.all_text_contents()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(ANSWERS) == [True] * len(before)
+    assert all("at the end of the chapter." in text for text in boxes.all_text_contents())
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(ANSWERS) == []
+    assert [sorted(text) for text in boxes.all_text_contents()] == [sorted(t) for t in before]
+
+
+def test_a_page_is_printed(built, browser, tmp_path):
+    printing.write(built / f"{CHAPTERS[5]}.html", tmp_path / "new" / "page.pdf")
+    assert (tmp_path / "new" / "page.pdf").read_bytes().count(b"/Type /Page\n") > 5
 
 
 @on_pages("intro")

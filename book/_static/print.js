@@ -1,0 +1,27 @@
+// On paper nothing folds: answers to predictions go to the end, so that they are not read first.
+addEventListener("beforeprint", () => {
+  const article = document.querySelector("article.bd-article");
+  const asked = [...article.querySelectorAll(".admonition.dropdown")].filter((box) =>
+    box.querySelector(".admonition-title").textContent.startsWith("Predict first"));
+  if (!asked.length || article.querySelector(".nb-answers")) return;
+  const answers = document.createElement("section");
+  answers.className = "nb-answers";
+  answers.innerHTML = "<h2>Answers to the predictions</h2>";
+  asked.forEach((box, number) => {
+    const at = document.createElement("p");
+    at.className = "nb-answer-at";
+    at.textContent = `Answer ${number + 1}, at the end of the chapter.`;
+    const answer = document.createElement("div");
+    answer.innerHTML = `<p><strong>Answer ${number + 1}</strong></p>`;
+    const body = [...box.children].filter((part) => !part.matches(".admonition-title, button"));
+    answer.append(...body);
+    box.append(at);
+    answers.append(answer);
+    addEventListener("afterprint", () => {
+      box.append(...body);
+      at.remove();
+      answers.remove();
+    }, { once: true });
+  });
+  article.append(answers);
+});
