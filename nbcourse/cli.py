@@ -256,6 +256,37 @@ def release(
 
 
 @app.command()
+def publish_class(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the class's repository.")],
+) -> None:
+    """Make the repository that you can publish for your class: everything but the answers.
+
+    It has the book, the package and the sheets. Solutions, hidden tests, the tests of this
+    repository and checks that know the answers stay here; the checks in it are worked cases, as in
+    a bundle, with the book's own numbers. Every file is searched for what the solutions compute,
+    under whatever names, before anything is written. The folder has no git history: the first
+    commit is yours.
+
+    **Example**
+
+    - `nbcourse publish-class ../class-2027`
+    """
+    repository.require()
+    from nbcourse.classroom import class_repository
+    from nbcourse.progress import track
+
+    def watched(names: list[str]) -> Iterable[str]:
+        return track(names, "searching", total=len(names))
+
+    done = class_repository.publish(folder, watched=watched)
+    typer.echo(f"{done.files} files in {folder}, and no part of a solution in any of them")
+    typer.echo(f"left out: {', '.join(done.left_out)}, and what git does not track")
+    typer.echo(f"worked cases in place of checks: {', '.join(done.rewritten)}")
+    commit = 'git init && git add . && git commit --message "The book for our class"'
+    typer.echo(f"to publish it: cd {folder} && {commit}, then push")
+
+
+@app.command()
 def grade(
     submissions: Annotated[
         Path, typer.Argument(help="The folder that Canvas, Moodle or nbgrader made, or your own.")

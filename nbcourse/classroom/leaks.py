@@ -81,7 +81,8 @@ def secrets(root: Path = ROOT) -> Secrets:
         *(root / "book" / "text").glob("*.md"),
         *(root / "nbcourse").rglob("*.py"),
     ]
-    given, checks = [], []
+    given: list[str] = []
+    checks: list[str] = []
     for path in public_files:
         knows_answers = path.parent.name == "checks" and path.stem not in WITHOUT_ANSWERS
         (checks if knows_answers else given).append(path.read_text(encoding="utf-8"))
@@ -161,7 +162,7 @@ def scan_bytes(name: str, content: bytes, hidden: Secrets) -> list[str]:
         if any(line in text for text in texts)
     ]
     if hidden.code and name.endswith(WITH_CODE):
-        pieces = [piece for text in _code(name, readings) for piece in code_forms.pieces(text)]
+        pieces = [p for text in _code(name, content, readings) for p in code_forms.pieces(text)]
         found += [
             f"{name}: the code of {region.where}"
             for region in hidden.code
@@ -173,21 +174,26 @@ def scan_bytes(name: str, content: bytes, hidden: Secrets) -> list[str]:
 def _readings(name: str, content: bytes) -> Iterator[str]:
     """The file's text, as it stands and as a reader sees it."""
     text = content.decode("utf-8", "replace")
-    yield text
     if name.endswith(".ipynb"):
-        yield "\n".join(_strings(json.loads(text)))
+        text = "\n".join(_texts(text))
+    yield text
     if name.endswith((".html", ".xml", ".svg")):
         yield unescape(re.sub(r"<[^>]*>", "", text))
 
 
-def _code(name: str, readings: list[str]) -> list[str]:
-    """The parts of a file's readings that may be code."""
+def _code(name: str, content: bytes, readings: list[str]) -> list[str]:
+    """The parts of a file that may be code."""
     if name.endswith(".ipynb"):
-        return [text for text in _strings(json.loads(readings[0])) if " " in text]  # no pictures
+        return _texts(content.decode("utf-8", "replace"))
     if name.endswith(".html"):
         listings = re.findall(r"<pre[^>]*>(.*?)</pre>", readings[0], re.DOTALL)
         return [unescape(re.sub(r"<[^>]*>", "", listing)) for listing in listings]
     return readings
+
+
+def _texts(notebook: str) -> list[str]:
+    """The texts in a notebook: cells, outputs, metadata; no pictures, which have no spaces."""
+    return [text for text in _strings(json.loads(notebook)) if " " in text]
 
 
 def _strings(value: Any) -> Iterator[str]:
