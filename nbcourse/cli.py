@@ -3,7 +3,7 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from nbcourse.classroom.class_grading import Order
+    from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
 
 
@@ -301,6 +301,10 @@ def grade(
             help="Canvas's gradebook, Moodle's grading worksheet or gradebook, or your own list."
         ),
     ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(help="TOML: deadlines, what lateness costs, where points are shared."),
+    ] = None,
     personal: Annotated[
         bool,
         typer.Option("--personal", help="The release had each student's own numbers, by the list."),
@@ -328,12 +332,13 @@ def grade(
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
     repository.require()
-    from nbcourse.classroom.class_grading import Order
+    from nbcourse.classroom.class_grading import Order, grade_class
     from nbcourse.classroom.sandbox import Limits
 
     limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
-    order = Order(submissions, assignment, class_list, personal, limits, not trust_submissions)
-    _grade(order, out, jobs)
+    confined = not trust_submissions
+    order = Order(submissions, assignment, class_list, personal, limits, confined, rules)
+    _grade(partial(grade_class, order, out, jobs=jobs), out)
 
 
 @app.command()
@@ -353,23 +358,48 @@ def regrade(
     says whose grade is another one and why. With `--diff` all this happens in a temporary folder.
     """
     repository.require()
-    from nbcourse.classroom.class_grading import changes, remembered
+    from nbcourse.classroom.class_grading import changes, grade_class, remembered
 
     if not diff:
-        _grade(remembered(out), out, jobs)
+        _grade(partial(grade_class, remembered(out), out, jobs=jobs), out)
     elif found := changes(out, jobs=jobs):
         _show_changes(found)
     else:
         typer.echo("no grade would change")
 
 
-def _grade(order: "Order", out: Path, jobs: int | None) -> None:
+@app.command()
+def marks(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A CSV with the columns student, exercise, criterion, points, comment."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder that `grade` wrote to.")] = Path("graded"),
+) -> None:
+    """Take over the points that a person gave to answers in words.
+
+    A row is one criterion of one answer of one student, named as in `OUT/grades.csv`. All rows are
+    checked before one is taken over, into `OUT/marks.csv`; a later row for the same criterion
+    replaces the earlier one. They stand in pages and gradebooks from now on, also after `regrade`.
+
+    **Example**
+
+    - `nbcourse marks marks.csv --out graded`
+    """
+    repository.require()
+    from nbcourse.classroom.class_grading import mark_class
+
+    _grade(partial(mark_class, file, out), out)
+
+
+def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     """Grade a class and show what came of it."""
     from nbcourse.classroom import feedback
-    from nbcourse.classroom.class_grading import grade_class
 
     try:
-        graded = grade_class(order, out, jobs=jobs)
+        graded = grading()
     except KeyboardInterrupt:
         _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
     _show("student", "points", "not passed", rows=feedback.summary(graded.results))
