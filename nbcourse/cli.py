@@ -394,6 +394,38 @@ def marks(
     _grade(partial(mark_class, file, out), out)
 
 
+@app.command()
+def export(
+    platform: Annotated[str, typer.Argument(help="`gradescope`, the only one so far.")],
+    assignment: Annotated[
+        str, typer.Argument(help="A number or a name: `2`, `sequences`, `02-sequences`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the zip.")] = Path("exported"),
+    rules: Annotated[
+        Path | None, typer.Option(help="TOML, for partial credit; lateness is Gradescope's.")
+    ] = None,
+) -> None:
+    """Make the autograder that grades a sheet on another platform.
+
+    The zip holds the solutions and the hidden tests: upload it under *Configure Autograder*, and
+    give it to no student. Submissions are graded there as `grade` does it, each confined.
+
+    **Example**
+
+    - `nbcourse export gradescope 2`
+    """
+    repository.require()
+    from nbcourse.classroom import files, gradescope, masters
+
+    if platform != "gradescope":
+        raise UserError(f"the platform is {platform!r}, expected 'gradescope'")
+    target = out / f"gradescope-{masters.find_master(assignment).stem}.zip"
+    content = gradescope.autograder(assignment, rules)
+    files.make_folder(out)
+    files.write_file(target, content)
+    typer.echo(f"{target} written; it holds the solutions, and is for Gradescope alone")
+
+
 def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     """Grade a class and show what came of it."""
     from nbcourse.classroom import feedback

@@ -126,12 +126,12 @@ class Rules:
         )
 
 
-def read_rules(path: Path, sheets: Collection[str]) -> Rules:
+def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
     """Read the rules of a class.
 
     Args:
         path: a TOML file.
-        sheets: the names of all sheets, such as "02-sequences".
+        sheets: the names of all sheets, such as "02-sequences"; None where not all are there.
 
     Raises:
         UserError: if there is none, it is no TOML, or it has a key or a value that means nothing.
@@ -151,7 +151,7 @@ def read_rules(path: Path, sheets: Collection[str]) -> Rules:
             f"{path.name}: partial_credit is {shared!r}, expected true, false or a list of names"
         )
     deadlines = _table(given, "deadlines", path.name)
-    _known(deadlines, sheets, f"{path.name}, [deadlines]")
+    _known(deadlines, deadlines if sheets is None else sheets, f"{path.name}, [deadlines]")
     for sheet, due in deadlines.items():
         if not isinstance(due, datetime):
             raise UserError(
