@@ -37,6 +37,7 @@ td:first-child{white-space:nowrap}
 </body></html>
 """
 MARKS = {State.PASSED: "✓", State.BY_HAND: "…", State.MARKED: "✎"}
+NO_MARKUP = str.maketrans("<>&", "‹›＆")  # Moodle takes a comment for HTML
 OF_A_PERSON = (State.BY_HAND, State.MARKED)
 
 
@@ -193,13 +194,13 @@ def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
 
 
 def remark(result: SubmissionResult) -> str:
-    """A line on a result, for the student to read in the gradebook."""
+    """A line on a result, for the student to read in the gradebook: without markup."""
     tested = [exercise for exercise in result.exercises if exercise.state not in OF_A_PERSON]
     passed = sum(exercise.state is State.PASSED for exercise in tested)
     words = ["handed in late"] if result.late else []
     words.append(f"{passed} of {len(tested)} exercises passed")
     words += ["a part is still to be graded by hand"] if result.by_hand else []
-    return "; ".join([*words, *result.notes])
+    return "; ".join([*words, *result.notes]).translate(NO_MARKUP)
 
 
 def upload_name(submission: Submission, assignment: str) -> str:
