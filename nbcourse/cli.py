@@ -3,7 +3,7 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from nbcourse.classroom.class_grading import Order
+    from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
 
 
@@ -280,6 +280,37 @@ def release(
 
 
 @app.command()
+def publish_class(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the class's repository.")],
+) -> None:
+    """Make the repository that you can publish for your class: everything but the answers.
+
+    It has the book, the package and the sheets. Solutions, hidden tests, the tests of this
+    repository and checks that know the answers stay here; the checks in it are worked cases, as in
+    a bundle, with the book's own numbers. Every file is searched for what the solutions compute,
+    under whatever names, before anything is written. The folder has no git history: the first
+    commit is yours.
+
+    **Example**
+
+    - `nbcourse publish-class ../class-2027`
+    """
+    repository.require()
+    from nbcourse.classroom import class_repository
+    from nbcourse.progress import track
+
+    def watched(names: list[str]) -> Iterable[str]:
+        return track(names, "searching", total=len(names))
+
+    done = class_repository.publish(folder, watched=watched)
+    typer.echo(f"{done.files} files in {folder}, and no part of a solution in any of them")
+    typer.echo(f"left out: {', '.join(done.left_out)}, and what git does not track")
+    typer.echo(f"worked cases in place of checks: {', '.join(done.rewritten)}")
+    commit = 'git init && git add . && git commit --message "The book for our class"'
+    typer.echo(f"to publish it: cd {folder} && {commit}, then push")
+
+
+@app.command()
 def grade(
     submissions: Annotated[
         Path, typer.Argument(help="The folder that Canvas, Moodle or nbgrader made, or your own.")
@@ -293,6 +324,10 @@ def grade(
         typer.Option(
             help="Canvas's gradebook, Moodle's grading worksheet or gradebook, or your own list."
         ),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(help="TOML: deadlines, what lateness costs, where points are shared."),
     ] = None,
     personal: Annotated[
         bool,
@@ -321,12 +356,13 @@ def grade(
     - `nbcourse grade canvas --assignment 2 --class-list grades.csv --personal --out graded/2`
     """
     repository.require()
-    from nbcourse.classroom.class_grading import Order
+    from nbcourse.classroom.class_grading import Order, grade_class
     from nbcourse.classroom.sandbox import Limits
 
     limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
-    order = Order(submissions, assignment, class_list, personal, limits, not trust_submissions)
-    _grade(order, out, jobs)
+    confined = not trust_submissions
+    order = Order(submissions, assignment, class_list, personal, limits, confined, rules)
+    _grade(partial(grade_class, order, out, jobs=jobs), out)
 
 
 @app.command()
@@ -346,23 +382,80 @@ def regrade(
     says whose grade is another one and why. With `--diff` all this happens in a temporary folder.
     """
     repository.require()
-    from nbcourse.classroom.class_grading import changes, remembered
+    from nbcourse.classroom.class_grading import changes, grade_class, remembered
 
     if not diff:
-        _grade(remembered(out), out, jobs)
+        _grade(partial(grade_class, remembered(out), out, jobs=jobs), out)
     elif found := changes(out, jobs=jobs):
         _show_changes(found)
     else:
         typer.echo("no grade would change")
 
 
-def _grade(order: "Order", out: Path, jobs: int | None) -> None:
+@app.command()
+def marks(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A CSV with the columns student, exercise, criterion, points, comment."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder that `grade` wrote to.")] = Path("graded"),
+) -> None:
+    """Take over the points that a person gave to answers in words.
+
+    A row is one criterion of one answer of one student, named as in `OUT/grades.csv`. All rows are
+    checked before one is taken over, into `OUT/marks.csv`; a later row for the same criterion
+    replaces the earlier one. They stand in pages and gradebooks from now on, also after `regrade`.
+
+    **Example**
+
+    - `nbcourse marks marks.csv --out graded`
+    """
+    repository.require()
+    from nbcourse.classroom.class_grading import mark_class
+
+    _grade(partial(mark_class, file, out), out)
+
+
+@app.command()
+def export(
+    platform: Annotated[str, typer.Argument(help="`gradescope`, the only one so far.")],
+    assignment: Annotated[
+        str, typer.Argument(help="A number or a name: `2`, `sequences`, `02-sequences`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the zip.")] = Path("exported"),
+    rules: Annotated[
+        Path | None, typer.Option(help="TOML, for partial credit; lateness is Gradescope's.")
+    ] = None,
+) -> None:
+    """Make the autograder that grades a sheet on another platform.
+
+    The zip holds the solutions and the hidden tests: upload it under *Configure Autograder*, and
+    give it to no student. Submissions are graded there as `grade` does it, each confined.
+
+    **Example**
+
+    - `nbcourse export gradescope 2`
+    """
+    repository.require()
+    from nbcourse.classroom import files, gradescope, masters
+
+    if platform != "gradescope":
+        raise UserError(f"the platform is {platform!r}, expected 'gradescope'")
+    target = out / f"gradescope-{masters.find_master(assignment).stem}.zip"
+    content = gradescope.autograder(assignment, rules)
+    files.make_folder(out)
+    files.write_file(target, content)
+    typer.echo(f"{target} written; it holds the solutions, and is for Gradescope alone")
+
+
+def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     """Grade a class and show what came of it."""
     from nbcourse.classroom import feedback
-    from nbcourse.classroom.class_grading import grade_class
 
     try:
-        graded = grade_class(order, out, jobs=jobs)
+        graded = grading()
     except KeyboardInterrupt:
         _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
     _show("student", "points", "not passed", rows=feedback.summary(graded.results))

@@ -44,6 +44,12 @@ def has_changes(*paths: str, root: Path = ROOT) -> bool:
     return commit(root) is not None and bool(_git(root, "status", "--porcelain", "--", *paths))
 
 
+def tracked(root: Path = ROOT) -> list[str]:
+    """The files that git tracks under a folder, as far as they are there; none without git."""
+    names = (_git(root, "-c", "core.quotepath=off", "ls-files") or "").splitlines()
+    return [name for name in names if (root / name).is_file()]
+
+
 def _git(root: Path, *arguments: str) -> str | None:
     """What git answers; None if it refuses, or is not installed."""
     try:

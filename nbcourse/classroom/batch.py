@@ -37,12 +37,14 @@ class Terms:
         limits: what each may use.
         personal: whether each student got another variant.
         confined: whether their code runs confined.
+        partial: the tests whose points are given in proportion to the cases that are right.
     """
 
     master: Master
     limits: Limits
     personal: bool = False
     confined: bool = True
+    partial: frozenset[str] = frozenset()
 
     def variant(self, submission: Submission) -> int:
         return variant_of(submission.student, self.master.assignment) if self.personal else 0
@@ -115,7 +117,13 @@ def _done(
         digest = sha256(submission.read_bytes()).hexdigest()
     except (FileNotFoundError, ValueError):  # among them Unreadable
         return None
-    now = results.conditions(terms.master, terms.limits, variant=variant, confined=terms.confined)
+    now = results.conditions(
+        terms.master,
+        terms.limits,
+        variant=variant,
+        confined=terms.confined,
+        partial=terms.partial,
+    )
     if stored.submission != digest or stored.conditions != now:
         return None
     named = replace(stored, student=submission.student, late=submission.late)
@@ -216,7 +224,12 @@ def _work(connection: Connection, terms: Terms) -> None:
                 return
             try:
                 answer: SubmissionResult | Exception = grade_submission(
-                    submission, terms.master, server, limits=terms.limits, variant=variant
+                    submission,
+                    terms.master,
+                    server,
+                    limits=terms.limits,
+                    variant=variant,
+                    partial=terms.partial,
                 )
             except SandboxFailed as error:
                 answer = error

@@ -8,9 +8,20 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from nbcourse.classroom import batch, class_list, feedback, files, masters, sandbox, submissions
+from nbcourse.classroom import (
+    batch,
+    class_list,
+    class_rules,
+    feedback,
+    files,
+    marks,
+    masters,
+    sandbox,
+    submissions,
+)
 from nbcourse.classroom import results as stored
 from nbcourse.classroom.class_list import Student
+from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
@@ -33,6 +44,7 @@ class Order:
         personal: whether each student got numbers of their own, which needs a class list.
         limits: what a submission may use.
         confined: whether submissions run confined, which needs Linux.
+        rules: deadlines and more, in TOML (`class_rules`); None if there are none.
     """
 
     folder: Path
@@ -41,6 +53,7 @@ class Order:
     personal: bool = False
     limits: Limits = field(default_factory=Limits)
     confined: bool = True
+    rules: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,9 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
     """Grade all submissions, and write results, feedback and gradebooks.
 
     Each result is in `out`/results as soon as it is there. A call that was interrupted can be
-    repeated: results of the same notebooks under the same conditions are kept.
+    repeated: results of the same notebooks under the same conditions are kept. What a person gave
+    (`marks`) and what lateness costs (`class_rules`) is not in these results; it goes with them
+    into pages and gradebooks.
 
     Args:
         order: what to grade, and how.
@@ -78,8 +93,8 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
 
     Raises:
         UserError: if the assignment, the folder, the class list or `out` cannot be used, the class
-            list is not of the platform that the submissions are from, a process cannot be confined
-            here, or the master fails its own tests.
+            list is not of the platform that the submissions are from, the rules or the marks mean
+            nothing, a process cannot be confined here, or the master fails its own tests.
         OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(order.assignment))
@@ -94,10 +109,13 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
             f"by {listed.file} the assignment is worth {listed.maximum:g}, and the sheet has "
             f"{most:g} points: change the maximum grade in Moodle, and download the worksheet again"
         )
+    rules = _rules(order)
     if order.confined:
         sandbox.insist([master.path.parent, order.folder, out])
-    terms = batch.Terms(master, order.limits, personal=order.personal, confined=order.confined)
+    terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
+    given = marks.kept(out)
+    marks.insist(given, master, [submission.student for submission in found])
     _remember(order, out / ORDER)
     before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
     jobs = jobs or os.cpu_count() or 1
@@ -110,6 +128,10 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
         change
         for submission, result in graded
         if (old := before[submission.key]) and (change := stored.change(old, result))
+    ]
+    graded = [
+        (submission, rules.applied(marks.applied(result, given), _submitted(submission)))
+        for submission, result in graded
     ]
     return GradedClass(
         results=tuple(result for _, result in graded),
@@ -130,6 +152,7 @@ def changes(out: Path, *, jobs: int | None = None) -> tuple[Change, ...]:
     order = remembered(out)
     with tempfile.TemporaryDirectory(prefix="regrade-") as folder:
         shutil.copytree(out / "results", Path(folder, "results"))
+        marks.keep(marks.kept(out), Path(folder))
         return grade_class(order, Path(folder), jobs=jobs).changes
 
 
@@ -142,12 +165,43 @@ def remembered(out: Path) -> Order:
     try:
         fields = json.loads((out / ORDER).read_text(encoding="utf-8"))
         fields["folder"] = Path(fields["folder"])
-        fields["class_list"] = fields["class_list"] and Path(fields["class_list"])
+        for name in ("class_list", "rules"):
+            fields[name] = fields.get(name) and Path(fields[name])
         return Order(**fields | {"limits": Limits(**fields["limits"])})
     except FileNotFoundError:
         raise NotFound(f"nothing was graded into {out}: it has no {ORDER}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{out / ORDER} says not what was graded: {error}") from None
+
+
+def mark_class(path: Path, out: Path, *, jobs: int | None = None) -> GradedClass:
+    """Put a person's marks to what was graded into a folder, and write everything anew.
+
+    Raises:
+        UserError: if a mark is for no answer that there is, or is worth too much; nothing is kept
+            then. And as `grade_class`.
+    """
+    order, new = remembered(out), marks.read_marks(path)
+    master = masters.load_master(masters.find_master(order.assignment))
+    students = [_named(file) for file in sorted((out / "results").glob("*.json"))]
+    together = {mark.key: mark for mark in [*marks.kept(out), *new]}
+    marks.insist([*together.values()], master, students)
+    marks.keep([*together.values()], out)
+    return grade_class(order, out, jobs=jobs)
+
+
+def _named(file: Path) -> str:
+    return stored.read_result(file).student
+
+
+def _rules(order: Order) -> Rules:
+    if order.rules is None:
+        return Rules()
+    return class_rules.read_rules(order.rules, [s.stem for s in masters.sheets()])
+
+
+def _submitted(submission: Submission) -> str:
+    return submission.owner.submitted if submission.owner is not None else ""
 
 
 def _worth(master: Master) -> float:
@@ -157,7 +211,8 @@ def _worth(master: Master) -> float:
 def _remember(order: Order, path: Path) -> None:
     fields = asdict(order)
     fields["folder"] = str(order.folder.resolve())
-    fields["class_list"] = order.class_list and str(order.class_list.resolve())
+    for name in ("class_list", "rules"):
+        fields[name] = fields[name] and str(fields[name].resolve())
     files.write_file(path, json.dumps(fields, indent=1) + "\n")
 
 

@@ -9,7 +9,7 @@ Four files are understood. Each is recognised by its columns, and read as what i
   `Identifier`, `Grade` and `Last modified (grade)`. The number of its `Identifier` is the one in
   the names of downloaded folders.
 - Moodle's gradebook (*Grades → Export*): `First name`, `Last name` and more, but not that number.
-- A list of one's own with a column `student`.
+- A list of one's own with a column `student`, perhaps with `name` and `submitted`.
 
 A submission from a platform is matched by the platform's number, in the one column that holds it,
 and by nothing else: names are not unique, and a number of another column is another number. A
@@ -74,6 +74,7 @@ class Student:
             list has none.
         late: whether the list says that the student handed in late.
         cells: the row of the file, in the order of `ClassList.columns`.
+        submitted: when the student handed in, as the list has it; empty if it does not say.
     """
 
     key: str
@@ -81,6 +82,7 @@ class Student:
     number: str
     late: bool
     cells: tuple[str, ...]
+    submitted: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,14 +242,15 @@ def _moodle(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
         last = row.get("Last name") or row.get("Surname", "")
         name = row.get("Full name") or f"{row.get('First name', '')} {last}".strip()
         late = re.search(r"\blate\b", row.get("Status", "")) is not None
-        students.append(Student(row[key], name, number[0], late, cells))
+        when = row.get("Last modified (submission)", "")
+        students.append(Student(row[key], name, number[0], late, cells, when))
     return key, students
 
 
 def _own(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str, list[Student]]:
-    """The students of a list with a column "student", and perhaps one with the name."""
+    """The students of a list with a column "student", perhaps with their names and times."""
     students = [
-        Student(row["student"], row.get("name", ""), "", False, cells)
+        Student(row["student"], row.get("name", ""), "", False, cells, row.get("submitted", ""))
         for row, cells in rows
         if row["student"]
     ]

@@ -36,7 +36,9 @@ td:first-child{white-space:nowrap}
 %(body)s
 </body></html>
 """
-MARKS = {State.PASSED: "✓", State.BY_HAND: "…"}
+MARKS = {State.PASSED: "✓", State.BY_HAND: "…", State.MARKED: "✎"}
+NO_MARKUP = str.maketrans("<>&", "‹›＆")  # Moodle takes a comment for HTML
+OF_A_PERSON = (State.BY_HAND, State.MARKED)
 
 
 def student_page(result: SubmissionResult) -> str:
@@ -117,7 +119,7 @@ def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
             ", ".join(
                 f"{exercise_name(exercise)} ({exercise.state})"
                 for exercise in result.exercises
-                if exercise.state != State.PASSED
+                if exercise.state not in (State.PASSED, State.MARKED)
             ),
         )
         for result in results
@@ -192,12 +194,13 @@ def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
 
 
 def remark(result: SubmissionResult) -> str:
-    """A line on a result, for the student to read in the gradebook."""
-    passed = sum(exercise.state is State.PASSED for exercise in result.exercises)
+    """A line on a result, for the student to read in the gradebook: without markup."""
+    tested = [exercise for exercise in result.exercises if exercise.state not in OF_A_PERSON]
+    passed = sum(exercise.state is State.PASSED for exercise in tested)
     words = ["handed in late"] if result.late else []
-    words.append(f"{passed} of {len(result.exercises)} exercises passed")
+    words.append(f"{passed} of {len(tested)} exercises passed")
     words += ["a part is still to be graded by hand"] if result.by_hand else []
-    return "; ".join([*words, *result.notes])
+    return "; ".join([*words, *result.notes]).translate(NO_MARKUP)
 
 
 def upload_name(submission: Submission, assignment: str) -> str:

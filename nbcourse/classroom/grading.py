@@ -12,7 +12,7 @@ import io
 import re
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from nbcourse.checks import Sheet
-from nbcourse.classroom import notebooks, results
+from nbcourse.classroom import notebooks, partial_credit, results
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test, Written
 from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
@@ -46,6 +46,7 @@ def grade_submission(
     *,
     limits: Limits,
     variant: int = 0,
+    partial: Collection[str] = (),
 ) -> SubmissionResult:
     """Grade a submission. Whatever its code does, the outcome is a result.
 
@@ -55,6 +56,7 @@ def grade_submission(
         server: where the process of the student's code comes from.
         limits: what the submission may use.
         variant: which numbers the student got (`variants.variant_of`); 0 is the book's own.
+        partial: the tests whose points are given in proportion to the cases that are right.
 
     Raises:
         SandboxFailed: if the kernel refuses to confine the process.
@@ -66,7 +68,9 @@ def grade_submission(
         file=submission.name,
         late=submission.late,
         exercises=(),
-        conditions=results.conditions(master, limits, variant=variant, confined=server.confined),
+        conditions=results.conditions(
+            master, limits, variant=variant, confined=server.confined, partial=partial
+        ),
     )
     try:
         content = submission.read_bytes()
@@ -81,7 +85,7 @@ def grade_submission(
     notes += _of_another_variant(cells, master, variant)
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
-        exercises = _Tests(master, session, answers, variant).exercises()
+        exercises = _Tests(master, session, answers, variant).exercises(partial)
     return replace(result, exercises=exercises, notes=tuple(notes), watched=session.watched)
 
 
@@ -178,9 +182,10 @@ class _Tests:
         self.absent: dict[str, _Failure] = {}  # name → why the submission does not define it
         self.given_failed = ""
 
-    def exercises(self) -> tuple[ExerciseResult, ...]:
+    def exercises(self, partial: Collection[str]) -> tuple[ExerciseResult, ...]:
         found = {}
-        to_come = []
+        to_come: list[tuple[Test, dict[str, Any]]] = []
+        to_count = []
         for step in self.master.steps:
             match step:
                 case Given():
@@ -196,11 +201,33 @@ class _Tests:
                     found[step.grade_id] = _exercise_result(step, failure)
                     if failure is None:
                         to_come.append((step, dict(self.names)))
+                    if step.grade_id in partial:
+                        to_count.append((step, dict(self.names)))
         self.session.by_reference = False
         for step, names in to_come:
             if (failure := self._run(step, step.hidden, names)) is not None:
                 found[step.grade_id] = _exercise_result(step, _hidden(step, failure))
+        for step, names in to_count:
+            if found[step.grade_id].state in (State.FAILED, State.RAISED):
+                found[step.grade_id] = self._with_share(found[step.grade_id], step, names)
         return tuple(found[exercise.grade_id] for exercise in self.master.exercises)
+
+    def _with_share(
+        self, result: ExerciseResult, step: Test, names: dict[str, Any]
+    ) -> ExerciseResult:
+        """A failed exercise with points for the cases that are right, of which only the number
+        is told."""
+        count = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
+        right = partial_credit.right_cases(step, names, self._clock)
+        points = round(step.points * right / count, 2) if count else 0.0
+        told = f"{right} of {count} cases are right: {points:g} of {step.points:g} points."
+        return replace(result, points=points, feedback=f"{result.feedback}\n{told}".strip())
+
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        self.session.begin()
+        with at_most(self.session.limits.seconds, "the test computed with it"):
+            yield
 
     def _give(self, step: Given) -> None:
         """Run a given cell. It may show off an answer, and fail by it."""

@@ -1,7 +1,9 @@
 """Proof that nothing of a solution or of a hidden test is in what students can get.
 
-The masters say what is secret: every line inside a solution or hidden-test region that stands
-nowhere else in masters, book and package, and every word that occurs only in such lines. Files are
+The masters say what is secret: what the code inside a solution or hidden-test region computes, in
+forms that no renaming changes (`code_forms`); every line of it that stands nowhere else in masters,
+book and package; and every word that occurs only in such lines. What is computed does not get
+public by the sheets of `nbcourse.checks`, which know the answers and travel otherwise. Files are
 searched as a reader would see them: notebooks cell by cell, pages without their tags, archives file
 by file, search indexes for words.
 """
@@ -19,6 +21,8 @@ from typing import Any
 
 import nbformat
 
+from nbcourse.classroom import code_forms
+from nbcourse.classroom.code_forms import Forms
 from nbcourse.repository import ROOT
 
 REGION = re.compile(
@@ -27,7 +31,32 @@ REGION = re.compile(
 )
 SHORTEST_LINE = 14  # characters without spaces; shorter lines stand in any program
 SHORTEST_WORD = 6
+ENOUGH = 14  # nodes in secret forms that one piece of code has by copying, and not by chance
+ENOUGH_OF_ALL = 10  # nodes in a region all of whose forms one piece of code has
+WITHOUT_ANSWERS = ("__init__", "attempt", "sheet", "worked")  # of nbcourse.checks
+WITH_CODE = (".py", ".ipynb", ".md", ".rst", ".txt", ".html")
 KEYWORDS = {word.lower() for word in keyword.kwlist}
+
+
+@dataclass(frozen=True)
+class Region:
+    """What the code of a solution, or of hidden tests, computes.
+
+    Args:
+        where: it stands, such as "02-sequences, unequal-groups".
+        secret: the forms that nothing public has.
+        forms: all of them.
+    """
+
+    where: str
+    secret: Forms
+    forms: Forms
+
+    def is_in(self, piece: Forms) -> bool:
+        """Whether a function or cell computes this: much of what is secret, or everything."""
+        found = sum(size for form, size in self.secret.items() if form in piece)
+        everything = found and all(form in piece for form in self.forms)
+        return found >= ENOUGH or (bool(everything) and sum(self.forms.values()) >= ENOUGH_OF_ALL)
 
 
 @dataclass(frozen=True)
@@ -37,10 +66,12 @@ class Secrets:
     Args:
         lines: line without spaces → where it stands, such as "02-sequences, unequal-groups".
         words: lower-case word → where it stands.
+        code: what is computed.
     """
 
     lines: dict[str, str]
     words: dict[str, str]
+    code: tuple[Region, ...] = ()
 
 
 def secrets(root: Path = ROOT) -> Secrets:
@@ -50,15 +81,26 @@ def secrets(root: Path = ROOT) -> Secrets:
         *(root / "book" / "text").glob("*.md"),
         *(root / "nbcourse").rglob("*.py"),
     ]
-    given = [file.read_text(encoding="utf-8") for file in public_files]
+    given: list[str] = []
+    checks: list[str] = []
+    for path in public_files:
+        knows_answers = path.parent.name == "checks" and path.stem not in WITHOUT_ANSWERS
+        (checks if knows_answers else given).append(path.read_text(encoding="utf-8"))
     secret = []
+    regions: list[tuple[str, Forms]] = []
     for path in sorted((root / "solutions").glob("*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
             where = f"{path.stem}, {cell.metadata.get('nbgrader', {}).get('grade_id', cell.id)}"
-            secret += [(where, found.group(2)) for found in REGION.finditer(cell.source)]
-            given.append(REGION.sub("", cell.source))
-    public_words = set(_words("\n".join(given)))
-    public_text = _dense("\n".join(given))
+            for found in REGION.finditer(cell.source):
+                secret.append((where, found.group(2)))
+                first = cell.source.count("\n", 0, found.start()) + 1
+                last = cell.source.count("\n", 0, found.end()) + 1
+                regions.append((where, code_forms.statements(cell.source, first, last)))
+            given.append(REGION.sub(_stub, cell.source))
+    public = "\n".join([*given, *checks])
+    public_words = set(_words(public))
+    public_text = _dense(public)
+    public_forms = {form for text in given for piece in code_forms.pieces(text) for form in piece}
     lines: dict[str, str] = {}
     words: dict[str, str] = {}
     for where, text in secret:
@@ -68,7 +110,16 @@ def secrets(root: Path = ROOT) -> Secrets:
         for word in _words(text):
             if len(word) >= SHORTEST_WORD and word not in public_words | KEYWORDS:
                 words.setdefault(word, where)
-    return Secrets(lines, words)
+    code = (
+        Region(where, {f: n for f, n in forms.items() if f not in public_forms}, forms)
+        for where, forms in regions
+    )
+    return Secrets(lines, words, tuple(region for region in code if region.secret))
+
+
+def _stub(region: re.Match[str]) -> str:
+    indented = region.group()
+    return indented[: len(indented) - len(indented.lstrip())] + "pass"
 
 
 def scan(paths: Iterable[Path], hidden: Secrets) -> list[str]:
@@ -103,22 +154,46 @@ def scan_bytes(name: str, content: bytes, hidden: Secrets) -> list[str]:
             for word, where in hidden.words.items()
             if word in terms
         ]
-    texts = {_dense(text) for text in _readings(name, content)}
-    return [
+    readings = [*_readings(name, content)]
+    texts = {_dense(text) for text in readings}
+    found = [
         f"{name}: a line of {where}"
         for line, where in hidden.lines.items()
         if any(line in text for text in texts)
     ]
+    if hidden.code and name.endswith(WITH_CODE):
+        pieces = [p for text in _code(name, content, readings) for p in code_forms.pieces(text)]
+        found += [
+            f"{name}: the code of {region.where}"
+            for region in hidden.code
+            if any(region.is_in(piece) for piece in pieces)
+        ]
+    return found
 
 
 def _readings(name: str, content: bytes) -> Iterator[str]:
     """The file's text, as it stands and as a reader sees it."""
     text = content.decode("utf-8", "replace")
-    yield text
     if name.endswith(".ipynb"):
-        yield "\n".join(_strings(json.loads(text)))
+        text = "\n".join(_texts(text))
+    yield text
     if name.endswith((".html", ".xml", ".svg")):
         yield unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def _code(name: str, content: bytes, readings: list[str]) -> list[str]:
+    """The parts of a file that may be code."""
+    if name.endswith(".ipynb"):
+        return _texts(content.decode("utf-8", "replace"))
+    if name.endswith(".html"):
+        listings = re.findall(r"<pre[^>]*>(.*?)</pre>", readings[0], re.DOTALL)
+        return [unescape(re.sub(r"<[^>]*>", "", listing)) for listing in listings]
+    return readings
+
+
+def _texts(notebook: str) -> list[str]:
+    """The texts in a notebook: cells, outputs, metadata; no pictures, which have no spaces."""
+    return [text for text in _strings(json.loads(notebook)) if " " in text]
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -118,13 +118,18 @@ class Master:
         return {step.grade_id: step for step in self.steps if isinstance(step, Solution)}
 
 
+def sheets(root: Path = ROOT) -> list[Path]:
+    """The masters of all sheets, in reading order."""
+    return chapters.notebooks(root / "solutions")
+
+
 def find_master(assignment: str, root: Path = ROOT) -> Path:
     """The master that has this number or name.
 
     Raises:
         UserError: if there is none.
     """
-    return chapters.find(assignment, sorted((root / "solutions").glob("*.ipynb")))
+    return chapters.find(assignment, sheets(root))
 
 
 def load_master(path: Path) -> Master:

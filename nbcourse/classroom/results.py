@@ -1,7 +1,7 @@
 """What grading leaves behind: a result for each submission, with one for each exercise."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib import metadata
@@ -17,6 +17,7 @@ from nbcourse.classroom.submissions import Submission
 
 PACKAGE = Path(__file__).parents[1]
 EDITION = 3  # counts up when the same notebook would be graded otherwise
+NOT_STORED = ("penalty",)  # what is worked out anew from the rules of the class
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
@@ -55,6 +56,7 @@ class SubmissionResult:
         conditions: all else that the result depends on (see `conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
         watched: which bounds the grader watched, since this machine's kernel did not, in words.
+        penalty: points that are taken off, such as for lateness; `notes` say why.
     """
 
     student: str
@@ -68,11 +70,12 @@ class SubmissionResult:
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
     watched: tuple[str, ...] = ()
+    penalty: float = 0.0
 
     @property
     def points(self) -> float:
-        """The sum of all points that the grader can decide on."""
-        return sum(exercise.points or 0.0 for exercise in self.exercises)
+        """The sum of all points that are decided, less the penalty."""
+        return sum(exercise.points or 0.0 for exercise in self.exercises) - self.penalty
 
     @property
     def max_points(self) -> float:
@@ -102,7 +105,14 @@ class Change:
     reasons: tuple[str, ...]
 
 
-def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) -> dict[str, str]:
+def conditions(
+    master: Master,
+    limits: Limits,
+    *,
+    variant: int,
+    confined: bool,
+    partial: Collection[str] = (),
+) -> dict[str, str]:
     """What a result depends on besides the submission, each with its value or a digest."""
     return {
         "master": master.digest,
@@ -113,6 +123,7 @@ def conditions(master: Master, limits: Limits, *, variant: int, confined: bool) 
         "variant": str(variant),
         "confined": str(confined),
         "grader": str(EDITION),
+        "partial credit": ", ".join(sorted(partial)),
     }
 
 
@@ -178,6 +189,8 @@ def write_result(result: SubmissionResult, path: Path) -> None:
         ValueError: if it cannot be written.
     """
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
+    for name in NOT_STORED:
+        del fields[name]
     text = json.dumps(fields, indent=1, ensure_ascii=False)
     files.write_file(path, text + "\n")
 

@@ -23,6 +23,7 @@ class State(StrEnum):
     NOT_PLAIN = "no plain data"
     MALFORMED = "broken answer"
     BY_HAND = "to be graded by hand"
+    MARKED = "graded by hand"
     UNREADABLE = "unreadable"
     WRONG_SHEET = "wrong sheet"
     NOT_GRADED = "not graded"

@@ -148,7 +148,7 @@ def module(master: Master, variant: int) -> str:
     Raises:
         UserError: if a check compares nothing that can be written down.
     """
-    names = _worked_out(master, variant)
+    names = worked_out(master, variant)
     sheet = names["sheet"]
     room = inspect.getmodule(next(iter(sheet.exercises.values())).check)
     tests = "\n".join(step.visible for step in master.steps if isinstance(step, Test))
@@ -180,7 +180,7 @@ def module(master: Master, variant: int) -> str:
     return "".join([*parts, "\nEXERCISES = {\n", *entries, "}\n"])
 
 
-def _worked_out(master: Master, variant: int) -> dict[str, Any]:
+def worked_out(master: Master, variant: int) -> dict[str, Any]:
     """What a master's cells define, tests left out."""
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.redirect_stdout(io.StringIO()):

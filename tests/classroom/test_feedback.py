@@ -1,15 +1,21 @@
 """The pages say what happened and nothing else, whatever a student's code made of its words."""
 
 import csv
+from html import escape
+from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nbcourse.classroom import feedback
+from nbcourse.classroom import feedback, gradebook, marks
 from nbcourse.classroom.class_list import ClassList, Kind, Student
+from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
+from tests.effort import examples
 
 PASSED = ExerciseResult("by-hand-check", 1.0, 1.0, State.PASSED)
 WRONG = ExerciseResult(
@@ -97,3 +103,70 @@ def test_who_could_not_be_graded_gets_no_grade_on_the_platform(tmp_path):
 def test_pages_ask_no_other_host(word):
     assert word not in feedback.student_page(result("ada", PASSED))
     assert word not in feedback.class_page(graded(result("ada", PASSED)))
+
+
+class Tags(HTMLParser):
+    """The tags of a page, each with its attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[tuple[str, str]] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found |= {(tag, name) for name, _ in attrs} | {(tag, "")}
+
+
+def pages(text: str) -> list[str]:
+    """Everything that a person opens, with this text wherever a student's words may stand."""
+    exercises = (
+        ExerciseResult("a-check", 1.0, 1.0, State.PASSED, text),
+        ExerciseResult("why", None, 2.0, State.BY_HAND),
+    )
+    one = result(text, *exercises, late=True, notes=(text,), watched=(text,))
+    one = marks.applied(one, [Mark(gradebook.inert(text), "why", text, 1.0, text)])
+    owner = Student(text, text, "1", False, (text, "1", "A"))
+    stranger = (Submission(text, text, stranger=text), one)
+    pairs = [(Submission(text, text, owner=owner), one), stranger]
+    return [feedback.student_page(one), feedback.class_page(pairs, [owner])]
+
+
+PLAIN = [Tags(page).found for page in pages("Ada")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>",
+        "<img src=x onerror=f()>",
+        "</pre><b>",
+        "&lt;b&gt;",
+        "[x](javascript:f())",
+        "![x](http://a.b/c)",
+        "`x`",
+        "'\"><svg onload=f()>",
+        "<!--",
+        "%(title)s",
+    ],
+)
+def test_markup_in_a_name_or_an_answer_is_shown_and_never_rendered(text):  # fmt: skip
+    for page, plain in zip(pages(text), PLAIN, strict=True):
+        assert Tags(page).found == plain
+        assert escape(text) in page
+
+
+@examples(50)
+@given(st.text(alphabet="<>&\"'/=ab ![]()`-", min_size=1, max_size=30))
+def test_no_text_adds_a_tag_or_an_attribute(text):
+    assert [Tags(page).found for page in pages(text)] == PLAIN
+
+
+@examples(50)
+@given(st.text(alphabet="=+-@\t\n\r<&;,\"' a1", max_size=20))
+def test_no_cell_of_a_table_begins_a_formula_and_no_remark_is_markup(text):
+    one = result(text or "x", PASSED, notes=(text,))
+    owner = Student(text, text, "", False, (text,))
+    for row in csv.reader(StringIO(feedback.grades_table(graded(one), [owner]))):
+        assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in row)
+        assert "\n" not in "".join(row)
+    assert not set("<>&") & set(feedback.remark(one))

@@ -412,3 +412,27 @@ def test_the_process_forgets_the_graphs_of_results_that_are_gone(remote):
     for _ in range(5):
         _, kept = f(torch.ones(1, requires_grad=True))
     assert kept <= 2
+
+
+def test_a_result_is_the_same_whoever_was_graded_before(grade):
+    """Each of the others tries to leave something behind: numbers, patches, files, an exit."""
+    alone = grade()["result"]
+    for other in (
+        "import torch, builtins\ntorch.manual_seed(7)\ntorch.set_default_dtype(torch.float64)\n"
+        "torch.Tensor.__eq__ = lambda a, b: True\nbuiltins.abs = None\n"
+        "def double(x):\n    return 0",
+        "import os, tempfile\nopen('answer.py', 'w').write('x')\nos.environ['A'] = 'b'\n"
+        "def double(x):\n    os._exit(3)",
+        "import torch\ndef double(x):\n    return torch.full((3,), float('nan'))",
+    ):
+        assert grade(double=other)["double-check"].points == 0
+        assert grade()["result"] == alone
+
+
+@pytest.mark.parametrize("points", [10**400, -1, float("inf"), float("nan"), "9", True, None])
+def test_points_that_a_submission_gives_itself_count_for_nothing(grade, points):
+    cells = a_class.solved()
+    for cell in cells:
+        if cell["metadata"].get("nbgrader", {}).get("grade"):
+            cell["metadata"]["nbgrader"]["points"] = points
+    assert grade(a_class.notebook(cells))["result"].max_points == 6

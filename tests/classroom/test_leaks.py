@@ -1,13 +1,14 @@
 """The scan finds a secret wherever it may hide, and nothing else."""
 
+import textwrap
 import zipfile
 from html import escape
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from nbcourse.classroom import leaks
+from nbcourse.classroom import code_forms, leaks
 from tests.checks import masters
 
 MASTER = """\
@@ -105,6 +106,119 @@ def test_pictures_and_other_bytes_do_no_harm(tmp_path, hidden):
 def test_the_masters_of_the_book_are_full_of_secrets_and_its_public_texts_hold_none():
     hidden = leaks.secrets()
     assert len(hidden.lines) > 30
-    folder = leaks.ROOT / "book"
-    assert leaks.scan([folder], hidden) == []
-    assert leaks.scan([leaks.ROOT / "solutions"], hidden)
+    assert len(hidden.code) > 60
+    book = leaks.ROOT / "book"  # all of it is searched where a class's repository is made
+    assert leaks.scan([book / "exercises", *book.glob("*.md")], hidden) == []
+    assert leaks.scan([leaks.ROOT / "solutions" / "text" / "02-sequences.md"], hidden)
+
+
+SOLVED = """\
+def unequal_groups(rewards, prompts):
+    ### BEGIN SOLUTION
+    same = prompts[:, None] == prompts[None, :]
+    total = torch.where(same, rewards[None, :], 0.0).sum(dim=1)
+    others = same.sum(dim=1) - 1
+    return torch.where(others > 0, rewards - total / others.clamp(min=1), 0.0)
+    ### END SOLUTION"""
+DISGUISED = '''\
+# My own work.
+def answer(r: "Tensor", who: "Tensor"):
+    """Each reward less the mean of the others."""
+    n = (who[ : ,None] ==
+         who[None,:]).sum(dim = 1) - 1  # how many others
+    pairs: "Tensor" = who[:, None] == who[None, :]
+    s = torch.where(pairs, r[None, :], 0).sum(dim=1)
+    result = torch.where(
+        n > 0,
+        r - s / n.clamp(min=1),
+        0,
+    )
+    return result
+'''
+ANOTHER = """\
+def answer(r, who):
+    found = torch.zeros_like(r)
+    for prompt in who.unique():
+        mine = who == prompt
+        if mine.sum() > 1:
+            found[mine] = r[mine] - (r[mine].sum() - r[mine]) / (mine.sum() - 1)
+    return found
+"""
+
+
+@pytest.fixture
+def solved(tmp_path):
+    """What is secret of the solution above; the chapter teaches one of its lines."""
+    root = tmp_path / "root"
+    for folder in ("book/text", "nbcourse/checks", "solutions"):
+        (root / folder).mkdir(parents=True)
+    text = "So\n\n```{code-cell}\n:tags: [x]\nothers = same.sum(dim=1) - 1\n```\n\nit is."
+    (root / "book" / "text" / "02-x.md").write_text(text)
+    (root / "nbcourse" / "checks" / "x.py").write_text(DISGUISED)  # which makes nothing public
+    cell = new_code_cell(SOLVED)
+    cell.metadata["nbgrader"] = {"grade_id": "unequal-groups"}
+    nbformat.write(new_notebook(cells=[cell]), root / "solutions" / "02-x.ipynb")
+    return leaks.secrets(root)
+
+
+def test_no_line_of_the_disguised_solution_is_one_of_the_master_s(solved):
+    assert len(solved.lines) == 3
+    assert not any(line in "".join(DISGUISED.split()) for line in solved.lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("answer.py", DISGUISED),
+        ("tests.py", f"WRONG = {{'none': '''\n{textwrap.indent(DISGUISED, '  ')}'''}}"),
+        ("notes.md", f"For *you*:\n\n```python\n{DISGUISED}```\n\nThat is all."),
+        ("page.html", f"<p>So:</p><pre class=x><span>{escape(DISGUISED)}</span></pre>"),
+        ("sheet.ipynb", nbformat.writes(new_notebook(cells=[new_code_cell(DISGUISED)]))),
+        ("sheet.ipynb", nbformat.writes(new_notebook(cells=[new_markdown_cell(DISGUISED)]))),
+        ("flat.txt", "\n".join(line.strip() for line in DISGUISED.splitlines()[3:5])),
+        ("session.md", textwrap.indent("s = torch.where(a == b, r[None, :], 0).sum(dim=1)", ">>> ")
+            + "\nx"),
+    ],
+)  # fmt: skip
+def test_a_solution_in_disguise_is_found(solved, name, content):
+    found = leaks.scan_bytes(name, content.encode(), solved)
+    if name in ("flat.txt", "session.md"):  # one of the statements, and not much of it
+        assert found == []
+    else:
+        assert found == [f"{name}: the code of 02-x, unequal-groups"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ANOTHER,
+        SOLVED.partition("\n")[0] + "\n    raise NotImplementedError",
+        "groups = rewards.view(-1, group_size)\nothers = same.sum(dim=1) - 1\nreturn others",
+        "x = 1\n\nthis is no Python at all\n\ny = (",
+        "",
+    ],
+)
+def test_another_solution_and_short_fragments_are_no_alarm(solved, code):
+    assert leaks.scan_bytes("answer.py", code.encode(), solved) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "same"),
+    [
+        ("total += x", "t = t + y"),
+        ("return x.sum(dim=1) * 2", "doubled = scores.sum(dim=1) * 2.0"),
+        ("for i, (a, b) in enumerate(rows): use(a, b)", "for k,(u,v) in enumerate(q):\n  f(u, v)"),
+        ("f = lambda a: a.exp() - g(a)", "h = lambda z: z.exp() - other(z)"),
+    ],
+)
+def test_forms_are_of_what_is_computed(code, same):
+    assert code_forms.pieces(code) == code_forms.pieces(same)
+    assert code_forms.pieces(code) != code_forms.pieces(code.replace("sum", "max") + " + a(b, c)")
+
+
+def test_forms_tell_programs_apart():
+    sums = ["a.sum() - b.sum()", "a.sum() - a.sum()", "a.sum() + b.sum()", "a.max() - b.sum()"]
+    calls = ["f(a, b, k=1)", "f(a, b, k=2)", "f(a, b, m=1)", "f(b, a, 1)", "f(a, b, '1')"]
+    programs = sums + calls
+    forms = [code_forms.pieces(program) for program in programs]
+    assert len(set(map(str, forms))) == len(programs)

@@ -1,0 +1,127 @@
+"""An autograder for Gradescope: a zip that it unpacks, and what runs there for each submission.
+
+The zip and its output are as Gradescope documents them
+(https://gradescope-autograders.readthedocs.io/en/latest/specs/): `setup.sh` installs,
+`run_autograder` reads `submission/` and writes `results/results.json`. Both work in `/autograder`,
+or in the folder that `AUTOGRADER_ROOT` names. Where a submission cannot be confined, or the grader
+itself fails, no result is written: Gradescope then says that the autograder failed, and gives no
+grade.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from nbcourse.classroom import batch, class_rules, feedback, files, masters, sandbox, submissions
+from nbcourse.classroom.class_rules import Rules
+from nbcourse.classroom.gradebook import EARLIEST
+from nbcourse.classroom.results import SubmissionResult
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.errors import UserError
+from nbcourse.repository import ROOT
+
+NEEDED = ("ipython", "numpy", "torch", "tqdm")  # by what grades, besides Python
+RULES = "rules.toml"
+SETUP = """#!/usr/bin/env bash
+# Installs what grading needs: Ubuntu 22.04 and newer have, or can get, Python 3.11.
+set -euo pipefail
+root="${AUTOGRADER_ROOT:-/autograder}"
+if [ -z "${PYTHON:-}" ]; then
+  apt-get update
+  apt-get install -y python3.11 python3.11-venv
+  python3.11 -m venv "$root/python"
+  PYTHON="$root/python/bin/python"
+fi
+"$PYTHON" -m pip install --no-cache-dir \\
+  --extra-index-url https://download.pytorch.org/whl/cpu \\
+  --requirement "$root/source/requirements.txt"
+"""
+RUN = """#!/usr/bin/env bash
+set -euo pipefail
+root="${AUTOGRADER_ROOT:-/autograder}"
+export PYTHONPATH="$root/source" OMP_NUM_THREADS=1
+exec "${PYTHON:-$root/python/bin/python}" -m nbcourse.classroom.gradescope "$root"
+"""
+
+
+def autograder(assignment: str, rules: Path | None = None, root: Path = ROOT) -> bytes:
+    """The zip for *Configure Autograder*. It holds the solutions: it is for Gradescope alone.
+
+    Args:
+        assignment: a number or a name: `2`, `sequences`, `02-sequences`.
+        rules: of the class, for partial credit; lateness is Gradescope's own business.
+        root: the book.
+
+    Raises:
+        UserError: if there is no such assignment, or the rules mean nothing.
+    """
+    master = masters.find_master(assignment, root)
+    content: dict[str, bytes] = {"setup.sh": SETUP.encode(), "run_autograder": RUN.encode()}
+    lock = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [line for line in lock if line.partition("==")[0] in NEEDED]
+    content["requirements.txt"] = "".join(f"{line}\n" for line in wanted).encode()
+    content[f"solutions/{master.name}"] = master.read_bytes()
+    if rules is not None:
+        class_rules.read_rules(rules, [path.stem for path in masters.sheets(root)])
+        content[RULES] = rules.read_bytes()
+    for path in sorted((root / "nbcourse").rglob("*.py")):
+        content[path.relative_to(root).as_posix()] = path.read_bytes()
+    zipped = BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            entry = zipfile.ZipInfo(name, EARLIEST)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            runs = name in ("setup.sh", "run_autograder")
+            entry.external_attr = (0o755 if runs else 0o644) << 16
+            archive.writestr(entry, data)
+    return zipped.getvalue()
+
+
+def report(result: SubmissionResult) -> dict[str, Any]:
+    """A result as the content of `results.json`; answers that a person grades are not in it."""
+    return {
+        "output": "\n".join(result.notes),
+        "tests": [
+            {
+                "name": feedback.exercise_name(exercise),
+                "score": exercise.points,
+                "max_score": exercise.max_points,
+                "output": f"{exercise.state}\n{exercise.feedback}".strip(),
+            }
+            for exercise in result.exercises
+            if exercise.points is not None
+        ],
+    }
+
+
+def run(root: Path, source: Path = ROOT) -> None:
+    """Grade what lies in `root`/submission, and write `root`/results/results.json.
+
+    Raises:
+        UserError: if submissions cannot be confined here, or this one could not be graded.
+    """
+    (path,) = masters.sheets(source)
+    master, rules = masters.load_master(path), Rules()
+    if (source / RULES).exists():
+        rules = class_rules.read_rules(source / RULES, None)
+    sandbox.insist([path.parent, root / "submission", root / "results"])
+    with tempfile.TemporaryDirectory(prefix="gradescope-") as folder:
+        handed_in, done = Path(folder, "submissions"), Path(folder, "results")
+        shutil.copytree(root / "submission", handed_in / "student", symlinks=True)
+        files.make_folder(done)
+        found = submissions.find_submissions(handed_in, master.assignment)
+        terms = batch.Terms(master, Limits(), partial=rules.partial(master))
+        ((_, result),) = batch.grade_submissions(found, terms, done, jobs=1)
+    if result.failure:
+        raise UserError(f"this could not be graded: {result.failure}")
+    files.make_folder(root / "results")
+    files.write_file(root / "results" / "results.json", json.dumps(report(result), indent=1))
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,0 +1,162 @@
+"""Points that a person gives: a CSV with a row for each criterion of an answer in words.
+
+    student,exercise,criterion,points,comment
+    ada,what-failed,names the cause,1.5,"yes, and by its number"
+    ada,what-failed,proposes a test,1,
+
+`nbcourse marks` puts the rows beside the results, where grading again leaves them alone.
+"""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from io import StringIO
+from pathlib import Path
+
+from nbcourse.classroom import files
+from nbcourse.classroom.gradebook import as_csv, inert
+from nbcourse.classroom.masters import Master, Written
+from nbcourse.classroom.results import ExerciseResult, SubmissionResult
+from nbcourse.classroom.submission_errors import State
+from nbcourse.errors import NotFound, UserError, did_you_mean
+
+MARKS = "marks.csv"  # in the folder that a class is graded into
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a person says to one criterion of one answer.
+
+    Args:
+        student: as the table of grades names the student.
+        exercise: the name of the written answer.
+        criterion: what was looked for.
+        points: what it was worth.
+        comment: for the student; may be empty.
+    """
+
+    student: str
+    exercise: str
+    criterion: str
+    points: float
+    comment: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What there is one mark of."""
+        return self.student, self.exercise, self.criterion
+
+
+COLUMNS = tuple(column.name for column in fields(Mark))
+
+
+def read_marks(path: Path) -> list[Mark]:
+    """Read marks.
+
+    Raises:
+        UserError: if there is no such file, it is no CSV with these columns, points are no number,
+            or a criterion of an answer is marked twice.
+    """
+    if not path.exists():
+        raise NotFound(f"there is no file of marks {path}")
+    try:
+        rows = list(csv.DictReader(StringIO(path.read_text(encoding="utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path.name} is no CSV in UTF-8: {error}") from None
+    found: dict[tuple[str, str, str], Mark] = {}
+    for line, row in enumerate(rows, start=2):
+        where = f"{path.name}, line {line}"
+        cells = {column: (row.get(column) or "").strip() for column in COLUMNS}
+        for column in COLUMNS[:4]:
+            if not cells[column]:
+                raise UserError(f"{where}: {column} is empty, expected {', '.join(COLUMNS)}")
+        try:
+            points = float(cells.pop("points"))
+        except ValueError:
+            points = math.nan
+        if not 0 <= points < math.inf:
+            raise UserError(f"{where}: points is {row['points']!r}, expected a number ≥ 0")
+        student = inert(cells.pop("student"))  # as the table of grades has it
+        mark = Mark(student, **cells, points=points)  # type: ignore[arg-type]
+        if mark.key in found:
+            raise UserError(
+                f"{where}: {mark.student} is marked twice for {mark.exercise}, {mark.criterion}"
+            )
+        found[mark.key] = mark
+    if not found:
+        raise UserError(f"{path.name} holds no marks, expected rows of {', '.join(COLUMNS)}")
+    return list(found.values())
+
+
+def kept(folder: Path) -> list[Mark]:
+    """The marks that lie beside the results in a folder, if any."""
+    return read_marks(folder / MARKS) if (folder / MARKS).exists() else []
+
+
+def keep(marks: Sequence[Mark], folder: Path) -> None:
+    """Put all marks of a class beside its results, in place of those that are there.
+
+    Raises:
+        UserError: if the file cannot be written.
+    """
+    rows = [(m.student, m.exercise, m.criterion, f"{m.points:g}", m.comment) for m in marks]
+    if rows:
+        files.write_file(folder / MARKS, as_csv([COLUMNS, *rows]))
+
+
+def insist(marks: Sequence[Mark], master: Master, students: Collection[str]) -> None:
+    """Make sure that marks are for answers that there are, and within their points.
+
+    Args:
+        marks: to look at.
+        master: the sheet.
+        students: a name for each submission.
+
+    Raises:
+        UserError: if one is not.
+    """
+    most = {step.grade_id: step.points for step in master.steps if isinstance(step, Written)}
+    counts = Counter(map(inert, students))
+    totals: dict[tuple[str, str], float] = {}
+    for mark in marks:
+        where = f"the mark of {mark.student!r} for {mark.exercise!r}"
+        if counts[mark.student] != 1:
+            many = f"{counts[mark.student]} submissions are" if counts[mark.student] else "none is"
+            raise UserError(
+                f"{where}: of the submissions {many} by that student"
+                f"{did_you_mean(mark.student, counts)}"
+            )
+        if mark.exercise not in most:
+            known = ", ".join(most) or "none on this sheet"
+            raise UserError(f"{where}: graded by hand are {known}")
+        answer = mark.student, mark.exercise
+        totals[answer] = total = totals.get(answer, 0.0) + mark.points
+        if total > most[mark.exercise] + 1e-9:
+            raise UserError(
+                f"{where}: its criteria have {total:g} points, and the answer is worth "
+                f"{most[mark.exercise]:g}"
+            )
+
+
+def applied(result: SubmissionResult, marks: Sequence[Mark]) -> SubmissionResult:
+    """A result with the points that a person gave."""
+    own = [mark for mark in marks if mark.student == inert(result.student)]
+    return replace(
+        result,
+        exercises=tuple(
+            _marked(exercise, [m for m in own if m.exercise == exercise.exercise])
+            for exercise in result.exercises
+        ),
+    )
+
+
+def _marked(exercise: ExerciseResult, marks: Sequence[Mark]) -> ExerciseResult:
+    if not marks or exercise.state is not State.BY_HAND:
+        return exercise
+    lines = [
+        f"{m.criterion}: {m.points:g}" + (f" ({m.comment})" if m.comment else "") for m in marks
+    ]
+    points = sum(mark.points for mark in marks)
+    return replace(exercise, points=points, state=State.MARKED, feedback="\n".join(lines))

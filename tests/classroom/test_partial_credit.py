@@ -1,0 +1,68 @@
+"""Shares of points: counted case by case, told as a number, and only where they were asked for."""
+
+import pytest
+
+from nbcourse.classroom import masters, partial_credit
+from nbcourse.classroom.masters import Test as GradedTest
+from nbcourse.classroom.submission_errors import State
+from tests.checks import masters as sheets
+from tests.classroom import a_class
+
+
+def right(master, exercise: str, **names) -> int:
+    (step,) = (s for s in master.steps if isinstance(s, GradedTest) and s.grade_id == exercise)
+    return partial_credit.right_cases(step, names)
+
+
+def test_asserting_statements_are_counted_each_for_itself(master):
+    assert partial_credit.all_cases(master, 0) == {
+        "double-check": 4, "answer-check": 1, "cube-check": 1
+    }  # fmt: skip
+    assert right(master, "double-check", double=lambda x: 2 * abs(x)) == 3
+    assert right(master, "double-check", double=lambda x: 6) == 1
+    assert right(master, "double-check", double=lambda x: 1 / 0) == 0
+    assert right(master, "double-check") == 0
+
+
+@sheets.needed
+def test_comparisons_and_properties_of_a_check_are_counted():
+    master = masters.load_master(masters.find_master("2"))
+    names = partial_credit.worked_cases.worked_out(master, 0)
+    count = partial_credit.all_cases(master, 0)["unequal-groups-check"]
+    assert count >= 5
+
+    def without_lone_ones(rewards, prompts):
+        same = prompts[:, None] == prompts[None, :]
+        total = (same * rewards[None, :]).sum(dim=1)
+        return rewards - (total - rewards) / (same.sum(dim=1) - 1).clamp(min=1)
+
+    def stub(rewards, prompts):
+        raise NotImplementedError
+
+    almost = right(master, "unequal-groups-check", **names | {"unequal_groups": without_lone_ones})
+    assert 0 < almost < count
+    assert right(master, "unequal-groups-check", **names | {"unequal_groups": stub}) == 0
+    assert right(master, "unequal-groups-check", **names) == count
+
+
+@pytest.mark.parametrize(
+    ("partial", "points"), [((), 0), (["double-check"], 1.5), (["cube-check"], 0)]
+)
+def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, points):
+    from nbcourse.classroom import grading
+    from tests.classroom.conftest import LIMITS
+
+    wrong = "def double(x):\n    return 2 * abs(x)"
+    content = a_class.notebook(a_class.solved(double=wrong))
+    result = grading.grade_submission(
+        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
+        limits=LIMITS, partial=partial,
+    )  # fmt: skip
+    found = {exercise.exercise: exercise for exercise in result.exercises}
+    double = found["double-check"]
+    assert (double.state, double.points) == (State.FAILED, points)
+    assert found["cube-check"].state is State.PASSED
+    assert ("3 of 4 cases are right: 1.5 of 2 points." in double.feedback) == bool(points)
+    assert "-154" not in double.feedback  # a hidden test
+    assert "negative numbers count too" in double.feedback
+    assert result.conditions["partial credit"] == ", ".join(partial)
