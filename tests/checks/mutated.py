@@ -2,14 +2,16 @@
 
 import ast
 import copy
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests import mutants
+from tests.checks.bench import Desk
 from tests.mutants import METHODS, OPERATORS
 
 COMPARISONS: dict[type, list[ast.cmpop]] = {
@@ -81,11 +83,12 @@ def variants(node: ast.AST, parameters: list[str], words: list[str]) -> list[ast
             found += [left, right]
         case ast.Compare(left, [operator], [right]):
             found += [
-                ast.Compare(left, [other], [right])
-                for other in COMPARISONS.get(type(operator), [])
+                ast.Compare(left, [other], [right]) for other in COMPARISONS.get(type(operator), [])
             ]
         case ast.BoolOp(operator, values):
-            found.append(ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values))
+            found.append(
+                ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+            )
             found += values
         case ast.IfExp(test, body, orelse):
             found += [body, orelse, ast.IfExp(test, orelse, body)]
@@ -137,9 +140,15 @@ def of_code(source: str, name: str) -> Iterator[tuple[str, str]]:
     """What was changed, and the cell with this change, for every small change of a function."""
     function, parameters, words = _scope(source, name)
     first = function.body[1].lineno if len(function.body) > 1 else function.body[0].lineno
+    docstrings = {
+        statement.value.lineno
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    }
 
     def inside(node: ast.AST) -> list[ast.AST]:
-        if getattr(node, "lineno", 0) < first:
+        line = getattr(node, "lineno", 0)
+        if line < first or line in docstrings:
             return []
         return variants(node, parameters, words)
 
@@ -151,7 +160,7 @@ def of_code(source: str, name: str) -> Iterator[tuple[str, str]]:
             continue
         if text not in seen:
             seen.add(text)
-            yield f"{place}.{which}: {change}", text
+            yield change, text
 
 
 # ---------------------------------------------------------------- of what is returned
@@ -375,28 +384,16 @@ ARGUMENTS_OF_VERDICTS: dict[str, Change] = {
 }
 
 
-def of_arguments(calls: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Callable[..., Any]]:
+def of_arguments(first: tuple[Any, ...], result: Any) -> dict[str, Callable[..., Any]]:
     """Changes of what a function is called with: (function, *arguments) → what comes back.
 
     Args:
-        calls: with which arguments the right answer was called, and what it returned.
+        first: arguments of a call of the right answer.
+        result: what it returned.
     """
-    first = calls[0][0]
     found: dict[str, Callable[..., Any]] = {}
     for i, value in enumerate(first):
-        changes: dict[str, Change] = {}
-        if isinstance(value, Tensor):
-            changes |= ARGUMENTS_OF_TENSORS
-            if value.dtype is torch.bool:
-                changes |= ARGUMENTS_OF_VERDICTS
-            else:
-                changes |= ARGUMENTS_OF_NUMBERS
-            if value.is_floating_point():
-                changes |= ARGUMENTS_OF_FLOATS
-        elif isinstance(value, int | float):
-            changes |= ARGUMENTS_OF_NUMBERS
-            changes[f"always {value:g}"] = lambda x, v=value: v
-        for why, change in changes.items():
+        for why, change in _of_argument(value).items():
 
             def changed(f: Any, *given: Any, i: int = i, c: Change = change) -> Any:
                 return f(*given[:i], c(given[i]), *given[i + 1 :])
@@ -412,10 +409,49 @@ def of_arguments(calls: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Callable
 
                 found[f"arguments {i + 1} and {j + 1} exchanged"] = swapped
     if first:
-        results = [result for _, result in calls]
-
-        def one_call_too_late(f: Any, *given: Any, seen: list[int] | None = None) -> Any:
-            return copy.deepcopy(results[0])
-
-        found["always the first result"] = one_call_too_late
+        found["always the first result"] = lambda f, *given: copy.deepcopy(result)
     return found
+
+
+def _of_argument(value: Any) -> dict[str, Change]:
+    if isinstance(value, Tensor):
+        return {
+            **ARGUMENTS_OF_TENSORS,
+            **(ARGUMENTS_OF_VERDICTS if value.dtype is torch.bool else ARGUMENTS_OF_NUMBERS),
+            **(ARGUMENTS_OF_FLOATS if value.is_floating_point() else {}),
+        }
+    if isinstance(value, int | float):
+        return {**ARGUMENTS_OF_NUMBERS, f"always {value:g}": lambda x: value}
+    return {}
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def all_of(desk: Desk) -> dict[str, Callable[..., Any] | str]:
+    """What was changed → the answer, a function or a cell: every wrong one that we can make."""
+    first = desk.calls[0]
+    words = list(dict.fromkeys(w for call in desk.calls for w in _words(call.result)))
+    solution = desk.solution
+    found: dict[str, Callable[..., Any] | str] = {}
+    for change, cell in of_code(desk.source, desk.name):
+        found[_another(f"code {change}", found)] = cell
+    for why, of_one in of_result(first.result, words[:6]).items():
+        found[f"result {why}"] = lambda *given, c=of_one: c(solution(*given))
+    for why, of_call in of_arguments(first.arguments, first.result).items():
+        found[why] = lambda *given, c=of_call: c(solution, *given)
+    return found
+
+
+def _another(label: str, taken: Container[str]) -> str:
+    """The label, with a number if it is the same change at another place."""
+    numbered = (f"{label} · {number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([label], numbered) if one not in taken)
+
+
+def _words(result: Any) -> list[str]:
+    if isinstance(result, dict):
+        return [word for part in result.values() for word in _words(part)]
+    if isinstance(result, list | tuple):
+        return [word for part in result for word in _words(part)]
+    return [result] if isinstance(result, str) else []
