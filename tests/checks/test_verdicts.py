@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.checks import equivalent, masters, mutated, rewritten
+from tests.checks import equivalent, masters, mutated, rewritten, tally
 from tests.checks.bench import ACCEPTED, Desk, desk
 from tests.effort import swept
 
@@ -61,6 +61,15 @@ def test_some_right_answers_are_accepted(chapter, exercise, student):
     assert len(known) >= RIGHT
     seed = f"{chapter}/{exercise}/{student}"
     assert refused(at, chosen(known, TRIED_RIGHT, seed=seed)) == {}
+
+
+def test_the_table_counts_refused_and_accepted_answers():
+    cells = tally.row("02-sequences", "mend-the-groups", [0]).strip("| ").split(" | ")
+    wrong, without_effect, right, refused_too = map(int, cells[1:])
+    assert cells[0] == "2 `mend-the-groups`"
+    assert wrong >= WRONG
+    assert right >= RIGHT
+    assert without_effect + refused_too <= 5
 
 
 @pytest.mark.sweep
