@@ -352,11 +352,14 @@ def all_of(desk: Desk) -> dict[str, Callable[..., Any] | str]:
     """In which form → the right answer, a function or a cell."""
     solution = desk.solution
     found: dict[str, Callable[..., Any] | str] = {
-        form: cell
-        for form, cell in of_code(desk.source, desk.name)
-        if form not in NOT_ALWAYS or not desk.departs(cell)
+        form: cell for form, cell in of_code(desk.source, desk.name)
     }
     typed = {6e-3: {"two decimals": decimals(2)}, 6e-4: {"three decimals": decimals(3)}}
     for form, change in (RESULTS | typed.get(desk.tolerance, {})).items():
         found[form] = lambda *given, c=change: c(solution(*given))
     return found
+
+
+def fits(desk: Desk, form: str, answer: Callable[..., Any] | str) -> bool:
+    """Whether the form leaves this solution what it is."""
+    return form not in NOT_ALWAYS or not desk.departs(answer)

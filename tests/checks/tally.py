@@ -22,7 +22,11 @@ def row(chapter: str, exercise: str, students: list[int]) -> str:
         with contextlib.redirect_stdout(io.StringIO()):
             at = desk(chapter, exercise, student)
             answers = [("wrong", answer) for answer in mutated.all_of(at).values()]
-            answers += [("right", answer) for answer in rewritten.all_of(at).values()]
+            answers += [
+                ("right", answer)
+                for form, answer in rewritten.all_of(at).items()
+                if rewritten.fits(at, form, answer)
+            ]
             for kind, answer in answers:
                 counts[kind, at.says(answer) == ACCEPTED] += 1
     order = [("wrong", False), ("wrong", True), ("right", True), ("right", False)]

@@ -19,8 +19,9 @@ pytestmark = masters.needed
 STUDENTS = (0, 290)  # as far as the variants of their sheets go
 OTHERS = tuple(range(1, 49))  # 50 with these two
 WRONG, RIGHT = 30, 8  # as many of each are known at least
-TRIED_WRONG, TRIED_RIGHT = 12, 4  # in each run, other ones for each exercise and student
+TRIED_WRONG, TRIED_RIGHT = 6, 2  # in each run, other ones for each exercise and student
 EACH = [(*exercise, student) for exercise in masters.EVERY_EXERCISE for student in STUDENTS]
+QUICK = [*EACH[::2], *EACH[1::6]]  # both students, the second for some exercises
 MORE = [(*exercise, student) for exercise in masters.EVERY_EXERCISE for student in OTHERS]
 
 
@@ -42,10 +43,14 @@ def accepted(at: Desk, answers: dict[str, Any]) -> list[str]:
 def refused(at: Desk, answers: dict[str, Any]) -> dict[str, str]:
     """The right ones that do not pass, with what was said."""
     says = {form: at.says(answer) for form, answer in answers.items()}
-    return {form: said for form, said in says.items() if said != ACCEPTED}
+    return {
+        form: said
+        for form, said in says.items()
+        if said != ACCEPTED and rewritten.fits(at, form, answers[form])
+    }
 
 
-@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=EACH))
+@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=QUICK))
 def test_some_wrong_answers_are_refused(chapter, exercise, student):
     at = desk(chapter, exercise, student)
     known = mutated.all_of(at)
@@ -54,7 +59,7 @@ def test_some_wrong_answers_are_refused(chapter, exercise, student):
     assert accepted(at, chosen(known, TRIED_WRONG, seed=seed)) == []
 
 
-@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=EACH))
+@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=QUICK))
 def test_some_right_answers_are_accepted(chapter, exercise, student):
     at = desk(chapter, exercise, student)
     known = rewritten.all_of(at)
