@@ -143,7 +143,7 @@ class Attempt:
             self.tensor(result, tuple(expected.shape))
         else:
             result = self.number(result)
-        if _close(result, expected, tolerance):
+        if _close(result, expected, tolerance, relative=tolerance if tolerance < 1e-3 else 0.0):
             self._note(case)
             return
         shown = [] if self._asked_for_one_value else [f"  expected {_show(expected)}"]
@@ -224,11 +224,14 @@ def _alike(before: Tensor, after: Tensor) -> bool:
     return before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
 
 
-def _close(result: Any, expected: Tensor | Number, tolerance: float) -> bool:
+def _close(
+    result: Any, expected: Tensor | Number, tolerance: float, *, relative: float | None = None
+) -> bool:
+    relative = tolerance if relative is None else relative
     left = torch.as_tensor(result, dtype=torch.float64)
     right = torch.as_tensor(expected, dtype=torch.float64)
     return left.shape == right.shape and torch.allclose(
-        left, right, rtol=tolerance if tolerance < 1e-3 else 0.0, atol=tolerance, equal_nan=True
+        left, right, rtol=relative, atol=tolerance, equal_nan=True
     )
 
 
