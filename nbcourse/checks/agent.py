@@ -61,6 +61,7 @@ def mend_the_gradient(attempt: Attempt, generator: Generator) -> None:
     log_probs = -torch.rand(5, generator=generator, dtype=torch.float64)
     values = torch.randn(6, generator=generator, dtype=torch.float64)
     rewards = torch.randn(5, generator=generator, dtype=torch.float64)
+    rewards[1], rewards[3] = -rewards[1].abs() - 0.5, rewards[3].abs() + 0.5  # of either sign
     td_error = rewards + 0.9 * values[1:] - values[:-1]
     attempt.equal(
         attempt(log_probs, values, rewards, 0.9),

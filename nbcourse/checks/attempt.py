@@ -7,6 +7,7 @@ well-known mistakes would make it; where one of those fits, the message names th
 """
 
 import linecache
+import numbers
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,9 +48,11 @@ class Attempt:
         self.answer = answer
         self.passed: list[str] = []
         self._asked_for_one_value = False  # by a call without arguments
+        self._with_other_numbers: Callable[[], Any] = lambda: None  # the last call again
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The answer's result. It gets copies, so that it cannot change what the check holds."""
+        self._with_other_numbers = lambda: self._run(_others(arguments), keywords)
         handed = _copy(arguments)
         result = self._run(handed, keywords)
         for number, (before, after) in enumerate(zip(arguments, handed, strict=True), start=1):
@@ -62,7 +65,11 @@ class Attempt:
 
     def gradient(self, *arguments: Any, wrt: int = 0, **keywords: Any) -> Tensor:
         """∂(sum of the result)/∂(argument number `wrt`, counted from 0)."""
-        handed = _copy(arguments)
+        found = self._gradient(_copy(arguments), keywords, wrt)
+        self._with_other_numbers = lambda: self._gradient(_others(arguments), keywords, wrt)
+        return found
+
+    def _gradient(self, handed: list[Any], keywords: dict[str, Any], wrt: int) -> Tensor:
         handed[wrt].requires_grad_()
         result = self._run(handed, keywords)
         if not isinstance(result, Tensor):
@@ -73,12 +80,12 @@ class Attempt:
                 "torch.no_grad() on the way, or a new tensor made of plain numbers."
             )
         (gradient,) = torch.autograd.grad(result.sum(), handed[wrt], allow_unused=True)
-        return torch.zeros_like(arguments[wrt]) if gradient is None else gradient
+        return torch.zeros_like(handed[wrt]) if gradient is None else gradient
 
     def _run(self, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         self._asked_for_one_value = not arguments and not keywords
         try:
-            return self.answer(*arguments, **keywords)
+            return plain(self.answer(*arguments, **keywords))
         except NotImplementedError:
             raise NotYet(
                 "Not implemented yet. Put your answer in place of `raise NotImplementedError`."
@@ -129,22 +136,33 @@ class Attempt:
             expected: the right value; a tensor also fixes the shape.
             case: which case this is, with its inputs, such as "rewards [1, 0], one prompt".
             mistakes: explanation → the value that this mistake would have led to.
-            tolerance: absolute and relative.
+            tolerance: absolute; below 1e-3 relative as well. A larger one stands for the decimals
+                that the statement asks for, which are as many for large values.
         """
         if isinstance(expected, Tensor):
             self.tensor(result, tuple(expected.shape))
         else:
             result = self.number(result)
-        if _close(result, expected, tolerance):
+        if _close(result, expected, tolerance, relative=tolerance if tolerance < 1e-3 else 0.0):
             self._note(case)
             return
         shown = [] if self._asked_for_one_value else [f"  expected {_show(expected)}"]
         lines = [f"Wrong for {case}:", *shown, f"  got      {_show(result)}"]
         for explanation, value in (mistakes or {}).items():
             if _close(result, value, tolerance):
+                if self._stays(result):
+                    lines.append("With other numbers you return the same. If that is no accident:")
                 lines.append(f"Likely mistake: {explanation}")
                 break
         raise NotRight("\n".join(lines))
+
+    def _stays(self, result: Any) -> bool:
+        """Whether a result is the same for other numbers: a constant, which shows no mistake."""
+        try:
+            again = self._with_other_numbers()
+            return not self._asked_for_one_value and _close(again, result, 1e-12)
+        except Exception:  # other numbers need not make sense, and are not the student's fault
+            return False
 
     def choice(self, result: Any, right: str, among: Mapping[str, str]) -> None:
         """Insist on one word; `among` holds the wrong ones, each with what speaks against it."""
@@ -166,19 +184,54 @@ class Attempt:
             self.passed.append(what)
 
 
+def plain(value: Any) -> Any:
+    """A result with numbers of NumPy, fractions and the like as Python's own, at every level."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+    if type(value) is dict:
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, bool | int | float | str | Tensor):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # an array without axes
+        return value.item()
+    return value
+
+
 def _copy(arguments: Any) -> list[Any]:
     return [a.detach().clone() if isinstance(a, Tensor) else a for a in arguments]
+
+
+def _others(arguments: Any) -> list[Any]:
+    """Arguments of the same kind with other numbers, and other verdicts."""
+
+    def other(value: Any) -> Any:
+        if isinstance(value, float):
+            return 0.9 * value
+        if not isinstance(value, Tensor) or not value.numel():
+            return value
+        if value.is_floating_point():
+            return value.detach() * torch.linspace(0.7, 0.95, value.numel()).view(value.shape)
+        return ~value if value.dtype is torch.bool else value
+
+    return [other(value) for value in _copy(arguments)]
 
 
 def _alike(before: Tensor, after: Tensor) -> bool:
     return before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
 
 
-def _close(result: Any, expected: Tensor | Number, tolerance: float) -> bool:
+def _close(
+    result: Any, expected: Tensor | Number, tolerance: float, *, relative: float | None = None
+) -> bool:
+    relative = tolerance if relative is None else relative
     left = torch.as_tensor(result, dtype=torch.float64)
     right = torch.as_tensor(expected, dtype=torch.float64)
     return left.shape == right.shape and torch.allclose(
-        left, right, rtol=tolerance, atol=tolerance, equal_nan=True
+        left, right, rtol=relative, atol=tolerance, equal_nan=True
     )
 
 

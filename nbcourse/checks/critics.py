@@ -1,5 +1,7 @@
 """Checks of chapter 3: what follows a step, TD errors, GAE, n-step targets."""
 
+import math
+
 import torch
 from torch import Generator, Tensor
 
@@ -49,7 +51,9 @@ def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.randn(6, 3, generator=generator, dtype=torch.float64)
     values = torch.randn(7, 3, generator=generator, dtype=torch.float64)
     finals = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    finals[4, 2] = -1.5  # used, whatever the draws are
     terminated, truncated = _ends(0.2, 6, generator), _ends(0.2, 6, generator)
+    terminated[4, 2], truncated[4, 2] = False, True
     terminated[2, 1] = truncated[2, 1] = True  # over, just as the clock stopped
     expected, clock_first = torch.empty_like(rewards), torch.empty_like(rewards)
     for t in range(6):
@@ -323,6 +327,17 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
             expected,
             case=f"nine steps of three environments with ends here and there, n = {n}",
         )
+    terminated[3, 1] = True
+    unknown = next_values.masked_fill(terminated, math.nan)
+    of_terminal = attempt(rewards, unknown, terminated, truncated, 4, 0.9)
+    attempt.tensor(of_terminal, (9, 3))
+    attempt.holds(
+        bool(of_terminal.isfinite().all()),
+        "NaN as the value of terminal states",
+        otherwise="What the critic says of a terminal state means nothing and may be NaN, and then "
+        "your targets are NaN as well. Likely mistake: a multiplication with the flags, and NaN "
+        "times 0 is NaN; choose with torch.where.",
+    )
 
 
 EXERCISES = {

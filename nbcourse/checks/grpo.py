@@ -69,6 +69,19 @@ def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
             "compare the rewards themselves": torch.zeros(8, dtype=torch.bool)
         },
     )
+    attempt.equal(
+        attempt(torch.tensor([2.0, 1.0, 0.0, 0.0, 1.0, 2.0, 1.0, -1.0, -1.0, -2.0, -2.0, -1.0]), 3),
+        torch.ones(12, dtype=torch.bool),
+        case="groups of 3: falling, rising, falling at once, rising at last",
+        mistakes={
+            "rewards that fall from one rollout to the next differ as well": torch.tensor(
+                [False] * 3 + [True] * 3 + [False] * 3 + [True] * 3
+            ),
+            "rewards that rise from one rollout to the next differ as well": torch.tensor(
+                [True] * 3 + [False] * 3 + [True] * 3 + [False] * 3
+            ),
+        },
+    )
     rewards = torch.randint(0, 2, (24,), generator=generator).float()
     expected = []
     for start in range(0, 24, 3):
@@ -171,6 +184,8 @@ def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list
             or not all(isinstance(ratio, int | float) for ratio in ratios)
         ):
             raise NotRight(f"Expected a list of four ratios, got {ratios!r:.80}.")
+        if not all(math.isfinite(ratio) for ratio in ratios):
+            raise NotRight(f"A ratio is a finite number; for A = {advantage:+d} you gave {ratios}.")
         if min(ratios) <= 0:
             raise NotRight(
                 f"A ratio of two probabilities is positive; for A = {advantage:+d} you gave "

@@ -63,6 +63,13 @@ def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
         f"{found[0, 0]:.3g}. Likely mistake: e^(−d) is so near 1 that rounding takes the rest; "
         "torch.expm1(−d) is e^(−d) − 1 without the subtraction.",
     )
+    pair = torch.tensor([[0.5, 0.2], [0.5, 0.2]]).log(), torch.tensor([[0.25, 0.8]] * 2).log()
+    first, second = result[0, :2].tolist()
+    attempt.equal(
+        attempt(*pair, torch.tensor([[True, False], [True, True]])),
+        torch.tensor([[first, 0.0], [first, second]]),
+        case="two answers of different lengths, π_ref/π = 1/2 and 4",
+    )
     policy, reference = (_rows(generator, 3, 5) for _ in range(2))
     estimates = attempt(policy.log(), reference.log(), torch.ones(3, 5, dtype=torch.bool))
     attempt.equal(

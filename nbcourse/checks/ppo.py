@@ -33,6 +33,22 @@ def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
             "these are the samples that *have* a gradient": ~_marks("..x x.. .x"),
         },
     )
+    near = torch.tensor([0.85, 0.93, 1.07, 1.15])  # on either side of both ends
+    attempt.equal(
+        attempt(
+            near.log().repeat(2),
+            torch.zeros(8),
+            torch.tensor([1.0, -1.0]).repeat_interleave(4),
+            0.1,
+        ),
+        _marks("...x x..."),
+        case="ratios [0.85, 0.93, 1.07, 1.15] with A = +, then with A = −, ε = 0.1",
+        mistakes={
+            "the interval begins at 1: a bad sample has its gradient down to 1 − ε": (
+                _marks("...x xx..")
+            ),
+        },
+    )
     log_probs, old_log_probs = torch.randn(2, 40, generator=generator, dtype=torch.float64) / 3
     advantages = torch.randint(-1, 2, (40,), generator=generator).double()
     expected = []

@@ -61,6 +61,11 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
     )
     attempt.equal(found, expected, case="four random answers of three steps")
     attempt.equal(
+        attempt(torch.tensor([[5.0, 7.0]]), torch.tensor([[0, 0, 1]])),
+        torch.tensor([[0.0, 5.0, 7.0]]),
+        case="two steps that fill their row, scores 5 and 7",
+    )
+    attempt.equal(
         attempt(torch.tensor([[5.0]]), torch.zeros(1, 3, dtype=torch.long)),
         torch.tensor([[0.0, 0.0, 5.0]]),
         case="a single step that fills its row, score 5",

@@ -13,6 +13,7 @@ import base64
 import binascii
 import json
 import math
+import numbers
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -48,8 +49,8 @@ def pack(value: Any) -> tuple[Any, list[Tensor]]:
     """A value as a structure and the tensors in it.
 
     Raises:
-        NotPlain: if there is anything but tensors, numbers, strings, booleans, None, lists, tuples
-            and dicts.
+        NotPlain: if there is anything but tensors, numbers, arrays, strings, booleans, None,
+            lists, tuples and dicts.
     """
     tensors: list[Tensor] = []
     return _pack(value, tensors, 0), tensors
@@ -59,6 +60,12 @@ def _pack(value: Any, tensors: list[Tensor], depth: int) -> Any:
     if depth > DEEPEST_NESTING:
         raise NotPlain(f"more than {DEEPEST_NESTING} lists inside each other")
     if value is None or isinstance(value, bool | str | float):
+        return value
+    if isinstance(value, numbers.Real):  # of NumPy, fractions: as the checks read them
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    elif hasattr(value, "tolist") and not isinstance(value, Tensor):
+        return _pack(value.tolist(), tensors, depth + 1)
+    if isinstance(value, float):
         return value
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:

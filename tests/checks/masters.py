@@ -65,6 +65,16 @@ def answer_name(chapter: str, exercise: str) -> str:
     return called.group(1)
 
 
+def statement(chapter: str, exercise: str) -> str:
+    """The markdown of an exercise, from its heading to its check."""
+    text = "\n\n".join(
+        cell.source for cell in master(chapter).cells if cell.cell_type == "markdown"
+    )
+    parts = re.split(r"(?m)^## ", text)
+    (part,) = (part for part in parts if f"\n`{exercise}` · " in part)
+    return part
+
+
 def regions(source: str) -> list[str]:
     """The lines of a cell that students must not see, without blank ones."""
     found = (region.group(2) for region in REGION.finditer(source))

@@ -4,14 +4,18 @@ The catalogue of wrong answers is in `wrong/`, one module for each chapter. A wr
 refused with the message meant for it, whatever the student's variant.
 """
 
+import math
+from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nbcourse.checks import Sheet, ppo_in_practice
-from nbcourse.checks.attempt import NotRight, NotYet
+from nbcourse.checks.attempt import Attempt, NotRight, NotYet, plain
+from nbcourse.classroom import wire
 from nbcourse.publishing.chapters import ROOT
 
 from . import masters
@@ -157,3 +161,65 @@ def test_the_message_sends_the_student_to_a_section_that_exists(chapter, exercis
 def test_no_two_messages_of_an_exercise_are_meant_for_the_same_mistake(chapter, exercise):
     says = [says for _, says in wrong_answers(chapter, 0)[exercise].values()]
     assert len(set(says)) == len(says)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "exercise", "answer"),
+    [
+        ("01-bandit", "mend-the-loss", lambda logits, arms, rewards: (0 * logits).sum()),
+        ("02-sequences", "length-bias", lambda theta, short, long: 0.0),
+        ("10-grpo", "mend-the-filter", lambda rewards, size: torch.ones_like(rewards).bool()),
+        ("14-measuring", "weights-for-pass-at-k", lambda correct, k: torch.zeros(len(correct))),
+    ],
+)
+def test_a_constant_is_not_taken_for_a_known_mistake(chapter, exercise, answer):
+    """Each of these is what one of the known mistakes would return for the check's own case."""
+    with pytest.raises(NotRight, match=r"With other numbers you return the same\."):
+        Sheet(chapter).check(exercise, answer)
+
+
+def test_a_known_mistake_is_told_as_before():
+    with pytest.raises(NotRight, match="Likely mistake: that is the gradient of the exp") as told:
+        Sheet("02-sequences").check("length-bias", lambda theta, short, long: 0.1875)
+    assert "With other numbers" in str(told.value)
+    with pytest.raises(NotRight, match="Likely mistake: that is the gradient of the exp") as told:
+        Sheet("02-sequences").check("length-bias", wrong_expected_reward)
+    assert "With other numbers" not in str(told.value)
+
+
+def wrong_expected_reward(theta: float, short: float, long: float) -> float:
+    stop = 1 / (1 + math.exp(-theta))
+    return stop * (1 - stop) * (short - long)
+
+
+@pytest.mark.parametrize(
+    ("off", "right"), [(0.005, True), (-0.005, True), (0.007, False), (-0.007, False)]
+)
+def test_two_decimals_are_two_decimals_of_large_values_too(off, right):
+    """A relative tolerance would let 8.04 pass for 8."""
+    attempt = Attempt(lambda: None)
+    if right:
+        attempt.equal(8.0 + off, 8.0, case="8", tolerance=6e-3)
+    else:
+        with pytest.raises(NotRight, match="Wrong for 8"):
+            attempt.equal(8.0 + off, 8.0, case="8", tolerance=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.array(0.5), 0.5),
+        (Fraction(1, 4), 0.25),
+        ([np.float32(0.5), (Fraction(3),)], [0.5, (3.0,)]),
+        ({"a": np.int8(2)}, {"a": 2}),
+        (True, True),
+        ("text", "text"),
+    ],
+)
+def test_numbers_of_other_libraries_are_numbers_to_check_and_grader_alike(value, number):
+    assert plain(value) == number
+    sent = wire.unpack(*wire.pack(value))
+    assert sent == number
+    assert type(sent) is type(number)

@@ -15,20 +15,10 @@ each_chapter = pytest.mark.parametrize("chapter", masters.MASTERS)
 each_exercise = pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
 
 
-def statement(chapter: str, exercise: str) -> str:
-    """The markdown of an exercise, from its heading to its check."""
-    text = "\n\n".join(
-        cell.source for cell in masters.master(chapter).cells if cell.cell_type == "markdown"
-    )
-    parts = re.split(r"(?m)^## ", text)
-    (part,) = (part for part in parts if f"\n`{exercise}` · " in part)
-    return part
-
-
 def hints(chapter: str, exercise: str) -> list[str]:
     return re.findall(
         r":::\{admonition\} Hint \d\n:class: dropdown\n(.*?)\n:::",
-        statement(chapter, exercise),
+        masters.statement(chapter, exercise),
         re.DOTALL,
     )
 
@@ -47,7 +37,7 @@ def test_a_sheet_has_four_to_six_exercises_and_the_notebook_the_same_ones(chapte
 def test_an_exercise_states_number_difficulty_and_minutes(chapter, exercise):
     number = int(chapter.partition("-")[0])
     place = masters.exercises(chapter).index(exercise) + 1
-    first, _, second = statement(chapter, exercise).splitlines()[:3]
+    first, _, second = masters.statement(chapter, exercise).splitlines()[:3]
     assert first.startswith(f"Exercise {number}.{place} · ")
     found = re.fullmatch(rf"`{exercise}` · (●○○|●●○|●●●) · (\d+) minutes", second)
     assert found

@@ -19,26 +19,13 @@ from nbcourse.errors import UserError
 from nbcourse.examine import examine
 from nbcourse.examine.subject import Batch, Subject
 from nbcourse.examine.worlds import BRANCHING, STAIRS, away, coin, prompt
+from tests import mutants
 from tests.effort import swept
 from tests.examine import originals
+from tests.mutants import METHODS, OPERATORS
 
 # ---------------------------------------------------------------- mutants
 
-OPERATORS: dict[type, ast.operator] = {
-    ast.Add: ast.Sub(),
-    ast.Sub: ast.Add(),
-    ast.Mult: ast.Div(),
-    ast.Div: ast.Mult(),
-}
-METHODS = {
-    "sum": ["mean"],
-    "mean": ["sum"],
-    "min": ["max"],
-    "max": ["min"],
-    "std": ["var"],
-    "exp": ["expm1"],
-    "cumsum": ["exp"],
-}
 LEFT_OUT = {"detach", "masked_fill", "exp", "cumsum", "clamp"}
 NAMES = {
     "log_probs": ["old_log_probs", "log_probs.detach()", "log_probs.roll(1, 1)"],
@@ -82,26 +69,20 @@ def variants(node: ast.AST, taken: set[str]) -> list[ast.AST]:
     return found
 
 
-class Replace(ast.NodeTransformer):
-    """Puts another expression in the place of one."""
-
-    def __init__(self, target: ast.AST, by: ast.AST) -> None:
-        self.target, self.by = target, by
-
-    def visit(self, node: ast.AST) -> Any:
-        return self.by if node is self.target else super().generic_visit(node)
+def variants_of(original: Any) -> Any:
+    taken = set(inspect.signature(original).parameters)
+    return lambda node: variants(node, taken)
 
 
 def names() -> list[str]:
     """Every mutant: of which loss, at which place in it, which of the variants, and what it is."""
-    found = []
-    for original in originals.ORIGINALS:
-        taken = set(inspect.signature(original).parameters)
-        for place, node in enumerate(ast.walk(ast.parse(inspect.getsource(original)))):
-            for which, variant in enumerate(variants(node, taken)):
-                change = f"{ast.unparse(node)} → {ast.unparse(variant)}"
-                found.append(f"{original.__name__} {place}.{which}: {change}")
-    return found
+    return [
+        f"{original.__name__} {place}.{which}: {change}"
+        for original in originals.ORIGINALS
+        for place, which, change in mutants.places(
+            inspect.getsource(original), variants_of(original)
+        )
+    ]
 
 
 def mutant(name: str) -> Any:
@@ -109,12 +90,9 @@ def mutant(name: str) -> Any:
     loss, at, _ = name.split(" ", 2)
     original = getattr(originals, loss)
     place, which = map(int, at.rstrip(":").split("."))
-    tree = ast.parse(inspect.getsource(original))
-    node = list(ast.walk(tree))[place]
-    variant = variants(node, set(inspect.signature(original).parameters))[which]
-    changed = ast.fix_missing_locations(Replace(node, variant).visit(tree))
+    tree = mutants.changed(inspect.getsource(original), variants_of(original), place, which)
     scope: dict[str, Any] = {"torch": torch}
-    exec(compile(changed, loss, "exec"), scope)
+    exec(compile(tree, loss, "exec"), scope)
     return scope[loss]
 
 

@@ -216,6 +216,12 @@ def wrong_answers(sheet):
             ),
         },
         "n-steps-to-the-edge": {
+            "the flags multiplied in": (
+                lambda r, w, end, cut, n, g: n_steps(
+                    r, w * ~end, end, cut, n, g, silent=end & ~end
+                ),
+                "of a terminal state means nothing",
+            ),
             "a cut is the end": (
                 lambda r, w, end, cut, n, g: n_steps(r, w, end, cut, n, g, silent=end | cut),
                 "a cut is taken for the end",

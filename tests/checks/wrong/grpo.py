@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of chapter 10."""
 
+import math
+
 import torch
 
 
@@ -57,6 +59,10 @@ def wrong_answers(sheet):
     return {
         "mend-the-filter": {
             "distances from the mean": (filtered(from_mean), "in float32 the mean of equal"),
+            "rising rewards only": (
+                filtered(lambda x: (x.diff(dim=1) > 0).any(1)),
+                "rewards that fall from one rollout to the next differ as well",
+            ),
             "DAPO's rule for verdicts": (
                 filtered(lambda x: (x.mean(1) > 0) & (x.mean(1) < 1)),
                 "a mean strictly between 0 and 1",
@@ -114,6 +120,10 @@ def wrong_answers(sheet):
             ),
         },
         "two-answers": {
+            "no number": (
+                lambda advantage: ([1.4, 1.4, 1.4, math.nan], [1.15, 1.15, 1.15, 10.0]),
+                "A ratio is a finite number",
+            ),
             "both ends clip": (
                 mirrored([0.5, 0.5, 0.5, 8.0], [1.1, 1.1, 1.1, 9.0]),
                 "went the wrong way and keeps its gradient",

@@ -63,6 +63,12 @@ def wrong_answers(sheet):
 
     return {
         "mend-the-curve": {
+            "the first answer's padding for all": (
+                lambda new, ref, m: per_token(lambda d: (-d).expm1() + d)(
+                    new, ref, m[:1].expand_as(m)
+                ),
+                "two answers of different lengths",
+            ),
             "upside down": (per_token(lambda d: d.expm1() - d), "the ratio is upside down"),
             "k1": (per_token(lambda d: d), "that is k1, the log-ratio itself"),
             "k1 of the other sign": (per_token(lambda d: -d), "that is −k1"),

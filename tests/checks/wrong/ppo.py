@@ -58,6 +58,12 @@ def wrong_answers(sheet):
                 lambda new, old, A, e: ((new - old).exp() - 1).abs() > e,
                 "these are all samples outside the interval",
             ),
+            "no room below": (
+                lambda new, old, A, e: torch.where(
+                    A > 0, (new - old).exp() > 1 + e, ((new - old).exp() < 1) & (A < 0)
+                ),
+                "the interval begins at 1",
+            ),
             "the signs swapped": (
                 lambda *a: clipped_samples(*a, sign=-1.0),
                 "the signs are swapped",
