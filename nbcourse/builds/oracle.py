@@ -120,7 +120,7 @@ def example() -> dict[str, Tensor]:
     tokens = torch.full((6, 5), 7)
     lengths = []
     for row, ids in zip(tokens, rows, strict=True):
-        ids = (*ids, given().EOS)[:5]
+        ids = [*ids, given().EOS][:5]
         row[: len(ids)] = torch.tensor(ids)
         lengths.append(len(ids))
     mask = torch.arange(5) < torch.tensor(lengths)[:, None]
