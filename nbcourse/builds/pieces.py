@@ -57,8 +57,9 @@ class Folder:
             return State.UNREADABLE, f"{name}.py is not Python, see line {line or 1}"
         if open_ones := _unfilled(tree):
             return State.UNFILLED, f"{name}.py: {', '.join(open_ones)} still to be filled in"
-        own = _code(tree) != _code(ast.parse(solution(name)))
-        return (State.OWN if own else State.TAKEN), ""
+        own, book = _functions(tree), _functions(ast.parse(solution(name)))
+        taken = all(own.get(key) == body for key, body in book.items())
+        return (State.TAKEN if taken else State.OWN), ""
 
 
 def solution(name: str) -> str:
@@ -138,12 +139,11 @@ def _unfilled(tree: ast.Module) -> list[str]:
     ]
 
 
-def _code(tree: ast.Module) -> str:
-    """A module without its docstrings, comments, and what is run as a program."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(
-            node
-        ):
-            node.body = node.body[1:]
-    body = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return "".join(map(ast.dump, body))
+def _functions(tree: ast.Module) -> dict[str, str]:
+    """Name → what each function does, without docstrings and comments."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            found[node.name] = "".join(map(ast.dump, body))
+    return found
