@@ -877,14 +877,19 @@ def _named(require: str | None, known: Mapping[str, Any]) -> list[str]:
 
 def _conclude(report: Any, requirements: Sequence[str], json_file: Path | None) -> None:
     """Write a report for programs, if asked for, and end with exit code 1 if it does not do."""
+    _write_json(report, json_file)
+    if missing := report.missing(requirements):
+        typer.echo(f"\nnot met: {', '.join(missing)}", err=True)
+        raise typer.Exit(1)
+
+
+def _write_json(report: Any, json_file: Path | None) -> None:
+    """Write a report for programs, if asked for."""
     import json
 
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
         typer.echo(f"\n{json_file} written")
-    if missing := report.missing(requirements):
-        typer.echo(f"\nnot met: {', '.join(missing)}", err=True)
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -953,6 +958,135 @@ def _tell(folder: Path) -> None:
         low, high = summary["gain_interval_95"]
         told += f", {summary['gain']:+.3f} ({low:+.3f} to {high:+.3f}) over the model it began with"
     typer.echo(f"{told}; everything is in {folder}")
+
+
+build = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""
+    Build a trainer of your own: files to fill in, and what is wrong with them.
+
+    `start` writes stubs into a folder, one for each piece: the estimator, GAE, the clip, a sampler
+    with its REINFORCE loop, GRPO, a verifier. `check` examines what you filled in. It needs no part
+    of the repository but this package.
+    """,
+)
+app.add_typer(build, name="build")
+BuildFolder = Annotated[Path, typer.Argument(help="Your folder, such as `trainer`.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+]
+
+
+@build.command("start")
+def build_start(folder: BuildFolder) -> None:
+    """Write the stubs and the warm model into a folder; files that are there stay as they are.
+
+    \b
+    nbcourse build start trainer
+    """
+    from nbcourse.builds import pieces
+
+    for path in pieces.start(folder):
+        typer.echo(f"{path} written")
+    typer.echo(f"fill in estimator.py, then: nbcourse build check {folder}")
+
+
+@build.command("take")
+def build_take(
+    folder: BuildFolder,
+    piece: Annotated[str, typer.Argument(help="Which piece, such as `gae`.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace work of your own.")] = False,
+) -> None:
+    """Take a piece from the book, to go on with the next one. Reports say which were taken."""
+    from nbcourse.builds import pieces
+
+    typer.echo(f"{pieces.take(folder, piece, force=force)} is the book's now, and earns nothing")
+
+
+@build.command("check")
+def build_check(
+    folder: BuildFolder,
+    piece: Annotated[
+        str | None, typer.Argument(help="One piece; without it, all pieces and your tests.")
+    ] = None,
+    json_file: Json = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which files that do not end are given up.")
+    ] = 900.0,
+) -> None:
+    """Say which laws hold of your pieces, which are broken, and by which mistake.
+
+    A reward that rises shows little: a trainer that pays what was cut off learns as well. So each
+    function is compared with an exact recomputation, one law at a time, and a curve comes last.
+    Functions in files called `test_….py` are run against healthy and against wrong trainers.
+
+    \b
+    nbcourse build check trainer estimator
+    nbcourse build check trainer --json report.json
+    """
+    from rich.console import Console
+
+    from nbcourse.builds import check, pieces
+    from nbcourse.examine.patience import at_most
+
+    if piece is not None and piece not in pieces.NAMES:
+        raise UserError(
+            f"there is no piece {piece!r}; there are {', '.join(pieces.NAMES)}"
+            f"{did_you_mean(piece, pieces.NAMES)}"
+        )
+    handed_in = pieces.read(folder)
+    patience = f"{folder} has not ended after {limit:g} seconds: does it ever?"
+    with Console(stderr=True).status("looking …") as status, at_most(limit, patience):
+        report = check.check(
+            handed_in,
+            only=pieces.NAMES if piece is None else (piece,),
+            tests=piece is None,
+            tell=status.update,
+        )
+    typer.echo(str(report))
+    _write_json(report, json_file)
+
+
+@build.command("grade")
+def build_grade(
+    submissions: Annotated[
+        Path, typer.Argument(help="A folder with a folder of files for each student.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-builds"),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
+    ] = None,
+    memory: Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")] = 4.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 300.0,
+    trust_submissions: Annotated[
+        bool,
+        typer.Option("--trust-submissions", help="Run them unconfined. Read them all before."),
+    ] = False,
+) -> None:
+    """Grade a class: the same laws, with each student's files confined in a process of their own.
+
+    What is in a log that was handed in does not count: everything is run again, with fixed seeds.
+    Problems that are held out, and the weights that are judged by them, stay outside the process.
+    Each student has a report, `OUT/STUDENT.txt` and `.json`; `OUT/grades.csv` has the points.
+
+    \b
+    nbcourse build grade submissions --out graded-builds
+    """
+    from nbcourse.builds import grading
+    from nbcourse.classroom.sandbox import Limits
+
+    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
+    graded = grading.grade(
+        submissions, out, limits=limits, jobs=jobs, confined=not trust_submissions
+    )
+    rows = [
+        (report.name, f"{report.points:g} of {report.most}", ", ".join(report.taken))
+        for report in graded
+    ]
+    _show("student", "points", "taken from the book", rows=rows)
+    typer.echo(f"reports are in {out}")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from nbcourse.publishing import chapters, numbering, reference
 
 ROOMS = sorted(reference.ROOMS)
 # Machinery, and the checks, whose source would tell the answers.
-NOT_FOR_READERS = {"checks", "classroom", "publishing", "recipes"}
+NOT_FOR_READERS = {"builds", "checks", "classroom", "publishing", "recipes"}
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,13 @@ def of_examinations() -> set[str]:
     return {name for name in MODULES if name.startswith("nbcourse.examine.")}
 
 
+def of_readers() -> set[str]:
+    """The pieces that readers build, which tests/builds runs as files of a reader's folder."""
+    return {name for name in MODULES if name.startswith("nbcourse.builds.trainer.")}
+
+
 def test_every_module_has_a_test_that_imports_it():
-    tested = (in_sheets() | of_tasks() | of_examinations()).union(
+    tested = (in_sheets() | of_tasks() | of_examinations() | of_readers()).union(
         *map(imported, (ROOT / "tests").rglob("*.py"))
     )
     code = {name for name, path in MODULES.items() if tree(path).body[1:]}  # more than a docstring

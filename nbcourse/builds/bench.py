@@ -1,0 +1,142 @@
+"""What a law asks and what it finds; and the answers of files that run in this process."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.builds import harness, pieces
+
+
+class Bench:
+    """The functions of `harness`, in this process or in another one.
+
+    Args:
+        ask: calls one of `harness.FUNCTIONS`; what the reader's code raises is raised.
+    """
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, function: str, *arguments: Any) -> Any:
+        """The answer of a function."""
+        return self._ask(function, *arguments)
+
+    def once(self, key: tuple[Any, ...], *request: Any) -> Any:
+        """The same for a question that several laws have: it is asked only once."""
+        if key not in self._known:
+            self._known[key] = self._ask(*request)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake that was seen.
+
+    Attributes:
+        mistake: one of `MISTAKES`, or "" where none of them explains it.
+        evidence: what was seen.
+    """
+
+    mistake: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Law:
+    """What has to hold of a piece.
+
+    Attributes:
+        piece: which one.
+        name: of the law, once in a piece.
+        sentence: what is asked, in a line.
+        section: of the book.
+        after: laws of the piece that have to hold before this one can be judged.
+        look: what it finds, or None where it holds.
+        points: that it is worth.
+    """
+
+    piece: str
+    name: str
+    sentence: str
+    section: str
+    after: tuple[str, ...]
+    look: Callable[[Bench], Finding | None]
+    points: int = 1
+
+
+@contextmanager
+def here(sources: Mapping[str, str]) -> Iterator[Bench]:
+    """Run files in this process, as a reader does with files of their own."""
+    harness.install(with_given(sources))
+    try:
+        yield Bench(lambda function, *arguments: getattr(harness, function)(*arguments))
+    finally:
+        harness.remove()
+
+
+def with_given(sources: Mapping[str, str]) -> dict[str, str]:
+    """The files with what is given; a reader's own `given.py` is not asked."""
+    return {**sources, pieces.GIVEN: pieces.solution(pieces.GIVEN)}
+
+
+def named(
+    found: Any, right: Tensor, mistakes: Mapping[str, Tensor], *, what: str, tolerance: float = 1e-6
+) -> Finding | None:
+    """None if a tensor is the right one, else the mistake that explains all of it, if one does."""
+    if not isinstance(found, Tensor):
+        return Finding("", f"{what}: expected a tensor, got {type(found).__name__}")
+    if found.shape != right.shape:
+        return Finding(
+            "", f"{what}: expected the shape {tuple(right.shape)}, got {tuple(found.shape)}"
+        )
+    if close(found, right, tolerance):
+        return None
+    evidence = f"{what}: off by up to {_worst(found, right):.3g}"
+    for name, wrong in mistakes.items():
+        if close(found, wrong, tolerance) and not close(wrong, right, tolerance):
+            return Finding(name, evidence)
+    return Finding("", evidence)
+
+
+def close(found: Tensor, right: Tensor, tolerance: float) -> bool:
+    """Whether two tensors agree, to a share of the largest entry."""
+    scale = max(1.0, float(right.abs().max())) if right.numel() else 1.0
+    return bool(torch.allclose(found.double(), right.double(), rtol=0.0, atol=tolerance * scale))
+
+
+def _worst(found: Tensor, right: Tensor) -> float:
+    return float((found.double() - right.double()).abs().nan_to_num(float("inf")).max())
+
+
+class Warm:
+    """The model that every build begins with, in single and in double precision.
+
+    Args:
+        scale: of its last norm, and so of its logits.
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    @cached_property
+    def single(self) -> dict[str, Tensor]:
+        """Name → weights."""
+        from safetensors.torch import load_file
+
+        weights = load_file(pieces.WARM)
+        return weights | {"model.norm.weight": weights["model.norm.weight"] * self.scale}
+
+    @cached_property
+    def double(self) -> dict[str, Tensor]:
+        """The same, for comparisons to the last digit."""
+        return {name: weight.double() for name, weight in self.single.items()}
+
+
+WARM = Warm()
+RESTLESS = Warm(0.2)  # so unsure of everything that many of its responses are cut off

@@ -1,0 +1,179 @@
+"""Examine a folder: each piece by its laws, and the tests by the wrong trainers that they catch."""
+
+import ast
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from nbcourse.builds import bench, credit, learning, pieces, reading
+from nbcourse.builds.bench import Bench, Finding, Law
+from nbcourse.builds.mistakes import MISTAKES, edited
+from nbcourse.builds.pieces import Folder, State
+from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
+
+LAWS: Sequence[Law] = (*credit.LAWS, *learning.LAWS, *reading.LAWS)
+TEST_POINTS = 20
+Runs = Callable[[Mapping[str, str]], AbstractContextManager[Bench]]
+# Right as well, by other sums: a test that compares texts, or the last bits, accuses them.
+ALSO_RIGHT = {
+    "estimator": (("return (groups - others).flatten()", "return (groups - others).reshape(-1)"),),
+    "reinforce": (
+        (
+            "[:, -T - 1 : -1].log_softmax(dim=-1)\n"
+            '    return distribution.gather(2, rollout["tokens"][..., None]).squeeze(2)',
+            '[:, -T - 1 : -1]\n    picked = distribution.gather(2, rollout["tokens"][..., None])\n'
+            "    return picked.squeeze(2) - distribution.logsumexp(dim=-1)",
+        ),
+    ),
+    "grpo": (("eps: float = 1e-4", "eps: float = 1e-6"),),
+}
+
+
+def check(
+    folder: Folder,
+    *,
+    runs: Runs = bench.here,
+    only: Sequence[str] = pieces.NAMES,
+    tests: bool = True,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Examine a folder.
+
+    A piece stands on those before it. Where one of them is missing, or breaks a law, the book's is
+    put in its place, so that a mistake costs once.
+
+    Args:
+        folder: what was handed in.
+        runs: runs files and answers, in this process or in another one.
+        only: the pieces to examine.
+        tests: whether to run the reader's tests.
+        tell: is told what is looked at next.
+    """
+    builds = []
+    right: set[str] = set()
+    for name in pieces.NAMES:
+        needed = name in only or any(name in _imports(other) for other in only)
+        if not needed:
+            continue
+        build = _examined(folder, name, right, runs, tell)
+        if build.right or build.state == State.TAKEN:
+            right.add(name)
+        if name in only:
+            builds.append(build)
+    found = judged_tests(folder, runs=runs, tell=tell) if tests else None
+    return Report(folder.name, builds, found)
+
+
+def _examined(
+    folder: Folder, name: str, right: set[str], runs: Runs, tell: Callable[[str], None]
+) -> Build:
+    laws = [law for law in LAWS if law.piece == name]
+    state, remark = folder.state(name)
+    if state != State.OWN:
+        return Build(name, state, remark, [Judged(law, Verdict.OPEN) for law in laws])
+    under = _imports(name)
+    beneath = [other for other in under if other not in right]
+    sources = {
+        other: folder.sources[other] if other in right else pieces.solution(other)
+        for other in under
+    }
+    with runs(sources | {name: folder.sources[name]}) as asked:
+        judged = list(judge(laws, asked, tell))
+    return Build(name, state, remark, judged, beneath)
+
+
+def judge(
+    laws: Sequence[Law], asked: Bench, tell: Callable[[str], None] = lambda _: None
+) -> Iterable[Judged]:
+    """Each law in turn; one that builds on a broken one is not examined."""
+    open_or_broken: set[str] = set()
+    for law in laws:
+        if blocking := [name for name in law.after if name in open_or_broken]:
+            open_or_broken.add(law.name)
+            yield Judged(law, Verdict.OPEN, waits_for=blocking[0])
+            continue
+        tell(f"{law.piece}: {law.sentence}")
+        try:
+            finding = law.look(asked)
+        except Exception as error:
+            finding = Finding("", _raised(error))
+        if finding:
+            open_or_broken.add(law.name)
+        yield Judged(law, Verdict.BROKEN if finding else Verdict.HOLDS, finding)
+
+
+def _raised(error: Exception) -> str:
+    """What stopped a law, and the reader's line that was running, where it is known here."""
+    kind = getattr(error, "state", type(error).__name__)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.removesuffix(".py") in pieces.NAMES]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{kind}: {str(error)[:300]}{place}"
+
+
+def judged_tests(
+    folder: Folder,
+    *,
+    runs: Runs = bench.here,
+    mistakes: Iterable[str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Tests:
+    """Run a reader's tests against healthy trainers and against wrong ones."""
+    healthy = bench.with_given({name: pieces.solution(name) for name in pieces.NAMES})
+    own = {name: folder.sources[name] for name in folder.tests}
+    mistakes = list(MISTAKES if mistakes is None else mistakes)
+    if not own:
+        return Tests([], [], [], mistakes, TEST_POINTS)
+    other = healthy | {name: edited(name, edits) for name, edits in ALSO_RIGHT.items()}
+    with runs({}) as asked:
+        tell("your tests, on healthy trainers")
+        accused = dict(_failures(asked, other | own, list(own)))
+        accused |= dict(_failures(asked, healthy | own, list(own)))
+        if accused:
+            return Tests(list(own), list(accused.items()), [], mistakes, TEST_POINTS)
+        caught = []
+        for name in mistakes:
+            mistake = MISTAKES[name]
+            touched = [test for test in own if mistake.piece in _reached(own[test])]
+            if not touched:
+                continue
+            tell(f"your tests, on {mistake.piece} with {name}")
+            wrong = healthy | {mistake.piece: mistake.text()} | own
+            if any(_failures(asked, wrong, touched)):
+                caught.append(name)
+    missed = [name for name in mistakes if name not in caught]
+    return Tests(list(own), [], caught, missed, TEST_POINTS)
+
+
+def _failures(
+    asked: Bench, sources: Mapping[str, str], names: Sequence[str]
+) -> list[tuple[str, str]]:
+    try:
+        outcomes = asked("tested", dict(sources), list(names))
+    except Exception as error:  # it ended its process, or did not end
+        return [(", ".join(names), f"{type(error).__name__}: {str(error)[:200]}")]
+    return [(test, said) for test, said in outcomes if said]
+
+
+def _imports(name: str) -> list[str]:
+    """The pieces that a piece stands on, directly or not, in the order of `NAMES`."""
+    return [other for other in _reached(pieces.solution(name)) if other != name]
+
+
+def _reached(source: str) -> list[str]:
+    """The pieces that a text imports, directly or not, in the order of `NAMES`."""
+    found: set[str] = set()
+    waiting = [source]
+    while waiting:
+        try:
+            nodes = list(ast.walk(ast.parse(waiting.pop())))
+        except (SyntaxError, ValueError, RecursionError):
+            continue  # its import fails, which a healthy trainer hears of first
+        names = {
+            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        }
+        names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+        fresh = (names & set(pieces.NAMES)) - found
+        found |= fresh
+        waiting += [pieces.solution(name) for name in fresh]
+    return [name for name in pieces.NAMES if name in found]

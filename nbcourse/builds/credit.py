@@ -1,0 +1,269 @@
+"""Laws of the pieces that are pure functions: the estimator, GAE and the clip."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from nbcourse.builds.bench import Bench, Finding, Law, close, named
+from nbcourse.functional import advantages as book
+from nbcourse.functional import returns, surrogates
+from nbcourse.toys import bandit, enumeration
+
+LENGTHS = torch.tensor([4, 1, 3, 2, 4, 3])
+MASK = torch.arange(4) < LENGTHS[:, None]
+A = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
+
+
+def _drawn(*shape: int, seed: int = 0) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, dtype=torch.float64, generator=source) * 2 - 1
+
+
+def _derivative(bench: Bench, log_probs: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss, and its derivative by each log-prob."""
+    leaf = log_probs.clone().requires_grad_()
+    loss = bench("call", "estimator", "policy_gradient", [leaf, advantages, MASK])
+    if not isinstance(loss, Tensor) or loss.shape != () or not loss.requires_grad:
+        raise ValueError("policy_gradient has to return a scalar tensor that depends on log_probs")
+    return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+
+def _direction(bench: Bench) -> Finding | None:
+    right = -A[:, None] * MASK / len(A)
+    ends = torch.arange(4) == LENGTHS[:, None] - 1
+    return named(
+        _derivative(bench, _drawn(6, 4) - 1.5, A)[1],
+        right,
+        {
+            "climbed": -right,
+            "short-answers-first": right / LENGTHS[:, None],
+            "mean-of-tokens": right * len(A) / LENGTHS.sum(),
+            "summed-responses": right * len(A),
+            "padding-counts": (-A[:, None] / len(A)).expand(6, 4),
+            "last-token-left-out": right.masked_fill(ends, 0.0),
+        },
+        what="derivative of the loss by each log-prob",
+    )
+
+
+def _poison(bench: Bench) -> Finding | None:
+    log_probs = (_drawn(6, 4) - 1.5).masked_fill(~MASK, float("nan"))
+    loss, found = _derivative(bench, log_probs, A)
+    if loss.isfinite() and close(found, -A[:, None] * MASK / len(A), 1e-6):
+        return None
+    return Finding("poisoned", f"NaN behind the ends of responses, and the loss is {loss:.3g}")
+
+
+def _constants(bench: Bench) -> Finding | None:
+    advantages = A.clone().requires_grad_()
+    loss = bench(
+        "call", "estimator", "policy_gradient", [_drawn(6, 4).requires_grad_(), advantages, MASK]
+    )
+    (flowed,) = torch.autograd.grad(loss, [advantages], allow_unused=True)
+    if flowed is None or not flowed.any():
+        return None
+    return Finding("trained-advantages", f"a gradient of {flowed.abs().max():.3g} by an advantage")
+
+
+def _leave_one_out(bench: Bench) -> Finding | None:
+    for seed in range(3):
+        rewards = _drawn(12, seed=seed)
+        right = book.leave_one_out(rewards, group_size=4)
+        across = torch.arange(12).view(4, 3).T.flatten()
+        groups = rewards.view(-1, 4)
+        finding = named(
+            bench("call", "estimator", "leave_one_out", [rewards, 4]),
+            right,
+            {
+                "own-reward-in-baseline": book.mean_baseline(rewards, group_size=4),
+                "divided-by-group-size": (
+                    groups - (groups.sum(1, keepdim=True) - groups) / 4
+                ).flatten(),
+                "interleaved-groups": book.leave_one_out(rewards[across], group_size=4)[
+                    across.argsort()
+                ],
+                "batch-baseline": book.leave_one_out(rewards, group_size=12),
+                "inverted-advantages": -right,
+            },
+            what="advantages of three groups of four",
+        )
+        if finding:
+            return finding
+    return None
+
+
+def _unbiased(bench: Bench) -> Finding | None:
+    """The mean over all 27 groups of three pulls is the gradient of J."""
+    logits = torch.tensor([0.5, 0.0, -0.5], dtype=torch.float64)
+    pays = torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64)
+    probs = logits.softmax(0)
+    mean = torch.zeros(3, dtype=torch.float64)
+    for group in enumeration.groups(3, 3):
+        leaf = logits.clone().requires_grad_()
+        pulled = leaf.log_softmax(0)[group][:, None]
+        credit = bench("call", "estimator", "leave_one_out", [pays[group], 3])
+        mask = torch.ones(3, 1, dtype=torch.bool)
+        loss = bench("call", "estimator", "policy_gradient", [pulled, credit, mask])
+        mean -= probs[group].prod() * torch.autograd.grad(loss, leaf)[0]
+    return named(mean, bandit.gradient(logits, pays), {}, what="mean gradient of all groups")
+
+
+def _gae(outside: float) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        for gamma, lam in ((1.0, 1.0), (1.0, 0.9), (0.9, 0.5), (0.8, 0.0)):
+            rewards, values = (_drawn(6, 4, seed=s).masked_fill(~MASK, 0.0) for s in (1, 2))
+            A, R = returns.token_gae(rewards, values, MASK, gamma=gamma, lam=lam)
+            asked = [x.masked_fill(~MASK, outside) for x in (rewards, values)]
+            found = bench("call", "gae", "gae", [*asked, MASK, gamma, lam])
+            if not isinstance(found, tuple | list) or len(found) != 2:
+                return Finding("", "expected two tensors, advantages and returns")
+            what = f"γ = {gamma}, λ = {lam}"
+            wrong = {} if outside else _wrong_gae(rewards, values, gamma, lam)
+            finding = named(found[0], A, wrong, what=f"advantages for {what}")
+            finding = finding or named(
+                found[1], R, {"returns-without-values": A}, what=f"returns for {what}"
+            )
+            if finding and outside:
+                return Finding("value-behind-the-end", finding.evidence)
+            if finding:
+                return finding
+        return None
+
+    return look
+
+
+def _wrong_gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> dict[str, Tensor]:
+    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
+    errors = rewards + gamma * after - values
+
+    def summed(each: Tensor, factor: float) -> Tensor:
+        return returns.discounted_returns(each.masked_fill(~MASK, 0.0), MASK, gamma=factor)
+
+    return {
+        "no-bootstrap": summed(rewards - values, gamma * lam),
+        "undiscounted-recursion": summed(errors, lam),
+        "one-step-only": errors.masked_fill(~MASK, 0.0),
+    }
+
+
+def _clip(bench: Bench) -> Finding | None:
+    """The six cases of one clip: the sign of A, times the ratio below, inside and above."""
+    ratios = torch.tensor([0.5, 0.95, 1.6, 0.7, 1.1, 1.3], dtype=torch.float64)
+    A = torch.tensor([[2.0], [-1.0]], dtype=torch.float64).expand(2, 6)
+    old = _drawn(2, 6) - 2.0
+    for width in (0.2, 0.4):
+        values = []
+        for function in (_asked(bench, width), partial(surrogates.ppo_clip, clip_low=width)):
+            leaf = (old + ratios.log()).requires_grad_()
+            losses = function(leaf, old, A)
+            if not isinstance(losses, Tensor) or losses.shape != A.shape:
+                return Finding("", f"expected losses of the shape {tuple(A.shape)}")
+            values += [torch.cat([losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]])]
+        rho, inverse = ratios.expand(2, 6), (1 / ratios).expand(2, 6)
+        kept = ratios.clamp(1 - width, 1 + width)
+        moves = (kept == ratios).double()
+        upside = -torch.minimum(inverse * A, inverse.clamp(1 - width, 1 + width) * A)
+        inside = inverse * A <= inverse.clamp(1 - width, 1 + width) * A
+        larger = rho * A >= kept * A
+        finding = named(
+            values[0],
+            values[1],
+            {
+                "clip-climbed": -values[1],
+                "no-clip": torch.cat([-rho * A, -rho * A]),
+                "clipped-on-both-sides": torch.cat([-kept * A, -rho * A * moves]),
+                "max-of-objectives": torch.cat(
+                    [
+                        -torch.maximum(rho * A, kept * A),
+                        -rho * A * torch.maximum(moves, larger.double()),
+                    ]
+                ),
+                "ratio-upside-down": torch.cat([upside, inverse * A * inside]),
+            },
+            what=f"losses and derivatives of the six cases, clip = {width}",
+        )
+        if finding:
+            return finding
+    return None
+
+
+def _asked(bench: Bench, width: float) -> Callable[..., Tensor]:
+    def asked(log_probs: Tensor, old: Tensor, A: Tensor) -> Tensor:
+        return bench("call", "clip", "ppo_clip", [log_probs, old, A, width])
+
+    return asked
+
+
+def _old_is_constant(bench: Bench) -> Finding | None:
+    old = (_drawn(2, 3) - 2.0).requires_grad_()
+    losses = _asked(bench, 0.2)(
+        (_drawn(2, 3) - 2.0).requires_grad_(), old, torch.ones(2, 3).double()
+    )
+    (flowed,) = torch.autograd.grad(losses.sum(), [old], allow_unused=True)
+    if flowed is None or not flowed.any():
+        return None
+    return Finding("trained-old-log-probs", f"a gradient of {flowed.abs().max():.3g}")
+
+
+LAWS: Sequence[Law] = (
+    Law(
+        "estimator",
+        "loss",
+        "the loss has the policy gradient, token by token",
+        "2.8 The same thing with padding",
+        (),
+        _direction,
+    ),
+    Law(
+        "estimator",
+        "poison",
+        "what stands outside the mask does not matter, NaN included",
+        "2.8 The same thing with padding",
+        ("loss",),
+        _poison,
+    ),
+    Law(
+        "estimator",
+        "constants",
+        "advantages are constants",
+        "1.4 The loss means nothing",
+        ("loss",),
+        _constants,
+    ),
+    Law(
+        "estimator",
+        "leave-one-out",
+        "advantages compare a response with the others of its group",
+        "2.5 Which baseline?",
+        (),
+        _leave_one_out,
+    ),
+    Law(
+        "estimator",
+        "unbiased",
+        "the mean over all groups is the exact gradient",
+        "2.5 Which baseline?",
+        ("loss", "leave-one-out"),
+        _unbiased,
+    ),
+    Law("gae", "gae", "advantages and returns", "3.6 GAE: all of them at once", (), _gae(0.0), 2),
+    Law(
+        "gae",
+        "the end",
+        "the value behind the last token is 0",
+        "3.9 What follows the last step",
+        ("gae",),
+        _gae(7.0),
+    ),
+    Law("clip", "six cases", "losses and derivatives", "5.6 PPO-clip: the six cases", (), _clip, 2),
+    Law(
+        "clip",
+        "constants",
+        "old log-probs are constants",
+        "5.6 PPO-clip: the six cases",
+        ("six cases",),
+        _old_is_constant,
+    ),
+)  # fmt: skip

@@ -1,0 +1,133 @@
+"""Grade a class's builds: one folder after the other, each in confined processes.
+
+The files run in the process that the exercises' submissions run in, `classroom.student`: without
+network, files, or this package. `harness` is its first cell. The laws, the oracles, the held-out
+problems and the healthy and the wrong trainers' verdicts are here.
+"""
+
+import csv
+import json
+import multiprocessing
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nbcourse.builds import check, harness, pieces
+from nbcourse.builds.bench import Bench, with_given
+from nbcourse.builds.report import Report
+from nbcourse.classroom import sandbox
+from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom.remote import Session, StudentCell
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.errors import NotFound, UserError
+from nbcourse.progress import track
+
+HARNESS = Path(harness.__file__)
+NAME = re.compile(r"[^\w.@+-]+")
+
+
+@contextmanager
+def apart(sources: Mapping[str, str], *, server: ForkServer, limits: Limits) -> Iterator[Bench]:
+    """Run files in a process of their own, which ends with the block."""
+    text = HARNESS.read_text(encoding="utf-8")
+    text += f"\n\ninstall({with_given(sources)!r})\n"
+    cell = StudentCell(0, text, functions=harness.FUNCTIONS)
+    with Session(server, [cell], limits) as session:
+        session.by_reference = False
+
+        def ask(function: str, *arguments: Any) -> Any:
+            session.begin()
+            defined = session.outcomes[0].defined
+            return defined[function](*arguments)
+
+        yield Bench(ask)
+
+
+def grade(
+    submissions: Path,
+    out: Path,
+    *,
+    limits: Limits,
+    jobs: int | None = None,
+    confined: bool = True,
+) -> list[Report]:
+    """Grade every folder in a folder, and write the reports and the points.
+
+    Args:
+        submissions: holds a folder for each student.
+        out: `STUDENT.txt`, `STUDENT.json` and `grades.csv` are written there.
+        limits: what each session of files may use.
+        jobs: submissions at a time; None for one for each processor.
+        confined: whether the files run confined.
+
+    Raises:
+        UserError: if there is nothing to grade, or this machine cannot confine processes.
+    """
+    folders = students(submissions)
+    if confined:
+        sandbox.insist([])
+    out.mkdir(parents=True, exist_ok=True)
+    work = partial(graded, limits=limits, confined=confined)
+    reports = list(track(_each(work, folders, jobs), "grading", total=len(folders)))
+    reports.sort(key=lambda report: report.name)
+    for report in reports:
+        name = NAME.sub("_", report.name)
+        (out / f"{name}.txt").write_text(f"{report}\n", encoding="utf-8")
+        (out / f"{name}.json").write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+    _write_grades(reports, out / "grades.csv")
+    return reports
+
+
+def students(submissions: Path) -> list[Path]:
+    """The folders of a class, each with at least one Python file.
+
+    Raises:
+        UserError: if there is none.
+    """
+    if not submissions.is_dir():
+        raise NotFound(f"there is no folder {submissions}")
+    found = [
+        path for path in sorted(submissions.iterdir()) if path.is_dir() and any(path.glob("*.py"))
+    ]
+    if not found:
+        raise UserError(f"{submissions} holds no folders with Python files, one for each student")
+    return found
+
+
+def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
+    """The report on one student's folder; whatever its code does, there is one."""
+    import torch
+
+    torch.set_num_threads(1)
+    handed_in = pieces.read(folder)
+    try:
+        with ForkServer(confined=confined) as server:
+            runs = partial(apart, server=server, limits=limits)
+            return check.check(handed_in, runs=runs)
+    except Exception as error:
+        return Report(handed_in.name, [], failure=f"not graded: {type(error).__name__}: {error}")
+
+
+def _each(
+    work: Callable[[Path], Report], folders: Sequence[Path], jobs: int | None
+) -> Iterator[Report]:
+    if jobs == 1 or len(folders) == 1:
+        yield from map(work, folders)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(work, folders)
+
+
+def _write_grades(reports: Sequence[Report], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["student", "points", "of", *pieces.NAMES, "tests", "taken"])
+        for report in reports:
+            points = {build.piece: build.as_dict()["points"] for build in report.builds}
+            row = [points.get(name, "") for name in pieces.NAMES]
+            tests = report.tests.points if report.tests else ""
+            name = "'" + report.name if report.name[:1] in "=+-@" else report.name
+            writer.writerow([name, report.points, report.most, *row, tests, " ".join(report.taken)])

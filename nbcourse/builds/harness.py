@@ -1,0 +1,139 @@
+"""What runs beside a reader's files: it loads them, and answers with plain data.
+
+This file stands on torch alone. Graded in a class, its text is the first thing that a confined
+process runs, so nothing here judges anything: every verdict is made elsewhere, from what the
+functions below return.
+"""
+
+import importlib.abc
+import importlib.util
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+FUNCTIONS = ("call", "sampled", "log_probs", "gradient", "stepped", "learned", "tested")
+
+
+class Files(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules from texts, found before all others."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.sources:
+            return None
+        return importlib.util.spec_from_loader(name, self, origin=f"{name}.py")
+
+    def exec_module(self, module: Any) -> None:
+        name = module.__name__
+        module.__file__ = f"{name}.py"
+        exec(compile(self.sources[name], f"{name}.py", "exec"), module.__dict__)
+
+
+FILES = Files()
+
+
+def install(sources: dict[str, str]) -> None:
+    """Name of a module → its text; what was installed before is forgotten."""
+    for name in FILES.sources:
+        sys.modules.pop(name, None)
+    FILES.sources = dict(sources)
+    if FILES not in sys.meta_path:
+        sys.meta_path.insert(0, FILES)
+
+
+def remove() -> None:
+    """Forget the files."""
+    install({})
+    sys.meta_path.remove(FILES)
+
+
+def call(module: str, function: str, arguments: list[Any]) -> Any:
+    """Call one of the reader's functions."""
+    return getattr(importlib.import_module(module), function)(*arguments)
+
+
+def sampled(weights: State, prompt: Tensor, prompt_mask: Tensor, seed: int) -> State:
+    """A rollout by the reader's sampler."""
+    draws = torch.Generator().manual_seed(seed)
+    return call("reinforce", "sample", [_policy(weights), prompt, prompt_mask, draws])
+
+
+def log_probs(weights: State, rollout: State) -> Tensor:
+    """(B, T) the reader's log-probs of a rollout."""
+    return call("reinforce", "response_log_probs", [_policy(weights), rollout]).detach()
+
+
+def gradient(module: str, weights: State, arguments: list[Any]) -> State:
+    """What an update takes the gradient to be: one step of plain descent, of size 1.
+
+    Before it, every parameter has a gradient of ones, as if left over from another step.
+    """
+    policy = _policy(weights)
+    for parameter in policy.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = policy.weights()
+    descent = torch.optim.SGD(policy.parameters(), lr=1.0)
+    call(module, "update", [policy, descent, *arguments])
+    return {name: before[name] - after for name, after in policy.weights().items()}
+
+
+def stepped(
+    module: str, weights: State, seed: int, rate: float, sizes: dict[str, int]
+) -> list[dict[str, Any]]:
+    """Two steps of plain descent: what each learned from, and the weights after it."""
+    policy = _policy(weights)
+    descent = torch.optim.SGD(policy.parameters(), lr=rate)
+    draws = torch.Generator().manual_seed(seed)
+    train = importlib.import_module(module).train
+    return [
+        {**batch, "weights": policy.weights()}
+        for batch in train(policy, descent, 2, draws, **sizes)
+    ]
+
+
+def learned(module: str, weights: State, seed: int, steps: int) -> State:
+    """The weights after some steps of Adam."""
+    policy = _policy(weights)
+    adam = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    train = importlib.import_module(module).train
+    for _ in train(policy, adam, steps, torch.Generator().manual_seed(seed)):
+        pass
+    return policy.weights()
+
+
+def tested(sources: dict[str, str], names: list[str]) -> list[list[str]]:
+    """Run the tests of some modules against these files: the name of each, and how it failed."""
+    install(sources)
+    found = []
+    for name in names:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            found.append([name, f"cannot be imported: {_said(error)}"])
+            continue
+        for key, test in list(vars(module).items()):
+            if key.startswith("test_") and callable(test):
+                torch.manual_seed(0)
+                found.append([f"{name}.{key}", _outcome(test)])
+    return found
+
+
+def _outcome(test: Any) -> str:
+    try:
+        test()
+    except Exception as error:
+        return _said(error)
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
+
+
+def _policy(weights: State) -> Any:
+    return importlib.import_module("given").Policy(weights)

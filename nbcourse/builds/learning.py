@@ -1,0 +1,640 @@
+"""Laws of the pieces that train a language model.
+
+Everything is recomputed in double precision from what a piece returns: weights, rollouts, and the
+batches that its loop says it learned from. So a law is a difference that is 0, and not a curve; the
+curve comes last, when all the others hold.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.builds import oracle
+from nbcourse.builds.bench import RESTLESS, WARM, Bench, Finding, Law, close, named
+from nbcourse.functional import advantages as book
+
+ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
+MICRO_BATCH = 4  # of six rows: the second micro-batch is smaller
+RATE = 0.5
+SIZES = {"prompts": 12, "group_size": 4}
+STEPS, GAIN = 30, 0.15  # of the curve, and of the share of right answers to held-out problems
+Z = 5.0  # standard errors, of a test with fixed draws
+
+# ---------------------------------------------------------------- the sampler
+
+
+def _rollout(bench: Bench) -> Any:
+    problems = oracle.TASK.draw(384, split="train", generator=torch.Generator().manual_seed(1))
+    prompt, mask = oracle.given().encode([problem.prompt for problem in problems])
+    return bench.once(("rollout",), "sampled", RESTLESS.single, prompt, mask, 0)
+
+
+def _form(bench: Bench) -> Finding | None:
+    rollout = _rollout(bench)
+    if problem := oracle.problem_with(rollout):
+        return Finding("", problem)
+    mask, finished = oracle.ended(rollout["tokens"])
+    ends = (rollout["tokens"] == oracle.given().EOS) & mask
+    if not torch.equal(rollout["mask"], mask):
+        evidence = (
+            f"the mask is wrong in {int((rollout['mask'] != mask).any(1).sum())} of {len(mask)}"
+        )
+        by_value = rollout["tokens"] != oracle.given().EOS
+        if any(torch.equal(rollout["mask"], wrong) for wrong in (mask & ~ends, by_value)):
+            return Finding("mask-by-value", evidence)
+        more = (rollout["mask"] & ~mask).any() and not (mask & ~rollout["mask"]).any()
+        return Finding("endless-mask" if more else "", evidence)
+    if not torch.equal(rollout["finished"], finished):
+        wrong = int((rollout["finished"] != finished).sum())
+        return Finding("finished-by-last-column", f"{wrong} of {len(mask)} responses")
+    if finished.all() or not finished.any():
+        return Finding("", "all responses ended alike, and those of this policy do not")
+    return None
+
+
+def _gap(bench: Bench) -> Finding | None:
+    rollout = _rollout(bench)
+    right = oracle.log_probs(RESTLESS.single, rollout)
+    gap = (rollout["log_probs"] - right).masked_fill(~rollout["mask"], 0.0).abs().max()
+    return None if gap < 1e-3 else Finding("sampler-gap", f"up to {gap:.3g} nats")
+
+
+def _draws(bench: Bench) -> Finding | None:
+    """Tokens are as likely, on average, as the policy's entropy says."""
+    rollout = _rollout(bench)
+    table = oracle.distributions(RESTLESS.double, rollout)[:, :-1]
+    entropy = -(table.exp() * table).sum(dim=-1)
+    variance = (table.exp() * table.square()).sum(dim=-1) - entropy.square()
+    surplus = (oracle.chosen(table, rollout) + entropy)[rollout["mask"]].sum()
+    z = float(surplus / variance[rollout["mask"]].sum().sqrt())
+    return None if abs(z) < Z else Finding("cold-sampler", f"{z:+.1f} standard deviations")
+
+
+# ---------------------------------------------------------------- log-probs and rewards
+
+
+def _log_probs(bench: Bench) -> Finding | None:
+    rollout = oracle.example()
+    table = oracle.distributions(WARM.double, rollout)
+    logits = _logits(rollout)
+    mistakes = {
+        "shifted-log-probs": oracle.chosen(table[:, 1:], rollout),
+        "attended-padding": oracle.chosen(
+            oracle.distributions(WARM.double, rollout, everywhere=True)[:, :-1], rollout
+        ),
+        "logits-for-log-probs": oracle.chosen(logits, rollout),
+    }
+    found = bench("log_probs", WARM.double, rollout)
+    if not isinstance(found, Tensor) or found.shape != rollout["mask"].shape:
+        return named(found, rollout["log_probs"], {}, what="log-probs")
+    mask = rollout["mask"]
+    finding = named(
+        torch.where(mask, found, 0.0),
+        oracle.log_probs(WARM.double, rollout),
+        {name: torch.where(mask, wrong, 0.0) for name, wrong in mistakes.items()},
+        what="log-probs of six responses, in nats",
+    )
+    if (
+        finding
+        and not finding.mistake
+        and _tempered(torch.where(mask, found, 0.0), logits, rollout)
+    ):
+        return Finding("tempered-log-probs", finding.evidence)
+    return finding
+
+
+def _logits(rollout: oracle.Rollout) -> Tensor:
+    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
+    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
+    with torch.no_grad():
+        logits = oracle.given().Policy(WARM.double)(tokens, mask)
+    return logits[:, -rollout["tokens"].shape[1] - 1 : -1]
+
+
+def _tempered(found: Tensor, logits: Tensor, rollout: oracle.Rollout) -> bool:
+    """Whether some temperature explains all log-probs."""
+    for temperature in torch.arange(0.05, 3.0, 0.05).tolist():
+        tried = oracle.chosen((logits / temperature).log_softmax(dim=-1), rollout)
+        if close(found, torch.where(rollout["mask"], tried, 0.0), 1e-5):
+            return True
+    return False
+
+
+def _score(bench: Bench) -> Finding | None:
+    """A pair of equal texts, one of them cut off, and what else a verifier may overlook."""
+    said = ["42", "41", "10800", "427", "", "1042"]
+    answers = ["42", "42", "10800", "42", "7", "1042"]
+    rollout = oracle.example()
+    rows = [[*(2 + int(digit) for digit in text), 0][:5] for text in said]
+    tokens = torch.tensor([row + [9] * (5 - len(row)) for row in rows])
+    mask, finished = oracle.ended(tokens)
+    rollout |= {"tokens": tokens, "mask": mask, "finished": finished}
+    right = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    return named(
+        bench("call", "reinforce", "score", [rollout, answers]),
+        right,
+        {
+            "cut-off-paid": torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 1.0]),
+            "prefix-paid": torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0, 1.0]),
+            "padding-read": torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]),
+        },
+        what="rewards of six responses, one of them cut off",
+    )
+
+
+# ---------------------------------------------------------------- updates
+
+
+def _compared(
+    bench: Bench,
+    module: str,
+    arguments: list[Any],
+    right: Tensor,
+    mistakes: Mapping[str, Tensor],
+    left_over: str,
+    what: str,
+) -> Finding | None:
+    """The gradient of an update against Σ coefficient · log-prob, by the coefficients (B, T)."""
+    rollout = oracle.example()
+
+    def direction(coefficients: Tensor) -> Tensor:
+        return oracle.flat(oracle.gradient(WARM.double, rollout, coefficients))
+
+    found = oracle.flat(bench("gradient", module, WARM.double, [rollout, *arguments]))
+    expected = direction(right)
+    return named(
+        found,
+        expected,
+        {left_over: expected + 1.0} | {name: direction(c) for name, c in mistakes.items()},
+        what=what,
+    )
+
+
+def _update(bench: Bench) -> Finding | None:
+    mask = oracle.example()["mask"]
+    ends = mask & (oracle.example()["tokens"] == oracle.given().EOS)
+    right = -ADVANTAGES[:, None] * mask / 6
+    first = (torch.arange(6) < MICRO_BATCH)[:, None]
+    rows = torch.where(first, MICRO_BATCH, 6 - MICRO_BATCH)
+    mistakes = {
+        "untrained-eos": right.masked_fill(ends, 0.0),
+        "trained-padding": (-ADVANTAGES[:, None] / 6).expand_as(right),
+        "mean-of-micro-batches": right * 6 / (2 * rows),
+        "sum-of-micro-batches": right * 6 / rows,
+        "last-micro-batch-only": right * ~first,
+    }
+    for size in (MICRO_BATCH, 6):
+        finding = _compared(
+            bench,
+            "reinforce",
+            [ADVANTAGES, size],
+            right,
+            mistakes,
+            "left-over-gradient",
+            f"gradient of six responses, {size} at a time",
+        )
+        if finding:
+            return finding
+    return None
+
+
+def _ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
+    """The derivative of PPO's token loss by the log-prob, with a clip of 0.2."""
+    ratio = log_ratio.exp()
+    clipped = ((A > 0) & (ratio > 1.2)) | ((A < 0) & (ratio < 0.8))
+    return -(ratio * A).masked_fill(clipped, 0.0)
+
+
+def _grpo_update(bench: Bench) -> Finding | None:
+    rollout = oracle.example()
+    mask, A = rollout["mask"], ADVANTAGES[:, None].expand(6, 5)
+    ends = mask & (rollout["tokens"] == oracle.given().EOS)
+    source = torch.Generator().manual_seed(0)
+    log_ratio = torch.rand(6, 5, generator=source, dtype=torch.float64) - 0.5
+    old = oracle.log_probs(WARM.double, rollout) - log_ratio
+    first = (torch.arange(6) < MICRO_BATCH)[:, None]
+    for mode in ("sequence", "token", "length"):
+        weights = _weights(mask, mode)
+        split = torch.cat([_weights(mask[:MICRO_BATCH], mode), _weights(mask[MICRO_BATCH:], mode)])
+        right = _ratio_derivative(log_ratio, A) * weights
+        finding = _compared(
+            bench,
+            "grpo",
+            [old, ADVANTAGES, MICRO_BATCH, mode],
+            right,
+            {
+                "average-of-each-micro-batch": _ratio_derivative(log_ratio, A) * split,
+                "fresh-old-log-probs": -A * weights,
+                "untrained-ends": right.masked_fill(ends, 0.0),
+                "last-micro-batch-only": right * ~first,
+            },
+            "kept-gradient",
+            f'gradient of six responses, {MICRO_BATCH} at a time, mode "{mode}"',
+        )
+        if finding:
+            return finding
+    return None
+
+
+# ---------------------------------------------------------------- what a loop learned from
+
+
+def _batches(bench: Bench, module: str) -> list[dict[str, Any]]:
+    sizes = SIZES | ({"epochs": 2} if module == "grpo" else {})
+    batches = bench.once(("steps", module), "stepped", module, WARM.double, 3, RATE, sizes)
+    for batch in batches:
+        if problem := oracle.problem_with(batch.get("rollout")):
+            raise ValueError(f"train yields no rollout: {problem}")
+        for key in ("rewards", "advantages"):
+            if not isinstance(batch.get(key), Tensor) or batch[key].shape != (48,):
+                raise ValueError(f"train yields no tensor {key!r} of shape (48,)")
+    if len(batches) != 2:
+        raise ValueError(f"two steps were asked for, and train yields {len(batches)} times")
+    return batches
+
+
+def _before(batches: Sequence[Mapping[str, Any]]) -> list[oracle.Weights]:
+    """The weights that each step began with."""
+    return [WARM.double, *(batch["weights"] for batch in batches[:-1])]
+
+
+def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        asked = []
+        for batch in _batches(bench, module):
+            rollout = batch["rollout"]
+            asked.append(oracle.texts(rollout["prompt"], rollout["prompt_mask"]))
+            for i in range(0, 48, 4):
+                if len(set(asked[-1][i : i + 4])) > 1:
+                    return Finding(mixed, f"rows {i} to {i + 3} answer {asked[-1][i : i + 4]}")
+        if asked[0] == asked[1]:
+            return Finding("same-draws", f"both steps ask {asked[0][0]}, {asked[0][4]}, …")
+        return None
+
+    return look
+
+
+def _rewards(module: str) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        for batch in _batches(bench, module):
+            right = oracle.rewards(batch["rollout"])
+            if finding := named(batch["rewards"], right, {}, what="rewards of a step"):
+                return Finding("other-rewards", finding.evidence)
+        return None
+
+    return look
+
+
+def _sampled_now(module: str) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        batches = _batches(bench, module)
+        for step, (batch, weights) in enumerate(zip(batches, _before(batches), strict=True), 1):
+            rollout = batch["rollout"]
+
+            def gap(by: oracle.Weights, rollout: oracle.Rollout = rollout) -> float:
+                off = rollout["log_probs"] - oracle.log_probs(by, rollout)
+                return float(off.masked_fill(~rollout["mask"], 0.0).abs().max())
+
+            if gap(weights) > 1e-6:
+                stale = step > 1 and gap(WARM.double) < 1e-6
+                return Finding(
+                    "stale-sampler" if stale else "", f"step {step}: up to {gap(weights):.3g} nats"
+                )
+        return None
+
+    return look
+
+
+def _credit(
+    module: str, estimate: Callable[[Tensor], Tensor], without: str
+) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        for batch in _batches(bench, module):
+            rewards = batch["rewards"]
+            finding = named(
+                batch["advantages"],
+                estimate(rewards),
+                {without: rewards},
+                what="advantages of a step",
+            )
+            if finding:
+                return finding
+        return None
+
+    return look
+
+
+def _moved(bench: Bench) -> Finding | None:
+    batches = _batches(bench, "reinforce")
+    for batch, weights in zip(batches, _before(batches), strict=True):
+        rollout = batch["rollout"]
+        c = -batch["advantages"].double()[:, None] * rollout["mask"] / 48
+        gradient = oracle.flat(oracle.gradient(weights, rollout, c))
+        moved = (oracle.flat(weights) - oracle.flat(batch["weights"])) / RATE
+        if finding := named(moved, gradient, {}, what="gradient of a step, from its weights"):
+            return Finding("idle", finding.evidence)
+    return None
+
+
+def _old(bench: Bench) -> Finding | None:
+    batches = _batches(bench, "grpo")
+    for batch, weights in zip(batches, _before(batches), strict=True):
+        rollout, old = batch["rollout"], batch.get("old_log_probs")
+        if not isinstance(old, Tensor) or old.shape != rollout["mask"].shape:
+            return Finding("", "train yields no old_log_probs of the rollout's shape")
+        off = (old - oracle.log_probs(weights, rollout)).masked_fill(~rollout["mask"], 0.0)
+        if off.abs().max() > 1e-6:
+            return Finding("old-log-probs-too-late", f"off by up to {off.abs().max():.3g} nats")
+    return None
+
+
+def _grpo_moved(bench: Bench) -> Finding | None:
+    batches = _batches(bench, "grpo")
+    for batch, weights in zip(batches, _before(batches), strict=True):
+        rollout, A = batch["rollout"], batch["advantages"].double()[:, None]
+        begun, right = weights, dict(weights)
+        for _ in range(2):
+            log_ratio = oracle.log_probs(right, rollout) - oracle.log_probs(begun, rollout)
+            c = _ratio_derivative(log_ratio, A) * _weights(rollout["mask"], "sequence")
+            gradient = oracle.gradient(right, rollout, c)
+            right = {name: right[name] - RATE * gradient[name] for name in right}
+        moved, expected = (
+            (oracle.flat(begun) - oracle.flat(after)) / RATE for after in (batch["weights"], right)
+        )
+        if finding := named(moved, expected, {}, what="sum of two gradients, from the weights"):
+            return Finding("one-epoch", finding.evidence)
+    return None
+
+
+def _curve(module: str) -> Callable[[Bench], Finding | None]:
+    def look(bench: Bench) -> Finding | None:
+        weights = bench("learned", module, WARM.single, 0, STEPS)
+        before, after = oracle.accuracy(WARM.single), oracle.accuracy(weights)
+        if after - before >= GAIN:
+            return None
+        return Finding(
+            "", f"held-out problems right: {before:.2f} before, {after:.2f} after {STEPS} steps"
+        )
+
+    return look
+
+
+# ---------------------------------------------------------------- groups and averages
+
+
+def _z_scores(rewards: Tensor, size: int = 4, power: int = 1, correction: int = 1) -> Tensor:
+    """Written out a second way: group by group."""
+    found = []
+    for group in rewards.double().split(size):
+        std = group.std(correction=correction)
+        same = bool((group == group[0]).all())
+        found.append(group * 0 if same else (group - group.mean()) / (std**power + 1e-4))
+    return torch.cat(found)
+
+
+def _group_advantages(bench: Bench) -> Finding | None:
+    for seed in range(3):
+        source = torch.Generator().manual_seed(seed)
+        rewards = torch.rand(12, generator=source, dtype=torch.float64) * 3
+        across = torch.arange(12).view(4, 3).T.flatten()
+        finding = named(
+            bench("call", "grpo", "group_advantages", [rewards, 4]),
+            _z_scores(rewards),
+            {
+                "population-deviation": _z_scores(rewards, correction=0),
+                "not-divided": book.mean_baseline(rewards, group_size=4),
+                "divided-by-variance": _z_scores(rewards, power=2),
+                "z-scores-of-the-batch": _z_scores(rewards, size=12),
+                "groups-of-every-pth-row": _z_scores(rewards[across]),
+            },
+            what="advantages of three groups of four",
+        )
+        if finding and not finding.mistake:
+            # A mean across prompts may be put back in its place, or not.
+            back = _z_scores(rewards[across])[across.argsort()]
+            found = bench("call", "grpo", "group_advantages", [rewards, 4])
+            if close(found, back, 1e-6):
+                return Finding("groups-of-every-pth-row", finding.evidence)
+        if finding:
+            return finding
+    return None
+
+
+def _flat_groups(bench: Bench) -> Finding | None:
+    """All rewards equal, and a mean that float32 cannot hold."""
+    for value in (0.1, 1 / 3, -0.7, 1.0):
+        rewards = torch.full((14,), value, dtype=torch.float32)
+        found = bench("call", "grpo", "group_advantages", [rewards, 7])
+        if not isinstance(found, Tensor) or found.shape != (14,) or found.any():
+            return Finding("amplified-rounding", f"all rewards are {value:.3g}: {found[0]:.3g}")
+    return None
+
+
+def _weights(mask: Tensor, mode: str) -> Tensor:
+    """Written out a second way: response by response."""
+    rows = torch.zeros(mask.shape, dtype=torch.float64)
+    for i, row in enumerate(mask):
+        length = int(row.sum())
+        denominator = {
+            "sequence": len(mask) * length,
+            "token": int(mask.sum()),
+            "length": len(mask) * mask.shape[1],
+        }[mode]
+        rows[i, row] = 1 / denominator
+    return rows
+
+
+def _averages(bench: Bench) -> Finding | None:
+    mask = oracle.example()["mask"]
+    sequence, token, length = (_weights(mask, mode) for mode in ("sequence", "token", "length"))
+    mistakes = {
+        "sequence": {"tokens-of-the-batch": token},
+        "token": {"averages-of-averages": sequence},
+        "length": {"own-length": sequence},
+    }
+    for mode, right in {"sequence": sequence, "token": token, "length": length}.items():
+        found = bench("call", "grpo", "weights", [mask, mode, 5])
+        finding = named(found, right, mistakes[mode], what=f'mode "{mode}"')
+        if finding is None:
+            continue
+        if isinstance(found, Tensor) and found.shape == mask.shape:
+            inside = named(torch.where(mask, found, 0.0), right, {}, what="")
+            if inside is None:
+                return Finding("weights-of-padding", finding.evidence)
+        return finding
+    return None
+
+
+def _laws(piece: str, *rows: tuple[Any, ...]) -> tuple[Law, ...]:
+    return tuple(
+        Law(piece, name, sentence, section, after, look, points)
+        for name, sentence, section, after, look, points in rows
+    )
+
+
+SECTION = {
+    "group": "10.2 The group baseline",
+    "sampler": "7.5 The sampler",
+    "log-probs": "7.3 The log-probability of a token",
+    "reward": "16.4 What counts, and what it earns",
+    "update": "7.7 REINFORCE on a transformer",
+    "credit": "16.5 Whose credit it is",
+    "moves": "16.6 What is minimised, and what moves",
+}
+SAMPLER = ("rollout", "gap", "draws")
+
+LAWS: Sequence[Law] = (
+    *_laws(
+        "reinforce",
+        ("rollout", "mask and `finished` follow from the tokens", SECTION["sampler"], (), _form, 2),
+        (
+            "gap",
+            "the sampler's log-probs are those of the weights (sampler–learner gap)",
+            SECTION["sampler"],
+            ("rollout",),
+            _gap,
+            1,
+        ),
+        ("draws", "tokens are drawn from the policy", SECTION["sampler"], ("gap",), _draws, 1),
+        ("log-probs", "log-probs, to the last digit", SECTION["log-probs"], (), _log_probs, 2),
+        ("reward", "a cut and a finished response", SECTION["reward"], (), _score, 2),
+        (
+            "update",
+            "the gradient: every EOS trained, no padding, and the same for every micro-batch",
+            SECTION["update"],
+            ("log-probs",),
+            _update,
+            3,
+        ),
+        (
+            "groups",
+            "the rows of a group have one prompt, and steps have others",
+            SECTION["credit"],
+            SAMPLER,
+            _groups("reinforce", "mixed-groups"),
+            1,
+        ),
+        (
+            "rewards",
+            "rewards are those of the responses",
+            SECTION["credit"],
+            ("groups", "reward"),
+            _rewards("reinforce"),
+            1,
+        ),
+        (
+            "fresh",
+            "each step is sampled by the weights that it changes",
+            "7.8 When the sampler is not the learner",
+            ("groups",),
+            _sampled_now("reinforce"),
+            1,
+        ),
+        (
+            "flat groups",
+            "advantages compare, so that a group without spread moves nothing",
+            SECTION["credit"],
+            ("groups",),
+            _credit(
+                "reinforce", partial(book.leave_one_out, group_size=4), "no-baseline"
+            ),
+            2,
+        ),
+        (
+            "moves",
+            "the weights move by the gradient of the batch",
+            SECTION["moves"],
+            ("update", "groups"),
+            _moved,
+            2,
+        ),
+        (
+            "curve",
+            f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
+            SECTION["update"],
+            (*SAMPLER, "update", "rewards", "fresh", "flat groups", "moves"),
+            _curve("reinforce"),
+            2,
+        ),
+    ),
+    *_laws(
+        "grpo",
+        ("advantages", "z-scores within a group", SECTION["group"], (), _group_advantages, 2),
+        (
+            "flat groups",
+            "a group without spread has advantages of exactly 0",
+            "10.4 Zero-variance groups",
+            ("advantages",),
+            _flat_groups,
+            1,
+        ),
+        ("averages", "three averages", "10.7 The mean over tokens", (), _averages, 3),
+        (
+            "update",
+            "the gradient of the clipped loss, the same for every micro-batch",
+            "10.6 PPO's clip, without a critic",
+            ("averages",),
+            _grpo_update,
+            3,
+        ),
+        (
+            "groups",
+            "the rows of a group have one prompt, and steps have others",
+            SECTION["credit"],
+            (),
+            _groups("grpo", "scattered-groups"),
+            1,
+        ),
+        (
+            "rewards",
+            "rewards are those of the responses",
+            SECTION["credit"],
+            ("groups",),
+            _rewards("grpo"),
+            1,
+        ),
+        (
+            "fresh",
+            "each step is sampled by the weights that it changes",
+            "7.8 When the sampler is not the learner",
+            ("groups",),
+            _sampled_now("grpo"),
+            1,
+        ),
+        (
+            "credit",
+            "advantages are those of the rewards",
+            SECTION["credit"],
+            ("advantages", "flat groups", "groups"),
+            _credit("grpo", _z_scores, "rewards-for-advantages"),
+            1,
+        ),
+        (
+            "old log-probs",
+            "old log-probs are the learner's before its first update",
+            "10.6 PPO's clip, without a critic",
+            ("groups",),
+            _old,
+            2,
+        ),
+        (
+            "moves",
+            "the weights move by two updates on the batch",
+            SECTION["moves"],
+            ("update", "old log-probs"),
+            _grpo_moved,
+            2,
+        ),
+        (
+            "curve",
+            f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
+            "10.10 At equal cost",
+            ("update", "rewards", "fresh", "credit", "moves"),
+            _curve("grpo"),
+            2,
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,153 @@
+"""What the trainer should have done, recomputed here from weights and rollouts."""
+
+import importlib.util
+from collections.abc import Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.builds import pieces
+from nbcourse.seeds import generator
+from nbcourse.tasks.arithmetic import Arithmetic
+
+TASK = Arithmetic(digits=2)
+Weights = Mapping[str, Tensor]
+Rollout = Mapping[str, Tensor]
+KEYS = ("prompt", "prompt_mask", "tokens", "mask", "log_probs", "finished")
+
+
+@cache
+def given() -> ModuleType:
+    """What readers are given, as a module of this process."""
+    spec = importlib.util.spec_from_file_location("given_pieces", pieces.TRAINER / "given.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def distributions(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
+    """(B, T + 1, V) log-probs of the tokens of a response, and of one more behind it.
+
+    With `everywhere`, the model is shown the padding, too.
+    """
+    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
+    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
+    mask = torch.ones_like(mask) if everywhere else mask
+    with torch.no_grad():
+        logits = given().Policy(weights)(tokens, mask)
+    return logits[:, -rollout["tokens"].shape[1] - 1 :].log_softmax(dim=-1)
+
+
+def log_probs(weights: Weights, rollout: Rollout) -> Tensor:
+    """(B, T) of the sampled tokens, 0 outside the mask."""
+    each = chosen(distributions(weights, rollout)[:, :-1], rollout)
+    return each.masked_fill(~rollout["mask"], 0.0)
+
+
+def chosen(table: Tensor, rollout: Rollout) -> Tensor:
+    """(B, T) the entries of the sampled tokens in a table (B, T, V)."""
+    return table.gather(2, rollout["tokens"][..., None]).squeeze(2)
+
+
+def gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[str, Tensor]:
+    """The gradient of Σ coefficient · log-prob over the tokens (B, T) of a rollout."""
+    policy = given().Policy(weights)
+    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
+    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
+    logits = policy(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 : -1]
+    (coefficients * chosen(logits.log_softmax(dim=-1), rollout)).sum().backward()
+    return {name: getattr(policy, key).grad for name, key in policy.names.items()}
+
+
+def flat(tensors: Weights) -> Tensor:
+    """All entries of a gradient or of weights in a row."""
+    return torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+
+
+def ended(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, T) the mask of responses, up to their first EOS, and (B,) whether there is one."""
+    is_end = tokens == given().EOS
+    before = is_end.cumsum(dim=1) - is_end.long()
+    return before == 0, is_end.any(dim=1)
+
+
+def texts(tokens: Tensor, mask: Tensor) -> list[str]:
+    """The characters of each row under a mask."""
+    return [given().decode(row[kept]) for row, kept in zip(tokens, mask, strict=True)]
+
+
+def rewards(rollout: Rollout) -> Tensor:
+    """(B,) 1 for a response that ended itself and is the sum of its prompt's numbers."""
+    mask, finished = ended(rollout["tokens"])
+    asked = texts(rollout["prompt"], rollout["prompt_mask"])
+    said = texts(rollout["tokens"], mask)
+    right = [text == answer(prompt) for prompt, text in zip(asked, said, strict=True)]
+    return (torch.tensor(right) & finished).double()
+
+
+def answer(prompt: str) -> str:
+    """The answer to a prompt such as "17+25="."""
+    left, right = prompt.rstrip("=").split("+")
+    return str(int(left) + int(right))
+
+
+def accuracy(weights: Weights, count: int = 256) -> float:
+    """The share of held-out sums that the likeliest tokens answer."""
+    problems = TASK.draw(count, split="test", generator=generator(0, "builds"))
+    tokens, mask = given().encode([problem.prompt for problem in problems])
+    policy, width = given().Policy(weights), tokens.shape[1]
+    with torch.no_grad():
+        for _ in range(given().LONGEST):
+            best = policy(tokens, mask)[:, -1].argmax(dim=-1, keepdim=True)
+            tokens = torch.cat([tokens, best], dim=1)
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+    kept, finished = ended(tokens[:, width:])
+    said = texts(tokens[:, width:], kept)
+    right = [text == problem.answer for text, problem in zip(said, problems, strict=True)]
+    return float((torch.tensor(right) & finished).double().mean())
+
+
+def example() -> dict[str, Tensor]:
+    """Six responses of every kind: short, long, cut off; behind an end there are digits."""
+    prompt, prompt_mask = given().encode(["1+2=", "17+25=", "99+9=", "5+50=", "8+8=", "40+2="])
+    said = ["3", "42", "10800", "55", "", "1042"]
+    rows = [[2 + int(digit) for digit in text] for text in said]
+    tokens = torch.full((6, 5), 7)
+    lengths = []
+    for row, ids in zip(tokens, rows, strict=True):
+        ids = [*ids, given().EOS][:5]
+        row[: len(ids)] = torch.tensor(ids)
+        lengths.append(len(ids))
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    _, finished = ended(tokens)
+    return {
+        "prompt": prompt,
+        "prompt_mask": prompt_mask,
+        "tokens": tokens,
+        "mask": mask,
+        "log_probs": torch.zeros(6, 5, dtype=torch.float64),
+        "finished": finished,
+    }
+
+
+def problem_with(rollout: Any) -> str:
+    """What keeps something from being a rollout, in words; empty if nothing does."""
+    if not isinstance(rollout, Mapping):
+        return f"expected a dict of tensors, got {type(rollout).__name__}"
+    for key in KEYS:
+        if not isinstance(rollout.get(key), Tensor):
+            return f"the rollout has no tensor {key!r}"
+    B, T = rollout["tokens"].shape if rollout["tokens"].dim() == 2 else (0, 0)
+    shapes = {"mask": (B, T), "log_probs": (B, T), "finished": (B,)}
+    for key, shape in shapes.items():
+        if tuple(rollout[key].shape) != shape:
+            return f"{key} has the shape {tuple(rollout[key].shape)}, expected {shape}"
+    for key in ("mask", "finished"):
+        if rollout[key].dtype != torch.bool:
+            return f"{key} is {rollout[key].dtype}, expected torch.bool"
+    return "" if 0 < T <= given().LONGEST else f"tokens has {T} columns, expected 1 to 5"

@@ -1,0 +1,267 @@
+"""Graded builds: the book's pieces pass, and each wrong trainer is named for what it is."""
+
+import ast
+import json
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nbcourse.builds import (
+    bench,
+    check,
+    credit,
+    grading,
+    harness,
+    learning,
+    mistakes,
+    oracle,
+    pieces,
+    reading,
+    report,
+)
+from nbcourse.builds.mistakes import MISTAKES
+from nbcourse.builds.pieces import Folder, State
+from nbcourse.classroom.sandbox import Limits
+from nbcourse.cli import app
+from nbcourse.experiments import records
+from nbcourse.lm import loading
+from tests.effort import swept
+
+
+def own(text):
+    """A piece that does the same, and is no longer the book's."""
+    tree = ast.parse(text)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            node.body.insert(1, ast.Pass())
+    return ast.unparse(tree)
+
+
+BOOK = {name: own(pieces.solution(name)) for name in pieces.NAMES}
+QUICK = {"estimator", "gae", "clip", "verifier"}  # a few milliseconds each
+KEPT = {
+    "mask-by-value", "shifted-log-probs", "cut-off-paid", "untrained-eos", "mean-of-micro-batches",
+    "no-baseline", "mixed-groups", "stale-sampler", "amplified-rounding", "averages-of-averages",
+    "fresh-old-log-probs", "old-log-probs-too-late",
+}  # fmt: skip
+KEPT |= {name for name, mistake in MISTAKES.items() if mistake.piece in QUICK}
+
+
+def judged(piece, text):
+    """The laws of a piece on the book's, less the curve, which takes a quarter of a minute."""
+    under = {name: pieces.solution(name) for name in pieces.NAMES}
+    laws = [law for law in check.LAWS if law.piece == piece and law.name != "curve"]
+    with bench.here(under | {piece: text}) as asked:
+        return list(check.judge(laws, asked))
+
+
+@pytest.mark.parametrize("piece", pieces.NAMES)
+def test_the_book_keeps_every_law(piece):
+    broken = [one.lines() for one in judged(piece, pieces.solution(piece)) if one.finding]
+    assert not broken
+
+
+@pytest.mark.sweep
+def test_the_book_gets_all_points_curves_included():
+    found = check.check(Folder("book", BOOK), tests=False)
+    assert found.points == found.most, str(found)
+
+
+@pytest.mark.parametrize("name", swept(MISTAKES, keep=KEPT))
+def test_a_wrong_trainer_is_named_for_what_it_is_and_nothing_else(name):
+    mistake = MISTAKES[name]
+    found = [one for one in judged(mistake.piece, mistake.text()) if one.finding]
+    assert [one.finding.mistake for one in found] == [name]
+    assert mistake.sentence in found[0].lines()[0]
+
+
+def test_what_a_law_names_is_known():
+    modules = (credit, learning, reading, mistakes)
+    assert all(module.__doc__ for module in modules)
+    assert {mistake.piece for mistake in MISTAKES.values()} == set(pieces.NAMES)
+    for law in check.LAWS:
+        before = [other.name for other in check.LAWS if other.piece == law.piece]
+        assert set(law.after) <= set(before[: before.index(law.name)]), law.name
+
+
+def test_an_edit_that_no_longer_fits_says_so():
+    with pytest.raises(
+        ValueError, match=r"clip\.py holds 'nothing like it' 0 times, expected once"
+    ):
+        mistakes.edited("clip", (("nothing like it", ""),))
+
+
+def test_the_policy_is_the_recorded_one():
+    folder = records.RUNS / "arithmetic-sft-seed0" / "model"
+    assert pieces.WARM.read_bytes() == (folder / "model.safetensors").read_bytes()
+    given = oracle.given()
+    tokenizer, model = loading.load(folder, "cpu")
+    texts = ["1+2=3", "17+25=42", "99+9="]
+    tokens, mask = given.encode(texts)
+    assert tokens.tolist() == tokenizer(texts, padding=True)["input_ids"]
+    ids = mask.long()
+    with torch.no_grad():
+        positions = (ids.cumsum(1) - 1).clamp(min=0)
+        theirs = model(input_ids=tokens, attention_mask=ids, position_ids=positions).logits
+        ours = given.Policy(bench.WARM.single)(tokens, mask)
+    torch.testing.assert_close(ours[mask], theirs[mask], rtol=0, atol=1e-5)
+    assert [given.decode(row) for row in tokens] == texts
+
+
+def test_problems_are_those_that_are_trained_on():
+    problems = oracle.given().draw(50, torch.Generator().manual_seed(0))
+    assert all(oracle.answer(prompt) == answer for prompt, answer in problems)
+    held_out = oracle.TASK.draw(200, split="test", generator=torch.Generator().manual_seed(0))
+    drawn = {prompt for prompt, _ in oracle.given().draw(3000, torch.Generator().manual_seed(1))}
+    assert not drawn & {problem.prompt for problem in held_out}
+
+
+# ---------------------------------------------------------------- folders
+
+
+@pytest.mark.parametrize("name", pieces.NAMES)
+def test_a_stub_holds_nothing_of_the_solution(name):
+    stub, solution = pieces.stub(name), pieces.solution(name)
+    assert "SOLUTION" not in stub + solution
+    folder = Folder("new", {name: stub})
+    state, remark = folder.state(name)
+    assert (state, remark.startswith(f"{name}.py: ")) == (State.UNFILLED, True)
+    for taken in (solution, solution + "\n\ndef more():\n    pass\n"):
+        assert Folder("book", {name: taken}).state(name)[0] == State.TAKEN
+    assert Folder("own", {name: own(solution)}).state(name)[0] == State.OWN
+    assert "raise NotImplementedError" in stub
+    taught = set(map(str.strip, solution.splitlines())) - set(map(str.strip, stub.splitlines()))
+    assert len(taught) >= 2
+
+
+def test_from_an_empty_folder_by_the_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def said(*arguments):
+        done = CliRunner().invoke(app, ["build", *arguments])
+        return done.exit_code, done.output
+
+    assert said("start", "mine")[0] == 0
+    (tmp_path / "mine" / "estimator.py").write_text(BOOK["estimator"])
+    assert "estimator.py" not in said("start", "mine")[1].replace("fill in estimator.py", "")
+    code, text = said("check", "mine", "estimator", "--json", "report.json")
+    assert code == 0
+    assert "5/5" in text
+    assert json.loads((tmp_path / "report.json").read_text())["points"] == 5
+    assert "gae.py: gae still to be filled in" in said("check", "mine", "gae")[1]
+    assert said("take", "mine", "gae")[0] == 0
+    code, text = said("check", "mine", "gae")
+    assert "taken from the book: it works, and earns nothing" in text
+    assert "0 of 3 points; taken from the book: gae" in text
+    code, text = said("take", "mine", "estimator")
+    assert code == 2
+    assert "holds work of your own; --force replaces it" in text
+    code, text = said("check", "mine", "gea")
+    assert code == 2
+    assert "did you mean 'gae'?" in text
+    code, text = said("check", "nowhere")
+    assert code == 2
+    assert "`nbcourse build start nowhere` makes one" in text
+    assert not set(pieces.NAMES) & set(sys.modules)
+
+
+def test_a_folder_runs_without_this_package(tmp_path):
+    pieces.start(tmp_path)
+    for name in ("estimator", "reinforce"):
+        pieces.take(tmp_path, name)
+    sources = {path.stem: path.read_text() for path in tmp_path.glob("*.py")}
+    assert not any("nbcourse" in text for text in sources.values())
+
+
+def test_a_mistake_costs_once():
+    wrong = MISTAKES["own-reward-in-baseline"].text()
+    folder = Folder("one", BOOK | {"estimator": own(wrong), "grpo": "def (", "gae": ""})
+    quick = [law for law in check.LAWS if law.name != "curve"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "LAWS", quick)
+        found = check.check(folder, tests=False, only=("estimator", "reinforce", "grpo"))
+    one, two, three = found.builds
+    assert [j.finding.mistake for j in one.laws if j.finding] == ["own-reward-in-baseline"]
+    assert two.right
+    assert list(two.beneath) == ["estimator"]
+    assert three.lines() == ["grpo        0/17  grpo.py is not Python, see line 1"]
+    assert "stands on the book's estimator" in str(found)
+
+
+def test_an_error_names_the_readers_line():
+    text = pieces.solution("clip").replace("A, ratio =", "A, ratio = nothing,")
+    (first, *others) = judged("clip", text)
+    assert first.finding.evidence == "NameError: name 'nothing' is not defined (clip.py, line 18)"
+    assert [one.verdict for one in others] == [report.Verdict.OPEN]
+
+
+# ---------------------------------------------------------------- tests that a reader writes
+
+TEST = """
+import torch
+from estimator import leave_one_out
+
+def test_groups():
+    found = leave_one_out(torch.tensor([1.0, 0.0, 0.0, 5.0, 5.0, 5.0]), 3)
+    assert torch.allclose(found, torch.tensor([1.0, -0.5, -0.5, 0.0, 0.0, 0.0]))
+"""
+SOME = [name for name, mistake in MISTAKES.items() if mistake.piece in ("estimator", "clip")]
+
+
+def test_tests_are_paid_for_what_they_catch():
+    found = check.judged_tests(Folder("mine", {"test_mine": TEST}), mistakes=SOME)
+    assert found.caught == [
+        "own-reward-in-baseline", "divided-by-group-size", "interleaved-groups", "batch-baseline",
+        "inverted-advantages",
+    ]  # fmt: skip
+    assert found.points == round(20 * 5 / len(SOME), 1)
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        (TEST.replace("-0.5, -0.5", "-0.5, -0.25"), "test_mine.test_groups: AssertionError"),
+        ("import nothing_like_it", "test_mine: cannot be imported: ModuleNotFoundError"),
+        (TEST.replace("found =", "raise ValueError('no')\n    found ="), "ValueError: no"),
+    ],
+)
+def test_tests_that_accuse_a_healthy_trainer_earn_nothing(test, said):
+    found = check.judged_tests(Folder("mine", {"test_mine": test}), mistakes=SOME)
+    assert found.points == 0
+    assert said in "\n".join(found.lines())
+
+
+@pytest.mark.parametrize("name", swept(check.ALSO_RIGHT, keep=["estimator"]))
+def test_other_sums_are_as_healthy(name):
+    text = mistakes.edited(name, check.ALSO_RIGHT[name])
+    # z-scores with another eps are right for a reader's tests; a law can see the difference
+    assert {one.finding.mistake for one in judged(name, text) if one.finding} <= {""}
+
+
+# ---------------------------------------------------------------- a class
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+def test_a_class_is_graded_in_confined_processes(tmp_path):
+    folder = tmp_path / "class" / "ann"
+    folder.mkdir(parents=True)
+    (folder / "estimator.py").write_text(BOOK["estimator"])
+    (folder / "clip.py").write_text("import nbcourse.functional.surrogates\n" + BOOK["clip"])
+    (folder / "test_mine.py").write_text(TEST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "MISTAKES", {name: MISTAKES[name] for name in SOME})
+        (ann,) = grading.grade(
+            tmp_path / "class", tmp_path / "out", limits=Limits(seconds=300, total=900)
+        )
+    assert not ann.failure
+    assert {build.piece: build.as_dict()["points"] for build in ann.builds if build.right} == {
+        "estimator": 5
+    }
+    assert "six cases: It is not what it should be" in str(ann)
+    assert "nbcourse" in str(ann)
+    assert len(ann.tests.caught) == 5
+    assert (tmp_path / "out" / "ann.txt").read_text().startswith("ann\n===\n")
+    assert (tmp_path / "out" / "grades.csv").read_text().startswith("student,points,of,estimator")
+    assert set(harness.FUNCTIONS) <= set(vars(harness))
