@@ -41,11 +41,7 @@ def own(text):
 
 BOOK = {name: own(pieces.solution(name)) for name in pieces.NAMES}
 QUICK = {"estimator", "gae", "clip", "verifier"}  # a few milliseconds each
-KEPT = {
-    "mask-by-value", "shifted-log-probs", "cut-off-paid", "untrained-eos", "mean-of-micro-batches",
-    "no-baseline", "mixed-groups", "stale-sampler", "amplified-rounding", "averages-of-averages",
-    "fresh-old-log-probs", "old-log-probs-too-late",
-}  # fmt: skip
+KEPT = {"mask-by-value", "shifted-log-probs", "untrained-eos", "no-baseline"}
 KEPT |= {name for name, mistake in MISTAKES.items() if mistake.piece in QUICK}
 
 
