@@ -403,7 +403,10 @@ def test_every_package_that_is_imported_is_declared():
         for extra in ("", *PROJECT["optional-dependencies"])
         for line in requirements(extra)
     }
+    stubs = ROOT / "nbcourse" / "builds" / "trainer"  # they lie in a folder and import each other
     for path in (ROOT / "nbcourse").rglob("*.py"):
+        if path.parent == stubs:
+            continue
         text = path.read_text("utf-8")
         modules = re.findall(r"^\s*(?:from|import) (\w+)(?:\.[\w.]+)?(?: import| as|$)", text, re.M)
         foreign = set(modules) - sys.stdlib_module_names - {"nbcourse"}
