@@ -95,6 +95,16 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+# What commands that grade have in common.
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
+]
+Memory = Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-submissions", help="Run them unconfined. Read them all before.")
+]
+
+
 @app.callback()
 def common(
     version: Annotated[
@@ -333,15 +343,10 @@ def grade(
         bool,
         typer.Option("--personal", help="The release had each student's own numbers, by the list."),
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
-    ] = None,
-    memory: Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")] = 4.0,
+    jobs: Jobs = None,
+    memory: Memory = 4.0,
     seconds: Annotated[float, typer.Option(min=1, help="For each cell and each call.")] = 60.0,
-    trust_submissions: Annotated[
-        bool,
-        typer.Option("--trust-submissions", help="Run them unconfined. Read them all before."),
-    ] = False,
+    trust_submissions: Trust = False,
 ) -> None:
     """Grade submissions, each in its own confined process.
 
@@ -371,9 +376,7 @@ def regrade(
     diff: Annotated[
         bool, typer.Option("--diff", help="Only show whose grade would change; write nothing.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
-    ] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Grade again what the last `grade` into this folder graded, where something has changed.
 
@@ -1055,15 +1058,10 @@ def build_grade(
         Path, typer.Argument(help="A folder with a folder of files for each student.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-builds"),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
-    ] = None,
-    memory: Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")] = 4.0,
+    jobs: Jobs = None,
+    memory: Memory = 4.0,
     seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 300.0,
-    trust_submissions: Annotated[
-        bool,
-        typer.Option("--trust-submissions", help="Run them unconfined. Read them all before."),
-    ] = False,
+    trust_submissions: Trust = False,
 ) -> None:
     """Grade a class: the same laws, with each student's files confined in a process of their own.
 

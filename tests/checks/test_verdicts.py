@@ -50,7 +50,12 @@ def refused(at: Desk, answers: dict[str, Any]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=QUICK))
+everywhere = pytest.mark.parametrize(
+    ("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=QUICK)
+)
+
+
+@everywhere
 def test_some_wrong_answers_are_refused(chapter, exercise, student):
     at = desk(chapter, exercise, student)
     known = mutated.all_of(at)
@@ -59,7 +64,7 @@ def test_some_wrong_answers_are_refused(chapter, exercise, student):
     assert accepted(at, chosen(known, TRIED_WRONG, seed=seed)) == []
 
 
-@pytest.mark.parametrize(("chapter", "exercise", "student"), swept([*EACH, *MORE], keep=QUICK))
+@everywhere
 def test_some_right_answers_are_accepted(chapter, exercise, student):
     at = desk(chapter, exercise, student)
     known = rewritten.all_of(at)
