@@ -17,6 +17,7 @@ from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.log_probs import CHUNK, ROWS
+from nbcourse.lm.rollouts import with_room
 from nbcourse.seeds import generator
 from nbcourse.training.learner import LARGE_VOCABULARY
 from nbcourse.training.models import load_tokenizer, rendered
@@ -93,28 +94,29 @@ def output_flops(shape: Shape, forward: Pass) -> int:
     return 2 * forward.rows * forward.kept * shape.output_matrix
 
 
-def cache_bytes(shape: Shape, rows: int, columns: int) -> int:
+def cache_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int:
     """Bytes of the keys and values of `columns` tokens in each of `rows` sequences.
 
-        2 · layers · rows · columns · key_value_heads · head size · 4
+        2 · layers · rows · columns · key_value_heads · head size · bytes of a number
 
-    In float32 also where products are taken in bfloat16: transformers rotates the keys in the
-    precision of the embedding, and what is put beside them is raised to theirs.
+    The sampler keeps them in the precision of the products. Where a prompt is shared for scoring,
+    transformers keeps them, and in float32: it rotates the keys in the precision of the embedding.
 
     Book: equation (eq-kv-cache).
     """
-    return 2 * shape.layers * rows * columns * shape.keys * FLOAT32
+    return 2 * shape.layers * rows * columns * shape.keys * BYTES[precision]
 
 
 def decoding_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int:
     """Bytes that have to move for one more token in each of `rows` sequences.
 
     Every matrix is read once, however many rows there are; the keys and values of all `columns`
-    tokens are read, and the logits written and read. That is the least there is to move; copying
-    the cache to make room for a token, as transformers' dynamic cache does, comes on top.
+    tokens are read, and the logits written and read. That is the least there is to move; repeating
+    keys and values for all heads that share them, as transformers does, comes on top.
     """
     logits = 2 * rows * shape.vocabulary
-    return BYTES[precision] * (shape.matrices + logits) + cache_bytes(shape, rows, columns)
+    cache = cache_bytes(shape, rows, columns, precision)
+    return BYTES[precision] * (shape.matrices + logits) + cache
 
 
 def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
@@ -310,7 +312,8 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         group_size: responses to each.
     """
     shape, rows = plan.shape, prompts * group_size
-    cache = cache_bytes(shape, rows, plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    columns = with_room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    cache = cache_bytes(shape, rows, columns, plan.precision)
     # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
     logits = rows * shape.vocabulary * (BYTES[plan.precision] + 3 * FLOAT32)
     drawing = {
@@ -320,7 +323,9 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
     }
     prompt = Pass(prompts, plan.prompt_tokens, plan.prompt_tokens, 1)
     reading = {
-        "keys and values": cache_bytes(shape, prompts, plan.prompt_tokens),
+        "keys and values": cache_bytes(
+            shape, prompts, with_room(plan.prompt_tokens), plan.precision
+        ),
         "working set": _layer_bytes(plan, prompt),
     }
     return _copies(plan, shape.matrices) | _largest(drawing, reading)
@@ -346,7 +351,7 @@ def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -
     """Bytes while `passes` go through the reference, or the critic too if there is one."""
     reference_alone = reference or not plan.has_critic
     last = passes[-1]
-    cache = cache_bytes(plan.shape, last.rows, last.columns) if len(passes) > 1 else 0
+    cache = cache_bytes(plan.shape, last.rows, last.columns, "float32") if len(passes) > 1 else 0
     layers = {
         "keys and values": cache,
         "working set": _growing(plan, cache) + _layer_bytes(plan, last),
@@ -397,7 +402,7 @@ def _copies(plan: Plan, weights: int) -> dict[str, int]:
 
 
 def _growing(plan: Plan, cache: int) -> int:
-    """Bytes of one layer's keys, which are there twice while they grow by a token."""
+    """Bytes of one layer's keys, which are there twice while they are given more room."""
     return cache // (2 * plan.shape.layers)
 
 
@@ -482,7 +487,8 @@ def sampling_work(
     shape, length, rows = plan.shape, plan.prompt_tokens, prompts * group_size
     weights = BYTES[plan.precision] * shape.matrices
     prompt = Pass(prompts, length, length, 1)
-    reading = _flops(shape, prompt), batches * weights + cache_bytes(shape, prompts, length)
+    cache = cache_bytes(shape, prompts, length, plan.precision)
+    reading = _flops(shape, prompt), batches * weights + cache
     columns = range(length + 1, length + response_tokens)
     tokens = [Pass(rows, 1, column, 1) for column in columns]
     moved = sum(decoding_bytes(shape, rows, column, plan.precision) for column in columns)

@@ -38,7 +38,8 @@ class Witness:
     What a trainer does not tell is not there; `tensors.get` then gives None.
 
     Attributes:
-        facts: JSON: `step`, algorithm and settings, fingerprints, how the weights moved, texts.
+        facts: JSON: `step`, algorithm and settings, fingerprints, how the weights moved, texts, and
+            as `pieces` the text of each token of each response.
         tensors: by name.
 
             As the run had them, (R, T): `tokens`, `mask`, `sampler_log_probs`, `ref_log_probs`,
@@ -189,6 +190,7 @@ class _Open:
             "prompts": [str(problem.prompt)[:TEXT] for problem in problems[::group]],
             "answers": [str(problem.answer)[:TEXT] for problem in problems[::group]],
             "responses": [text[:TEXT] for text in texts],
+            "pieces": _pieces(learner, self.tensors["tokens"], lengths),
         }
         self.before = {name: p.detach().clone() for name, p in _trained(learner.policy)}
         self.minibatches: list[Tensor] = []
@@ -352,6 +354,11 @@ def _lengths(tokens: Tensor, ends: Sequence[int]) -> Tensor:
 def _texts(learner: Learner, tokens: Tensor, lengths: Tensor, ends: Sequence[int]) -> list[str]:
     rows = [row[:length].tolist() for row, length in zip(tokens, lengths.tolist(), strict=False)]
     return [str(learner.tokenizer.decode(row[:-1] if row[-1] in ends else row)) for row in rows]
+
+
+def _pieces(learner: Learner, tokens: Tensor, lengths: Tensor) -> list[list[str]]:
+    rows = zip(tokens.tolist(), lengths.tolist(), strict=False)
+    return [[str(learner.tokenizer.decode([t])) for t in row[:length]] for row, length in rows]
 
 
 def _verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[str, Tensor]:

@@ -96,6 +96,11 @@ def select(rollout: Rollout, rows: Tensor) -> Rollout:
     )
 
 
+def with_room(columns: int) -> int:
+    """Columns that a cache makes room for, to hold this many: the next multiple of 32."""
+    return -(-columns // 32) * 32
+
+
 def group_rows(groups: Tensor, group_size: int) -> Tensor:
     """The row numbers of some groups, whose members stand side by side."""
     return (groups[:, None] * group_size + torch.arange(group_size, device=groups.device)).flatten()

@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from nbcourse.lm.rollouts import Rollout, encode, positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LARGE_VOCABULARY = 10_000
+"""Tokens from which on drawing from all of them at once is what takes the time."""
 
 
 @torch.no_grad()
@@ -58,17 +62,21 @@ def sample(
         raise ValueError(f"temperature is {temperature}, expected > 0 (or greedy=True)")
     if generator is None and not greedy:
         raise ValueError("generator is None, expected a torch.Generator (or greedy=True)")
+    from nbcourse.lm.cache import empty_cache  # transformers takes seconds to import
+
     prompt_ids, prompt_mask = encode(tokenizer, prompts, device=model.device)
 
     attention = prompt_mask.long()
+    cache = empty_cache(model)
     output = model(
         input_ids=prompt_ids,
         attention_mask=attention,
         position_ids=positions(prompt_mask),
+        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
     )
-    cache, logits = output.past_key_values, output.logits[:, -1]
+    logits = output.logits[:, -1]
     cache.batch_repeat_interleave(group_size)
     logits, attention = (x.repeat_interleave(group_size, dim=0) for x in (logits, attention))
 
@@ -82,10 +90,7 @@ def sample(
         distribution = (logits.float() / temperature).log_softmax(dim=-1)
         if distribution.isnan().any():
             raise FloatingPointError(f"the policy's logits at response token {t} are not finite")
-        if greedy:
-            chosen = distribution.argmax(dim=-1)
-        else:
-            chosen = torch.multinomial(distribution.exp(), 1, generator=generator).squeeze(1)
+        chosen = distribution.argmax(dim=-1) if greedy else _draw(distribution, generator)
         tokens[running, t] = chosen
         log_probs[running, t] = distribution.gather(1, chosen[:, None]).squeeze(1)
         lengths[running] += 1
@@ -115,6 +120,20 @@ def sample(
         log_probs=log_probs[:, :width],
         truncated=~torch.isin(last, ends),
     )
+
+
+def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A token for each row of log-probabilities: (B, V) → (B,).
+
+    `multinomial` draws a random number for each token of the vocabulary. On a CPU this takes longer
+    than a small model itself, if the vocabulary is large; then one number for each row is drawn,
+    and the distribution function inverted.
+    """
+    if log_probs.device.type != "cpu" or log_probs.shape[1] < LARGE_VOCABULARY:
+        return torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1)
+    heights = log_probs.double().exp_().cumsum_(dim=1)
+    drawn = torch.rand(len(heights), 1, dtype=heights.dtype, generator=generator)
+    return torch.searchsorted(heights, drawn * heights[:, -1:], right=True).squeeze(1)
 
 
 def end_tokens(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:

@@ -17,8 +17,9 @@ from nbcourse.budget.machines import DATASHEETS, Machine
 from nbcourse.budget.prediction import Plan
 from nbcourse.budget.shapes import PUBLISHED, Shape
 from nbcourse.lm import sampling
+from nbcourse.lm.cache import empty_cache
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
-from nbcourse.lm.rollouts import Rollout
+from nbcourse.lm.rollouts import Rollout, with_room
 from nbcourse.training import diagnostics, loop
 from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
@@ -177,10 +178,16 @@ def test_flops_are_those_that_pytorch_counts_there_and_back(shape, chunked, grou
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_the_cache_holds_as_many_bytes_as_its_tensors(shape, precision):
-    """Float32 under autocast too; should transformers ever keep it smaller, this test says so."""
+    """The sampler's in the precision of the products; transformers' own in float32, always."""
+    real, tokens = model(shape), torch.zeros(5, 9, dtype=torch.long)
+    ours = empty_cache(real)
     with torch.no_grad(), autocast(precision):
-        cache = model(shape)(torch.zeros(5, 9, dtype=torch.long), use_cache=True).past_key_values
-    assert prediction.cache_bytes(shape, 5, 9) == held(cache)
+        real(tokens, past_key_values=ours, use_cache=True)
+        theirs = real(tokens, use_cache=True).past_key_values
+    assert prediction.cache_bytes(shape, 5, 9, precision) == held(ours)
+    assert prediction.cache_bytes(shape, 5, 9, "float32") == held(theirs)
+    rooms = sum(x.nbytes for layer in ours.layers for x in layer.room)
+    assert prediction.cache_bytes(shape, 5, with_room(9), precision) == rooms
 
 
 def held(cache) -> int:
@@ -203,7 +210,8 @@ class WeightsRead(torch.utils._python_dispatch.TorchDispatchMode):
 def test_one_more_token_moves_the_weights_the_cache_and_the_logits(shape, precision):
     real, token = model(shape), torch.zeros(5, 1, dtype=torch.long)
     with torch.no_grad(), autocast(precision):
-        cache = real(token.expand(5, 9), use_cache=True).past_key_values
+        cache = empty_cache(real)
+        real(token.expand(5, 9), past_key_values=cache, use_cache=True)
         with WeightsRead() as weights:
             logits = real(token, past_key_values=cache, use_cache=True).logits
     measured = weights.moved + held(cache) + 2 * logits.nbytes
@@ -560,11 +568,12 @@ def test_no_setting_is_advised_where_none_helps():
 
 def test_an_evaluation_that_is_too_large_is_not_blamed_on_the_slices():
     greedy = on_a_gpu(
+        model={"precision": "bfloat16"} | TWICE,
         rollouts={"prompts": 64, "group_size": 8, "max_new_tokens": 512, "prompts_at_once": 1},
         optimiser={"prompts_at_once": 1},
         evaluation={"problems": 512},
     )
-    machine = Machine("m", 20e9, 1e9, SMALL_GPU.speed)
+    machine = Machine("m", 16.5e9, 1e9, SMALL_GPU.speed)
     answer = predicted(greedy, HALF_BILLION, machine, prompt_tokens=200)
     assert "in phase 'evaluate'" in answer.verdict
     assert "lower evaluation.problems to" in answer.verdict

@@ -77,6 +77,11 @@ def test_it_holds_whole_groups_up_to_a_number_of_tokens_and_one_in_any_case():
     assert 0 < len(witness["tokens"]) < 24
     assert len(witness["tokens"]) % 4 == 0
     assert int(witness["lengths"].sum()) <= 30
+    for text, pieces, length in zip(
+        witness.facts["responses"], witness.facts["pieces"], witness["lengths"], strict=True
+    ):
+        assert len(pieces) == length
+        assert "".join(pieces).startswith(text)  # and then perhaps what ends a response
 
 
 def test_the_plain_log_probs_are_those_of_sampler_and_learner():
