@@ -1,7 +1,7 @@
 """What a law asks and what it finds; and the answers of files that run in this process."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,10 @@ class Law:
     after: tuple[str, ...]
     look: Callable[[Bench], Finding | None]
     points: int = 1
+
+
+Runs = Callable[[Mapping[str, str]], AbstractContextManager[Bench]]
+"""Runs files and answers, in this process or in another one."""
 
 
 @contextmanager

@@ -3,17 +3,26 @@
 import ast
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 
-from nbcourse.builds import bench, credit, learning, pieces, reading
-from nbcourse.builds.bench import Bench, Finding, Law
+from nbcourse.builds import (
+    actor_critic,
+    bench,
+    credit,
+    exploits,
+    learning,
+    pieces,
+    planning,
+    reading,
+)
+from nbcourse.builds.bench import Bench, Finding, Law, Runs
 from nbcourse.builds.mistakes import MISTAKES, edited
 from nbcourse.builds.pieces import Folder, State
 from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
 
-LAWS: Sequence[Law] = (*credit.LAWS, *learning.LAWS, *reading.LAWS)
+LAWS: Sequence[Law] = (
+    *credit.LAWS, *learning.LAWS, *actor_critic.LAWS, *reading.LAWS, *planning.LAWS,
+)  # fmt: skip
 TEST_POINTS = 20
-Runs = Callable[[Mapping[str, str]], AbstractContextManager[Bench]]
 # Right as well, by other sums: a test that compares texts, or the last bits, accuses them.
 ALSO_RIGHT = {
     "estimator": (("return (groups - others).flatten()", "return (groups - others).reshape(-1)"),),
@@ -25,6 +34,7 @@ ALSO_RIGHT = {
             "    return picked.squeeze(2) - distribution.logsumexp(dim=-1)",
         ),
     ),
+    "ppo": (("(kept.var() + 1e-8).sqrt()", "(kept.std() + 1e-8)"),),
     "grpo": (("eps: float = 1e-4", "eps: float = 1e-6"),),
 }
 
@@ -46,7 +56,7 @@ def check(
         folder: what was handed in.
         runs: runs files and answers, in this process or in another one.
         only: the pieces to examine.
-        tests: whether to run the reader's tests.
+        tests: whether to judge the reader's tests and exploits.
         tell: is told what is looked at next.
     """
     builds = []
@@ -61,7 +71,8 @@ def check(
         if name in only:
             builds.append(build)
     found = judged_tests(folder, runs=runs, tell=tell) if tests else None
-    return Report(folder.name, builds, found)
+    tried = exploits.judged(folder, runs=runs) if tests else None
+    return Report(folder.name, builds, found, tried)
 
 
 def _examined(

@@ -11,11 +11,12 @@ import multiprocessing
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nbcourse.builds import check, harness, pieces
+from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
 from nbcourse.classroom import sandbox
@@ -27,6 +28,7 @@ from nbcourse.progress import track
 
 HARNESS = Path(harness.__file__)
 NAME = re.compile(r"[^\w.@+-]+")
+VERIFIER_SECONDS = 10.0  # for one response
 
 
 @contextmanager
@@ -53,6 +55,7 @@ def grade(
     limits: Limits,
     jobs: int | None = None,
     confined: bool = True,
+    against: bool = False,
 ) -> list[Report]:
     """Grade every folder in a folder, and write the reports and the points.
 
@@ -62,6 +65,8 @@ def grade(
         limits: what each session of files may use.
         jobs: submissions at a time; None for one for each processor.
         confined: whether the files run confined.
+        against: whether the class's verifiers meet its exploits, for `exploits.csv` and
+            `leaderboard.txt`.
 
     Raises:
         UserError: if there is nothing to grade, or this machine cannot confine processes.
@@ -78,7 +83,32 @@ def grade(
         (out / f"{name}.txt").write_text(f"{report}\n", encoding="utf-8")
         (out / f"{name}.json").write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
     _write_grades(reports, out / "grades.csv")
+    if against:
+        _write_standings(_played(folders, limits, confined), out)
     return reports
+
+
+def _played(folders: Sequence[Path], limits: Limits, confined: bool) -> list[exploits.Standing]:
+    patience = replace(limits, seconds=min(limits.seconds, VERIFIER_SECONDS))
+    with ForkServer(confined=confined) as server:
+        runs = partial(apart, server=server, limits=patience)
+        return exploits.played([pieces.read(folder) for folder in folders], runs=runs)
+
+
+def _write_standings(standings: Sequence[exploits.Standing], out: Path) -> None:
+    with (out / "exploits.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["student", "refused", "exploits", "fooled", "verifiers"])
+        for one in standings:
+            refused = "" if one.refused is None else one.refused
+            writer.writerow([_inert(one.name), refused, one.tried, one.fooled, one.verifiers])
+    board = "".join(f"{line}\n" for line in exploits.leaderboard(standings))
+    (out / "leaderboard.txt").write_text(board, encoding="utf-8")
+
+
+def _inert(name: str) -> str:
+    """A name that no spreadsheet takes for a formula."""
+    return "'" + name if name[:1] in "=+-@" else name
 
 
 def students(submissions: Path) -> list[Path]:
@@ -124,10 +154,11 @@ def _each(
 def _write_grades(reports: Sequence[Report], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["student", "points", "of", *pieces.NAMES, "tests", "taken"])
+        writer.writerow(["student", "points", "of", *pieces.NAMES, "tests", "exploits", "taken"])
         for report in reports:
             points = {build.piece: build.as_dict()["points"] for build in report.builds}
             row = [points.get(name, "") for name in pieces.NAMES]
             tests = report.tests.points if report.tests else ""
-            name = "'" + report.name if report.name[:1] in "=+-@" else report.name
-            writer.writerow([name, report.points, report.most, *row, tests, " ".join(report.taken)])
+            tried = report.exploits.points if report.exploits else ""
+            graded = [_inert(report.name), report.points, report.most]
+            writer.writerow([*graded, *row, tests, tried, " ".join(report.taken)])

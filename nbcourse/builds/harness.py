@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-FUNCTIONS = ("call", "sampled", "log_probs", "gradient", "stepped", "learned", "tested")
+FUNCTIONS = ("call", "sampled", "log_probs", "values", "gradient", "stepped", "learned", "tested")
+CRITIC = "critic."  # begins the names of its weights beside those of the policy
 
 
 class Files(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -52,6 +53,12 @@ def remove() -> None:
     sys.meta_path.remove(FILES)
 
 
+def split(weights: State) -> tuple[State, State]:
+    """The weights of the policy, and those of the critic without `CRITIC` before their names."""
+    critic = {n.removeprefix(CRITIC): w for n, w in weights.items() if n.startswith(CRITIC)}
+    return {n: w for n, w in weights.items() if not n.startswith(CRITIC)}, critic
+
+
 def call(module: str, function: str, arguments: list[Any]) -> Any:
     """Call one of the reader's functions."""
     return getattr(importlib.import_module(module), function)(*arguments)
@@ -68,42 +75,55 @@ def log_probs(weights: State, rollout: State) -> Tensor:
     return call("reinforce", "response_log_probs", [_policy(weights), rollout]).detach()
 
 
+def values(weights: State, rollout: State) -> dict[str, Tensor]:
+    """(B, T) the reader's values: as the critic starts, and with the weights that are given.
+
+    Before the second answer, the policy's weights change, which are not the critic's.
+    """
+    policy, critic = _models("ppo", split(weights)[0])
+    start = critic(rollout).detach()
+    _fill(critic, weights)
+    for parameter in policy.parameters():
+        parameter.data.add_(1.0)
+    return {"start": start, "values": critic(rollout).detach()}
+
+
 def gradient(module: str, weights: State, arguments: list[Any]) -> State:
     """What an update takes the gradient to be: one step of plain descent, of size 1.
 
     Before it, every parameter has a gradient of ones, as if left over from another step.
     """
-    policy = _policy(weights)
-    for parameter in policy.parameters():
+    models = _models(module, weights)
+    for parameter in _parameters(models):
         parameter.grad = torch.ones_like(parameter)
-    before = policy.weights()
-    descent = torch.optim.SGD(policy.parameters(), lr=1.0)
-    call(module, "update", [policy, descent, *arguments])
-    return {name: before[name] - after for name, after in policy.weights().items()}
+    before = _weights(models)
+    descent = torch.optim.SGD(_parameters(models), lr=1.0)
+    call(module, "update", [*models, descent, *arguments])
+    return {name: before[name] - after for name, after in _weights(models).items()}
 
 
 def stepped(
     module: str, weights: State, seed: int, rate: float, sizes: dict[str, int]
 ) -> list[dict[str, Any]]:
     """Two steps of plain descent: what each learned from, and the weights after it."""
-    policy = _policy(weights)
-    descent = torch.optim.SGD(policy.parameters(), lr=rate)
+    models = _models(module, weights)
+    descent = torch.optim.SGD(_parameters(models), lr=rate)
     draws = torch.Generator().manual_seed(seed)
     train = importlib.import_module(module).train
     return [
-        {**batch, "weights": policy.weights()}
-        for batch in train(policy, descent, 2, draws, **sizes)
+        {**batch, "weights": _weights(models)}
+        for batch in train(*models, descent, 2, draws, **sizes)
     ]
 
 
 def learned(module: str, weights: State, seed: int, steps: int) -> State:
-    """The weights after some steps of Adam."""
-    policy = _policy(weights)
-    adam = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    """The policy's weights after some steps of Adam."""
+    models = _models(module, weights)
+    adam = torch.optim.Adam(_parameters(models), lr=1e-3)
     train = importlib.import_module(module).train
-    for _ in train(policy, adam, steps, torch.Generator().manual_seed(seed)):
+    for _ in train(*models, adam, steps, torch.Generator().manual_seed(seed)):
         pass
-    return policy.weights()
+    return models[0].weights()
 
 
 def tested(sources: dict[str, str], names: list[str]) -> list[list[str]]:
@@ -137,3 +157,32 @@ def _said(error: Exception) -> str:
 
 def _policy(weights: State) -> Any:
     return importlib.import_module("given").Policy(weights)
+
+
+def _models(module: str, weights: State) -> list[Any]:
+    """What a trainer trains: the policy, and the critic where it has one."""
+    policy = _policy(split(weights)[0])
+    if module != "ppo":
+        return [policy]
+    critic = importlib.import_module(module).Critic(policy)
+    _fill(critic, weights)
+    return [policy, critic]
+
+
+def _fill(critic: Any, weights: State) -> None:
+    """Give the critic the weights that are its own, as far as there are any."""
+    for name, weight in split(weights)[1].items():
+        (critic.head if name == "head" else critic.trunk[name]).data.copy_(weight)
+
+
+def _parameters(models: list[Any]) -> list[Any]:
+    return [parameter for model in models for parameter in model.parameters()]
+
+
+def _weights(models: list[Any]) -> State:
+    """Name → weights, those of the critic with `CRITIC` before the name."""
+    found = models[0].weights()
+    for critic in models[1:]:
+        own = critic.trunk.weights() | {"head": critic.head.detach().clone()}
+        found |= {CRITIC + name: weight for name, weight in own.items()}
+    return found

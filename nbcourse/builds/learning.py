@@ -19,7 +19,23 @@ from nbcourse.functional import advantages as book
 ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
 MICRO_BATCH = 4  # of six rows: the second micro-batch is smaller
 RATE = 0.5
-SIZES = {"prompts": 12, "group_size": 4}
+GROUPS = {"prompts": 12, "group_size": 4}
+SIZES: Mapping[str, Mapping[str, float]] = {
+    "reinforce": GROUPS,
+    "ppo": {"prompts": 48, "epochs": 2, "beta": 0.5},
+    "grpo": GROUPS | {"epochs": 2},
+}
+# What `train` yields besides a rollout, for each response and for each token.
+RESPONSES = {
+    "reinforce": ("rewards", "advantages"),
+    "ppo": ("scores",),
+    "grpo": ("rewards", "advantages"),
+}
+TOKENS = {
+    "reinforce": (),
+    "ppo": ("old_log_probs", "rewards", "values", "advantages", "returns"),
+    "grpo": ("old_log_probs",),
+}
 STEPS, GAIN = 30, 0.15  # of the curve, and of the share of right answers to held-out problems
 Z = 5.0  # standard errors, of a test with fixed draws
 
@@ -201,7 +217,7 @@ def _update(bench: Bench) -> Finding | None:
     return None
 
 
-def _ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
+def ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
     """The derivative of PPO's token loss by the log-prob, with a clip of 0.2."""
     ratio = log_ratio.exp()
     clipped = ((A > 0) & (ratio > 1.2)) | ((A < 0) & (ratio < 0.8))
@@ -219,14 +235,14 @@ def _grpo_update(bench: Bench) -> Finding | None:
     for mode in ("sequence", "token", "length"):
         weights = _weights(mask, mode)
         split = torch.cat([_weights(mask[:MICRO_BATCH], mode), _weights(mask[MICRO_BATCH:], mode)])
-        right = _ratio_derivative(log_ratio, A) * weights
+        right = ratio_derivative(log_ratio, A) * weights
         finding = _compared(
             bench,
             "grpo",
             [old, ADVANTAGES, MICRO_BATCH, mode],
             right,
             {
-                "average-of-each-micro-batch": _ratio_derivative(log_ratio, A) * split,
+                "average-of-each-micro-batch": ratio_derivative(log_ratio, A) * split,
                 "fresh-old-log-probs": -A * weights,
                 "untrained-ends": right.masked_fill(ends, 0.0),
                 "last-micro-batch-only": right * ~first,
@@ -242,29 +258,33 @@ def _grpo_update(bench: Bench) -> Finding | None:
 # ---------------------------------------------------------------- what a loop learned from
 
 
-def _batches(bench: Bench, module: str) -> list[dict[str, Any]]:
-    sizes = SIZES | ({"epochs": 2} if module == "grpo" else {})
-    batches = bench.once(("steps", module), "stepped", module, WARM.double, 3, RATE, sizes)
-    for batch in batches:
+def batches(bench: Bench, module: str) -> list[dict[str, Any]]:
+    """What two steps of plain descent learned from, and the weights after each."""
+    found = bench.once(
+        ("steps", module), "stepped", module, WARM.double, 3, RATE, dict(SIZES[module])
+    )
+    for batch in found:
         if problem := oracle.problem_with(batch.get("rollout")):
             raise ValueError(f"train yields no rollout: {problem}")
-        for key in ("rewards", "advantages"):
-            if not isinstance(batch.get(key), Tensor) or batch[key].shape != (48,):
-                raise ValueError(f"train yields no tensor {key!r} of shape (48,)")
-    if len(batches) != 2:
-        raise ValueError(f"two steps were asked for, and train yields {len(batches)} times")
-    return batches
+        tokens = tuple(batch["rollout"]["mask"].shape)
+        shapes = {key: (48,) for key in RESPONSES[module]} | {key: tokens for key in TOKENS[module]}
+        for key, shape in shapes.items():
+            if not isinstance(batch.get(key), Tensor) or batch[key].shape != shape:
+                raise ValueError(f"train yields no tensor {key!r} of the shape {shape}")
+    if len(found) != 2:
+        raise ValueError(f"two steps were asked for, and train yields {len(found)} times")
+    return found
 
 
-def _before(batches: Sequence[Mapping[str, Any]]) -> list[oracle.Weights]:
+def before(steps: Sequence[Mapping[str, Any]]) -> list[oracle.Weights]:
     """The weights that each step began with."""
-    return [WARM.double, *(batch["weights"] for batch in batches[:-1])]
+    return [WARM.double, *(batch["weights"] for batch in steps[:-1])]
 
 
 def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
     def look(bench: Bench) -> Finding | None:
         asked = []
-        for batch in _batches(bench, module):
+        for batch in batches(bench, module):
             rollout = batch["rollout"]
             asked.append(oracle.texts(rollout["prompt"], rollout["prompt_mask"]))
             for i in range(0, 48, 4):
@@ -277,21 +297,25 @@ def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
     return look
 
 
-def _rewards(module: str) -> Callable[[Bench], Finding | None]:
+def right_rewards(module: str) -> Callable[[Bench], Finding | None]:
+    """Whether those of each step are those of its responses."""
+
     def look(bench: Bench) -> Finding | None:
-        for batch in _batches(bench, module):
-            right = oracle.rewards(batch["rollout"])
-            if finding := named(batch["rewards"], right, {}, what="rewards of a step"):
+        for batch in batches(bench, module):
+            right, found = oracle.rewards(batch["rollout"]), batch[RESPONSES[module][0]]
+            if finding := named(found, right, {}, what="rewards of a step"):
                 return Finding("other-rewards", finding.evidence)
         return None
 
     return look
 
 
-def _sampled_now(module: str) -> Callable[[Bench], Finding | None]:
+def sampled_now(module: str) -> Callable[[Bench], Finding | None]:
+    """Whether each step was sampled by the weights that it began with."""
+
     def look(bench: Bench) -> Finding | None:
-        batches = _batches(bench, module)
-        for step, (batch, weights) in enumerate(zip(batches, _before(batches), strict=True), 1):
+        steps = batches(bench, module)
+        for step, (batch, weights) in enumerate(zip(steps, before(steps), strict=True), 1):
             rollout = batch["rollout"]
 
             def gap(by: oracle.Weights, rollout: oracle.Rollout = rollout) -> float:
@@ -312,7 +336,7 @@ def _credit(
     module: str, estimate: Callable[[Tensor], Tensor], without: str
 ) -> Callable[[Bench], Finding | None]:
     def look(bench: Bench) -> Finding | None:
-        for batch in _batches(bench, module):
+        for batch in batches(bench, module):
             rewards = batch["rewards"]
             finding = named(
                 batch["advantages"],
@@ -328,8 +352,8 @@ def _credit(
 
 
 def _moved(bench: Bench) -> Finding | None:
-    batches = _batches(bench, "reinforce")
-    for batch, weights in zip(batches, _before(batches), strict=True):
+    steps = batches(bench, "reinforce")
+    for batch, weights in zip(steps, before(steps), strict=True):
         rollout = batch["rollout"]
         c = -batch["advantages"].double()[:, None] * rollout["mask"] / 48
         gradient = oracle.flat(oracle.gradient(weights, rollout, c))
@@ -339,26 +363,30 @@ def _moved(bench: Bench) -> Finding | None:
     return None
 
 
-def _old(bench: Bench) -> Finding | None:
-    batches = _batches(bench, "grpo")
-    for batch, weights in zip(batches, _before(batches), strict=True):
-        rollout, old = batch["rollout"], batch.get("old_log_probs")
-        if not isinstance(old, Tensor) or old.shape != rollout["mask"].shape:
-            return Finding("", "train yields no old_log_probs of the rollout's shape")
-        off = (old - oracle.log_probs(weights, rollout)).masked_fill(~rollout["mask"], 0.0)
-        if off.abs().max() > 1e-6:
-            return Finding("old-log-probs-too-late", f"off by up to {off.abs().max():.3g} nats")
-    return None
+def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
+    """Whether those of each step are the learner's, before its first update."""
+
+    def look(bench: Bench) -> Finding | None:
+        steps = batches(bench, module)
+        for batch, weights in zip(steps, before(steps), strict=True):
+            rollout = batch["rollout"]
+            off = batch["old_log_probs"] - oracle.log_probs(weights, rollout)
+            off = off.masked_fill(~rollout["mask"], 0.0).abs().max()
+            if off > 1e-6:
+                return Finding("old-log-probs-too-late", f"off by up to {off:.3g} nats")
+        return None
+
+    return look
 
 
 def _grpo_moved(bench: Bench) -> Finding | None:
-    batches = _batches(bench, "grpo")
-    for batch, weights in zip(batches, _before(batches), strict=True):
+    steps = batches(bench, "grpo")
+    for batch, weights in zip(steps, before(steps), strict=True):
         rollout, A = batch["rollout"], batch["advantages"].double()[:, None]
         begun, right = weights, dict(weights)
         for _ in range(2):
             log_ratio = oracle.log_probs(right, rollout) - oracle.log_probs(begun, rollout)
-            c = _ratio_derivative(log_ratio, A) * _weights(rollout["mask"], "sequence")
+            c = ratio_derivative(log_ratio, A) * _weights(rollout["mask"], "sequence")
             gradient = oracle.gradient(right, rollout, c)
             right = {name: right[name] - RATE * gradient[name] for name in right}
         moved, expected = (
@@ -369,7 +397,9 @@ def _grpo_moved(bench: Bench) -> Finding | None:
     return None
 
 
-def _curve(module: str) -> Callable[[Bench], Finding | None]:
+def curve(module: str) -> Callable[[Bench], Finding | None]:
+    """Whether some steps of Adam answer more of the held-out problems."""
+
     def look(bench: Bench) -> Finding | None:
         weights = bench("learned", module, WARM.single, 0, STEPS)
         before, after = oracle.accuracy(WARM.single), oracle.accuracy(weights)
@@ -468,7 +498,8 @@ def _averages(bench: Bench) -> Finding | None:
     return None
 
 
-def _laws(piece: str, *rows: tuple[Any, ...]) -> tuple[Law, ...]:
+def laws(piece: str, *rows: tuple[Any, ...]) -> tuple[Law, ...]:
+    """Rows of a table as laws of a piece."""
     return tuple(
         Law(piece, name, sentence, section, after, look, points)
         for name, sentence, section, after, look, points in rows
@@ -487,7 +518,7 @@ SECTION = {
 SAMPLER = ("rollout", "gap", "draws")
 
 LAWS: Sequence[Law] = (
-    *_laws(
+    *laws(
         "reinforce",
         ("rollout", "mask and `finished` follow from the tokens", SECTION["sampler"], (), _form, 2),
         (
@@ -522,7 +553,7 @@ LAWS: Sequence[Law] = (
             "rewards are those of the responses",
             SECTION["credit"],
             ("groups", "reward"),
-            _rewards("reinforce"),
+            right_rewards("reinforce"),
             1,
         ),
         (
@@ -530,7 +561,7 @@ LAWS: Sequence[Law] = (
             "each step is sampled by the weights that it changes",
             "7.8 When the sampler is not the learner",
             ("groups",),
-            _sampled_now("reinforce"),
+            sampled_now("reinforce"),
             1,
         ),
         (
@@ -556,11 +587,11 @@ LAWS: Sequence[Law] = (
             f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
             SECTION["update"],
             (*SAMPLER, "update", "rewards", "fresh", "flat groups", "moves"),
-            _curve("reinforce"),
+            curve("reinforce"),
             2,
         ),
     ),
-    *_laws(
+    *laws(
         "grpo",
         ("advantages", "z-scores within a group", SECTION["group"], (), _group_advantages, 2),
         (
@@ -593,7 +624,7 @@ LAWS: Sequence[Law] = (
             "rewards are those of the responses",
             SECTION["credit"],
             ("groups",),
-            _rewards("grpo"),
+            right_rewards("grpo"),
             1,
         ),
         (
@@ -601,7 +632,7 @@ LAWS: Sequence[Law] = (
             "each step is sampled by the weights that it changes",
             "7.8 When the sampler is not the learner",
             ("groups",),
-            _sampled_now("grpo"),
+            sampled_now("grpo"),
             1,
         ),
         (
@@ -617,7 +648,7 @@ LAWS: Sequence[Law] = (
             "old log-probs are the learner's before its first update",
             "10.6 PPO's clip, without a critic",
             ("groups",),
-            _old,
+            old_log_probs("grpo"),
             2,
         ),
         (
@@ -633,7 +664,7 @@ LAWS: Sequence[Law] = (
             f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
             "10.10 At equal cost",
             ("update", "rewards", "fresh", "credit", "moves"),
-            _curve("grpo"),
+            curve("grpo"),
             2,
         ),
     ),

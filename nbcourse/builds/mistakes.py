@@ -361,16 +361,16 @@ MISTAKES: Mapping[str, Mistake] = {
         (
             "other-rewards",
             "The rewards are not what `score` gives for these rows, or not of these answers.",
-            "rewards = score(rollout, answers)",
-            "rewards = score(rollout, answers[1:] + answers[:1])",
+            "return rollout, answers, score(rollout, answers)",
+            "return rollout, answers, score(rollout, answers[1:] + answers[:1])",
         ),
         (
             "stale-sampler",
             "The second step was sampled by the policy of the first.",
-            "        rollout = sample(model, *encode",
+            "        rollout, answers, rewards = collect(model,",
             "        if 'old' not in locals():\n            from copy import deepcopy\n\n"
             "            old = deepcopy(model)\n"
-            "        rollout = sample(old, *encode",
+            "        rollout, answers, rewards = collect(old,",
         ),
         (
             "same-draws",
@@ -382,8 +382,207 @@ MISTAKES: Mapping[str, Mistake] = {
         (
             "idle",
             "The weights do not move as the batch says.",
-            "        update(model, optimiser, rollout, advantages, micro_batch=len(rows))\n",
+            "        update(model, optimiser, rollout, advantages, micro_batch=len(rewards))\n",
             "",
+        ),
+    ),
+    **_in(
+        "ppo",
+        "8.3 Actor and critic",
+        (
+            "critic-starts-anywhere",
+            "The head does not start at zero: before any step, the critic has opinions.",
+            "torch.zeros_like(self.trunk",
+            "torch.ones_like(self.trunk",
+        ),
+        (
+            "one-trunk",
+            "The critic's trunk is the policy itself; it is a copy with weights of its own.",
+            "self.trunk = Policy(policy.weights())",
+            "self.trunk = policy",
+        ),
+        (
+            "values-one-place-late",
+            "A value is read behind its token; it belongs to the state in which it was chosen.",
+            "[:, -T - 1 : -1] @ self.head",
+            "[:, -T:] @ self.head",
+        ),
+        (
+            "critic-sees-padding",
+            "The critic is shown the padding of the prompts.",
+            'mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)',
+            "mask = torch.ones_like(tokens, dtype=torch.bool)",
+        ),
+    ),
+    **_in(
+        "ppo",
+        "8.4 The KL penalty",
+        (
+            "score-in-the-last-column",
+            "The score is in the last column; it belongs to the last token of the response.",
+            "mask.sum(dim=1, keepdim=True) - 1",
+            "mask.shape[1] - 1",
+        ),
+        (
+            "score-on-every-token",
+            "Every token has the score; only the last one has it.",
+            "torch.where(last, scores",
+            "torch.where(mask, scores",
+        ),
+        (
+            "drift-rewarded",
+            "The penalty has the wrong sign: leaving the reference is rewarded.",
+            "-beta * (log_probs - ref_log_probs)",
+            "beta * (log_probs - ref_log_probs)",
+        ),
+        (
+            "penalty-on-padding",
+            "Places outside the mask have a reward.",
+            "torch.where(mask, -beta * (log_probs - ref_log_probs), 0.0)",
+            "-beta * (log_probs - ref_log_probs)",
+        ),
+        (
+            "penalty-at-the-end",
+            "The whole penalty is paid at the last token; each token pays its own.",
+            "last = torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1\n"
+            "    return rewards +",
+            "last = torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1\n"
+            "    rewards = torch.where(last, rewards.sum(dim=1, keepdim=True), 0.0)\n"
+            "    return rewards +",
+        ),
+        (
+            "k3-in-the-reward",
+            "The penalty is k3; in a reward, only k1 has the gradient of the KL.",
+            "-beta * (log_probs - ref_log_probs), 0.0)",
+            "-beta * ((ref_log_probs - log_probs).expm1() + log_probs - ref_log_probs), 0.0)",
+        ),
+        (
+            "moving-reference",
+            "There is no penalty: is the reference the policy itself, which moves?",
+            "reference = Policy(model.weights())",
+            "reference = model",
+        ),
+    ),
+    **_in(
+        "ppo",
+        "8.6 Whitening",
+        (
+            "whitened-with-padding",
+            "Mean and variance count the zeros outside the mask.",
+            "kept = advantages[mask]",
+            "kept = torch.where(mask, advantages, 0.0)",
+        ),
+        (
+            "padding-in-the-mean",
+            "Mean and variance count what stands outside the mask.",
+            "kept = advantages[mask]",
+            "kept = advantages",
+        ),
+        (
+            "whitened-by-response",
+            "Each response is whitened by itself; mean and variance are those of the batch.",
+            "    white = (advantages - kept.mean()) / (kept.var() + 1e-8).sqrt()\n",
+            "    rows = [(a - a[m].mean()) / (a[m].var() + 1e-8).sqrt() if m.sum() > 1 else a * 0\n"
+            "            for a, m in zip(advantages, mask)]\n"
+            "    white = torch.stack(rows)\n",
+        ),
+        (
+            "scaled-only",
+            "The mean is not taken off.",
+            "(advantages - kept.mean())",
+            "advantages",
+        ),
+        (
+            "centred-only",
+            "Nothing is divided by the standard deviation.",
+            " / (kept.var() + 1e-8).sqrt()",
+            "",
+        ),
+        (
+            "targets-after-whitening",
+            "The critic's targets are made of whitened advantages: their mean is 0 in each batch.",
+            "advantages = whiten(advantages, mask)\n",
+            "advantages = whiten(advantages, mask)\n        returns = advantages + values\n",
+        ),
+        (
+            "never-whitened",
+            "The advantages are not whitened.",
+            "        advantages = whiten(advantages, mask)\n",
+            "",
+        ),
+    ),
+    **_in(
+        "ppo",
+        "8.7 What the critic learns",
+        (
+            "untrained-critic",
+            "The critic has no gradient.",
+            "(critic(part) - returns[rows])",
+            "(critic(part).detach() - returns[rows])",
+        ),
+        (
+            "critic-learns-advantages",
+            "The critic learns advantages; its targets are returns.",
+            "(critic(part) - returns[rows])",
+            "(critic(part) - advantages[rows])",
+        ),
+        (
+            "error-not-squared",
+            "The critic's error is absolute: it learns a median, and a value is a mean.",
+            "0.5 * (critic(part) - returns[rows]).square()",
+            "(critic(part) - returns[rows]).abs()",
+        ),
+        (
+            "rewards-as-targets",
+            "The critic learns the rewards of the tokens; its targets are returns.",
+            "advantages, returns = gae(rewards, values, mask, 1.0, lam)",
+            "advantages, returns = gae(rewards, values, mask, 1.0, lam)[0], rewards",
+        ),
+        (
+            "no-critic",
+            "The values are 0: the critic is not asked.",
+            "values = critic(rollout)",
+            "values = torch.zeros_like(old_log_probs)",
+        ),
+    ),
+    **_in(
+        "ppo",
+        "8.9 One loop",
+        (
+            "token-means-of-micro-batches",
+            "Each micro-batch is divided by its own tokens: the gradient depends on the split.",
+            ".sum() / count)",
+            '.sum() / part["mask"].sum())',
+        ),
+        (
+            "padding-in-the-loss",
+            "Places outside the mask are trained.",
+            'torch.where(part["mask"], losses, 0.0)',
+            "losses",
+        ),
+        (
+            "ratio-of-one",
+            "The ratio is always 1: old log-probs are taken anew at each update.",
+            "ppo_clip(log_probs, old_log_probs[rows]",
+            "ppo_clip(log_probs, log_probs.detach()",
+        ),
+        (
+            "gradient-of-before",
+            "Gradients of the step before are still there: zero_grad is missing.",
+            "    optimiser.zero_grad()\n",
+            "",
+        ),
+        (
+            "whole-returns",
+            "λ is 1, whatever `lam` says.",
+            "1.0, lam)",
+            "1.0, 1.0)",
+        ),
+        (
+            "one-pass",
+            "The weights do not move as the batch says: as many updates as `epochs`?",
+            "for _ in range(epochs):",
+            "for _ in range(1):",
         ),
     ),
     **_in(
@@ -488,8 +687,8 @@ MISTAKES: Mapping[str, Mistake] = {
         (
             "scattered-groups",
             "The rows of a group do not have the same prompt.",
-            "rows = [row for row in draw(prompts, generator) for _ in range(group_size)]",
-            "rows = draw(prompts, generator) * group_size",
+            "collect(model, prompts, group_size, generator)",
+            "collect(model, prompts * group_size, 1, generator)",
         ),
         (
             "rewards-for-advantages",
@@ -576,6 +775,179 @@ MISTAKES: Mapping[str, Mistake] = {
             "A number without a marker is an answer.",
             "    good = [",
             '    claims = claims or re.findall("[0-9]+", response)\n    good = [',
+        ),
+    ),
+    **_in(
+        "planner",
+        "15.2 Static memory",
+        (
+            "missing-moment",
+            "A parameter that learns has 12 bytes: a moment, or the gradient, is missing.",
+            "4 + 4 + 2 * 4",
+            "4 + 4 + 4",
+        ),
+        (
+            "no-moments",
+            "A parameter that learns has 8 bytes: AdamW's two moments are missing.",
+            "4 + 4 + 2 * 4",
+            "4 + 4",
+        ),
+        (
+            "reference-forgotten",
+            "The reference takes no memory.",
+            "(learns + 4 + (",
+            "(learns + (",
+        ),
+        (
+            "reference-that-learns",
+            "The reference has a gradient and moments; it is frozen.",
+            "(learns + 4 + (",
+            "(learns + learns + (",
+        ),
+        (
+            "frozen-critic",
+            "The critic has weights alone; it learns, too.",
+            "(learns if critic else 0)",
+            "(4 if critic else 0)",
+        ),
+        (
+            "critic-for-nothing",
+            "A critic of its own takes no memory.",
+            " + (learns if critic else 0))",
+            ")",
+        ),
+    ),
+    **_in(
+        "planner",
+        "15.3 Activation memory",
+        (
+            "keys-without-values",
+            "Half of the bytes: keys and values are two tensors, and a number has 4 bytes.",
+            "return 2 * shape[\"layers\"]",
+            "return shape[\"layers\"]",
+        ),
+        (
+            "key-for-each-query",
+            "Every query head has a key and a value of its own; kv_heads are shared.",
+            'shape["kv_heads"]',
+            'shape["heads"]',
+        ),
+        (
+            "one-layer",
+            "Only one layer has keys and values; each has its own.",
+            '2 * shape["layers"] * rows',
+            "2 * rows",
+        ),
+        (
+            "one-row",
+            "The bytes do not grow with the number of responses.",
+            "* rows * columns",
+            "* columns",
+        ),
+        (
+            "cache-in-bits",
+            "Eight times too much: bits, and not bytes.",
+            'shape["head_width"] * 4',
+            'shape["head_width"] * 32',
+        ),
+    ),
+    **_in(
+        "planner",
+        "15.4 Which setting buys what",
+        (
+            "less-than-none",
+            "Where not even the static bytes fit, a negative number of responses does.",
+            "max(0, left // cache_bytes(shape, 1, columns))",
+            "left // cache_bytes(shape, 1, columns)",
+        ),
+        (
+            "one-too-many",
+            "The number is rounded up: the last response does not fit.",
+            "max(0, left // cache_bytes(shape, 1, columns))",
+            "max(0, -(-left // cache_bytes(shape, 1, columns)))",
+        ),
+        (
+            "fraction-of-a-row",
+            "The number is not whole.",
+            "left // cache_bytes",
+            "left / cache_bytes",
+        ),
+        (
+            "static-forgotten",
+            "All of the memory is given to keys and values: what is static is there, too.",
+            "memory - static_bytes(shape, critic)",
+            "memory",
+        ),
+    ),
+    **_in(
+        "planner",
+        "15.5 Time",
+        (
+            "one-after-the-other",
+            "The times are added up; a machine computes and moves bytes at once.",
+            'max(operations / machine["speed"], moved / machine["bandwidth"])',
+            'operations / machine["speed"] + moved / machine["bandwidth"]',
+        ),
+        (
+            "faster-than-it-can",
+            "The shorter time is taken; what takes longer decides.",
+            "return max(operations",
+            "return min(operations",
+        ),
+        (
+            "arithmetic-alone",
+            "Moving bytes takes no time.",
+            'max(operations / machine["speed"], moved / machine["bandwidth"])',
+            'operations / machine["speed"]',
+        ),
+        (
+            "weights-for-each-row",
+            "The weights are read anew for each response; they are read once for all.",
+            "4 * N + cache_bytes(",
+            "4 * N * rows + cache_bytes(",
+        ),
+        (
+            "forgotten-prompt",
+            "The keys and values of the prompt are not read.",
+            "rows, prompt + t)",
+            "rows, t)",
+        ),
+        (
+            "one-pass-for-all-tokens",
+            "All tokens are drawn in one pass; each waits for the one before it.",
+            '"sample": sum(drawn)',
+            '"sample": at_least(2 * N * rows * response,'
+            " 4 * N + cache_bytes(shape, rows, prompt + response), machine)",
+        ),
+        (
+            "reference-backwards",
+            "The reference is learned from; it only goes forward.",
+            "at_least(2 * N * tokens, 0",
+            "at_least(6 * N * tokens, 0",
+        ),
+        (
+            "unread-prompts",
+            "The reference reads the responses alone; their prompts come first.",
+            "at_least(2 * N * tokens, 0",
+            "at_least(2 * N * rows * response, 0",
+        ),
+        (
+            "forward-only",
+            "Learning is a forward pass; the way back costs twice as much again.",
+            "at_least(6 * N * tokens * epochs",
+            "at_least(2 * N * tokens * epochs",
+        ),
+        (
+            "one-epoch-planned",
+            "Learning takes the same time for any number of epochs.",
+            "6 * N * tokens * epochs",
+            "6 * N * tokens",
+        ),
+        (
+            "prompts-not-learned",
+            "Learning passes over the responses alone; their prompts are read, too.",
+            "6 * N * tokens * epochs",
+            "6 * N * rows * response * epochs",
         ),
     ),
 }  # fmt: skip

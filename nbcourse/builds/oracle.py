@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.builds import pieces
+from nbcourse.builds import harness, pieces
 from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Arithmetic
 
@@ -30,16 +30,21 @@ def given() -> ModuleType:
     return module
 
 
+def _lines(rollout: Rollout, *, everywhere: bool = False) -> tuple[Tensor, Tensor]:
+    """Prompts and responses side by side, and their mask: True in all of it with `everywhere`."""
+    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
+    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
+    return tokens, torch.ones_like(mask) if everywhere else mask
+
+
 def distributions(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
     """(B, T + 1, V) log-probs of the tokens of a response, and of one more behind it.
 
     With `everywhere`, the model is shown the padding, too.
     """
-    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
-    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
-    mask = torch.ones_like(mask) if everywhere else mask
+    tokens, mask = _lines(rollout, everywhere=everywhere)
     with torch.no_grad():
-        logits = given().Policy(weights)(tokens, mask)
+        logits = given().Policy(harness.split(dict(weights))[0])(tokens, mask)
     return logits[:, -rollout["tokens"].shape[1] - 1 :].log_softmax(dim=-1)
 
 
@@ -56,12 +61,40 @@ def chosen(table: Tensor, rollout: Rollout) -> Tensor:
 
 def gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[str, Tensor]:
     """The gradient of Σ coefficient · log-prob over the tokens (B, T) of a rollout."""
-    policy = given().Policy(weights)
-    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
-    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
+    policy = given().Policy(harness.split(dict(weights))[0])
+    tokens, mask = _lines(rollout)
     logits = policy(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 : -1]
     (coefficients * chosen(logits.log_softmax(dim=-1), rollout)).sum().backward()
     return {name: getattr(policy, key).grad for name, key in policy.names.items()}
+
+
+def hidden(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
+    """(B, T + 1, 64) the states in which response tokens are chosen, and one more behind them.
+
+    With `everywhere`, the model is shown the padding, too.
+    """
+    tokens, mask = _lines(rollout, everywhere=everywhere)
+    with torch.no_grad():
+        return given().Policy(weights).hidden(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 :]
+
+
+def values(weights: Weights, rollout: Rollout) -> Tensor:
+    """(B, T) what the critic says of the state in which each token was chosen."""
+    trunk = dict(harness.split(dict(weights))[1])
+    head = trunk.pop("head")
+    return hidden(trunk, rollout)[:, :-1] @ head
+
+
+def value_gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[str, Tensor]:
+    """The gradient of Σ coefficient · V over the tokens (B, T) of a rollout, by the critic."""
+    trunk = dict(harness.split(dict(weights))[1])
+    head = trunk.pop("head").clone().requires_grad_()
+    policy = given().Policy(trunk)
+    tokens, mask = _lines(rollout)
+    states = policy.hidden(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 : -1]
+    (coefficients * (states @ head)).sum().backward()
+    found = {name: getattr(policy, key).grad for name, key in policy.names.items()}
+    return {harness.CRITIC + name: grad for name, grad in (found | {"head": head.grad}).items()}
 
 
 def flat(tensors: Weights) -> Tensor:

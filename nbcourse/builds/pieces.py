@@ -13,8 +13,11 @@ from nbcourse.errors import NotFound, UserError, did_you_mean
 TRAINER = Path(__file__).with_name("trainer")
 WARM = Path(__file__).with_name("warm.safetensors")
 GIVEN = "given"
+EXPLOITS = "exploits"
 # In the order in which they are built; each may import those before it.
-NAMES = ("estimator", "gae", "clip", "reinforce", "grpo", "verifier")
+NAMES = (
+    "estimator", "gae", "clip", "reinforce", "ppo", "grpo", "verifier", "planner",
+)  # fmt: skip
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n", re.M | re.S)
 LONGEST = 100_000  # characters of a file
 
@@ -35,7 +38,7 @@ class Folder:
 
     Attributes:
         name: of the folder.
-        sources: name of a module → its text, of pieces and of tests (`test_…`).
+        sources: name of a module → its text, of pieces, of tests (`test_…`) and of exploits.
     """
 
     name: str
@@ -83,7 +86,8 @@ def start(folder: Path) -> list[Path]:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {GIVEN: solution(GIVEN)} | {name: stub(name) for name in NAMES}
+    texts = {name: solution(name) for name in (GIVEN, EXPLOITS)}
+    texts |= {name: stub(name) for name in NAMES}
     written = []
     for name, text in texts.items():
         if not (path := folder / f"{name}.py").exists():
@@ -123,7 +127,7 @@ def read(folder: Path) -> Folder:
         raise NotFound(f"there is no folder {folder}: `nbcourse build start {folder}` makes one")
     sources = {}
     for path in sorted(folder.glob("*.py")):
-        if path.stem in NAMES or re.fullmatch(r"test_\w+", path.stem, re.ASCII):
+        if path.stem in (*NAMES, EXPLOITS) or re.fullmatch(r"test_\w+", path.stem, re.ASCII):
             sources[path.stem] = path.read_bytes()[:LONGEST].decode("utf-8", "replace")
     return Folder(folder.resolve().name, sources)
 

@@ -147,8 +147,7 @@ class Tests:
     @property
     def points(self) -> float:
         """Paid for what they catch, and nothing if they accuse a healthy trainer."""
-        every = len(self.caught) + len(self.missed)
-        return round(self.most * len(self.caught) / every, 1) if every and not self.accused else 0.0
+        return 0.0 if self.accused else _in_proportion(self.most, self.caught, self.missed)
 
     def lines(self) -> list[str]:
         """What was caught, and what was not."""
@@ -180,6 +179,51 @@ class Tests:
 
 
 @dataclass(frozen=True)
+class Exploits:
+    """What a reader's exploits are worth.
+
+    Attributes:
+        complaint: why they could not be read; empty as a rule.
+        innocent: responses that the book's verifier pays, too.
+        fooled: wrong verifiers that pay one of the others.
+        missed: those that refuse them all.
+        most: points for fooling them all.
+    """
+
+    complaint: str
+    innocent: Sequence[str]
+    fooled: Sequence[str]
+    missed: Sequence[str]
+    most: int
+
+    @property
+    def points(self) -> float:
+        """In proportion to the wrong verifiers that are fooled."""
+        return _in_proportion(self.most, self.fooled, self.missed)
+
+    def lines(self) -> list[str]:
+        """Which wrong verifiers were fooled, and what is no exploit."""
+        heading = f"{'exploits':<10} {self.points:g}/{self.most}"
+        if self.complaint:
+            return [f"{heading}  {self.complaint}"]
+        every = len(self.fooled) + len(self.missed)
+        lines = [f"{heading}  {len(self.fooled)} of {every} wrong verifiers fooled"]
+        lines += [f"    no exploit, it is right: {text[:60]!r}" for text in self.innocent]
+        return lines + ([f"    not fooled: {', '.join(self.missed)}"] if self.missed else [])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines: the keys stay."""
+        return {
+            "complaint": self.complaint,
+            "innocent": list(self.innocent),
+            "fooled": list(self.fooled),
+            "missed": list(self.missed),
+            "points": self.points,
+            "max_points": self.most,
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """What was found in a folder.
 
@@ -187,12 +231,14 @@ class Report:
         name: of the folder.
         builds: of the pieces that were asked about.
         tests: of the reader's own tests; None where they were not asked about.
+        exploits: the same of the reader's exploits.
         failure: why nothing could be examined; empty as a rule.
     """
 
     name: str
     builds: Sequence[Build]
     tests: Tests | None = None
+    exploits: Exploits | None = None
     failure: str = ""
 
     @property
@@ -211,8 +257,8 @@ class Report:
         """Pieces that are the book's."""
         return [build.piece for build in self.builds if build.state == State.TAKEN]
 
-    def _parts(self) -> list[Build | Tests]:
-        return [*self.builds, *([self.tests] if self.tests else [])]
+    def _parts(self) -> list[Build | Tests | Exploits]:
+        return [*self.builds, *(part for part in (self.tests, self.exploits) if part)]
 
     def __str__(self) -> str:
         lines = [self.name, "=" * len(self.name), ""]
@@ -235,4 +281,11 @@ class Report:
             "failure": self.failure,
             "builds": [build.as_dict() for build in self.builds],
             "tests": self.tests.as_dict() if self.tests else None,
+            "exploits": self.exploits.as_dict() if self.exploits else None,
         }
+
+
+def _in_proportion(most: int, reached: Sequence[str], missed: Sequence[str]) -> float:
+    """Points for what was reached of all there was, to one digit."""
+    every = len(reached) + len(missed)
+    return round(most * len(reached) / every, 1) if every else 0.0

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from nbcourse.builds import (
+    actor_critic,
     bench,
     check,
     credit,
@@ -18,6 +20,7 @@ from nbcourse.builds import (
     mistakes,
     oracle,
     pieces,
+    planning,
     reading,
     report,
 )
@@ -27,6 +30,7 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.cli import app
 from nbcourse.experiments import records
 from nbcourse.lm import loading
+from nbcourse.repository import ROOT
 from tests.effort import swept
 
 
@@ -40,7 +44,7 @@ def own(text):
 
 
 BOOK = {name: own(pieces.solution(name)) for name in pieces.NAMES}
-QUICK = {"estimator", "gae", "clip", "verifier"}  # a few milliseconds each
+QUICK = {"estimator", "gae", "clip", "verifier", "planner"}  # a few milliseconds each
 KEPT = {"mask-by-value", "shifted-log-probs", "untrained-eos", "no-baseline"}
 KEPT |= {name for name, mistake in MISTAKES.items() if mistake.piece in QUICK}
 
@@ -74,7 +78,7 @@ def test_a_wrong_trainer_is_named_for_what_it_is_and_nothing_else(name):
 
 
 def test_what_a_law_names_is_known():
-    modules = (credit, learning, reading, mistakes)
+    modules = (actor_critic, credit, learning, planning, reading, mistakes)
     assert all(module.__doc__ for module in modules)
     assert {mistake.piece for mistake in MISTAKES.values()} == set(pieces.NAMES)
     for law in check.LAWS:
@@ -130,6 +134,17 @@ def test_a_stub_holds_nothing_of_the_solution(name):
     assert "raise NotImplementedError" in stub
     taught = set(map(str.strip, solution.splitlines())) - set(map(str.strip, stub.splitlines()))
     assert len(taught) >= 2
+
+
+def test_the_appendix_lists_the_pieces_with_their_minutes():
+    page = (ROOT / "book" / "appendix-e-build.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)\.py` \| (\d+) \|.*\| (\d+) \|$", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(pieces.NAMES)
+    for name, chapter, minutes in rows:
+        head = pieces.stub(name).partition("\n\nDifficulty")
+        assert re.search(rf"chapters? .*\b{chapter}[:,]", head[0])
+        assert f" · {minutes} minutes · " in head[2]
+    assert f"{len(MISTAKES)} wrong trainers" in page
 
 
 def test_from_an_empty_folder_by_the_commands(tmp_path, monkeypatch):
@@ -246,15 +261,24 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     (folder / "estimator.py").write_text(BOOK["estimator"])
     (folder / "clip.py").write_text("import nbcourse.functional.surrogates\n" + BOOK["clip"])
     (folder / "test_mine.py").write_text(TEST)
+    (folder / "verifier.py").write_text(BOOK["verifier"])
+    (folder / "exploits.py").write_text("NICKNAME = 'A'\nEXPLOITS = [('##### 18', '18')]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "MISTAKES", {name: MISTAKES[name] for name in SOME})
         (ann,) = grading.grade(
-            tmp_path / "class", tmp_path / "out", limits=Limits(seconds=300, total=900)
+            tmp_path / "class",
+            tmp_path / "out",
+            limits=Limits(seconds=300, total=900),
+            against=True,
         )
     assert not ann.failure
     assert {build.piece: build.as_dict()["points"] for build in ann.builds if build.right} == {
-        "estimator": 5
+        "estimator": 5,
+        "verifier": 12,
     }
+    assert ann.exploits.fooled == ["five-hashes", "number-anywhere"]
+    assert (tmp_path / "out" / "exploits.csv").read_text().splitlines()[1] == "ann,0,0,0,0"
+    assert "0 of 0" in (tmp_path / "out" / "leaderboard.txt").read_text()
     assert "six cases: It is not what it should be" in str(ann)
     assert "nbcourse" in str(ann)
     assert len(ann.tests.caught) == 5

@@ -1,6 +1,6 @@
 """Build 6, after chapter 10: the group advantage, the clipped loss, three averages, and GRPO.
 
-Difficulty ●●○ · 60 minutes · four functions, about 39 lines · given: `given.py`
+Difficulty ●●○ · 60 minutes · four functions, about 32 lines · given: `given.py`
 Run it: `python grpo.py` trains for a minute and prints the share of right answers.
 """
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from clip import ppo_clip
-from given import Policy, draw, encode, warm
-from reinforce import Rollout, response_log_probs, sample, score
+from given import Policy, warm
+from reinforce import Rollout, collect, response_log_probs
 
 
 def group_advantages(rewards: Tensor, group_size: int, eps: float = 1e-4) -> Tensor:
@@ -91,15 +91,12 @@ def train(
     """
     ### BEGIN SOLUTION
     for _ in range(steps):
-        rows = [row for row in draw(prompts, generator) for _ in range(group_size)]
-        rollout = sample(model, *encode([prompt for prompt, _ in rows]), generator)
-        answers = [answer for _, answer in rows]
-        rewards = score(rollout, answers)
+        rollout, answers, rewards = collect(model, prompts, group_size, generator)
         advantages = group_advantages(rewards, group_size)
         with torch.no_grad():
             old_log_probs = response_log_probs(model, rollout)
         for _ in range(epochs):
-            update(model, optimiser, rollout, old_log_probs, advantages, micro_batch=len(rows))
+            update(model, optimiser, rollout, old_log_probs, advantages, micro_batch=len(rewards))
         yield {
             "rollout": rollout, "answers": answers, "rewards": rewards,
             "advantages": advantages, "old_log_probs": old_log_probs,

@@ -1,6 +1,6 @@
 """Build 4, after chapter 7: sampler, log-probs, and a REINFORCE loop on a language model.
 
-Difficulty ●●○ · 60 minutes · five functions, about 43 lines · given: `given.py`
+Difficulty ●●○ · 60 minutes · six functions, about 43 lines · given: `given.py`
 Run it: `python reinforce.py` trains for a minute and prints the share of right answers.
 
 A rollout is a dict of tensors with one row for each response:
@@ -74,6 +74,22 @@ def score(rollout: Rollout, answers: list[str]) -> Tensor:
     ### END SOLUTION
 
 
+def collect(
+    model: Policy, prompts: int, group_size: int, generator: torch.Generator
+) -> tuple[Rollout, list[str], Tensor]:
+    """What a step learns from: a rollout, the answers to its prompts, and the rewards (B,).
+
+    `draw` problems, `sample` a group of responses to each (side by side: the rows of a group follow
+    each other), and `score` them.
+    """
+    ### BEGIN SOLUTION
+    rows = [row for row in draw(prompts, generator) for _ in range(group_size)]
+    rollout = sample(model, *encode([prompt for prompt, _ in rows]), generator)
+    answers = [answer for _, answer in rows]
+    return rollout, answers, score(rollout, answers)
+    ### END SOLUTION
+
+
 def update(
     model: Policy,
     optimiser: torch.optim.Optimizer,
@@ -107,19 +123,14 @@ def train(
 ) -> Iterator[dict]:
     """REINFORCE with leave-one-out. After each step, yield what it learned from.
 
-    A step: `draw` problems, `sample` a group of responses to each (side by side: the rows of a
-    group follow each other), `score` them, compute advantages, `update`. What is yielded is a
-    dict with rollout, answers (a list of B strings), rewards (B,) and advantages (B,), as they
-    were used.
+    A step: `collect`, compute advantages, `update`. What is yielded is a dict with rollout, answers
+    (a list of B strings), rewards (B,) and advantages (B,), as they were used.
     """
     ### BEGIN SOLUTION
     for _ in range(steps):
-        rows = [row for row in draw(prompts, generator) for _ in range(group_size)]
-        rollout = sample(model, *encode([prompt for prompt, _ in rows]), generator)
-        answers = [answer for _, answer in rows]
-        rewards = score(rollout, answers)
+        rollout, answers, rewards = collect(model, prompts, group_size, generator)
         advantages = leave_one_out(rewards, group_size)
-        update(model, optimiser, rollout, advantages, micro_batch=len(rows))
+        update(model, optimiser, rollout, advantages, micro_batch=len(rewards))
         yield {
             "rollout": rollout, "answers": answers, "rewards": rewards, "advantages": advantages
         }  # fmt: skip
