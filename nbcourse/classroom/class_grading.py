@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,13 +15,15 @@ from nbcourse.classroom import (
     class_rules,
     feedback,
     files,
+    late_days,
+    marking,
     marks,
     masters,
     sandbox,
     submissions,
 )
 from nbcourse.classroom import results as stored
-from nbcourse.classroom.class_list import Student
+from nbcourse.classroom.class_list import ClassList, Student, folded
 from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
@@ -68,6 +71,8 @@ class GradedClass:
         feedback: folder of the pages for students.
         reports: files for the instructor: a page and a table of the class, and what the platform
             takes back.
+        moved: other sheet → students of whose late days it now uses another number, so that it has
+            to be graded again.
     """
 
     results: tuple[SubmissionResult, ...]
@@ -76,9 +81,12 @@ class GradedClass:
     changes: tuple[Change, ...]
     feedback: Path
     reports: tuple[Path, ...]
+    moved: Mapping[str, Sequence[str]]
 
 
-def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedClass:
+def grade_class(
+    order: Order, out: Path, *, jobs: int | None = None, final: bool = True
+) -> GradedClass:
     """Grade all submissions, and write results, feedback and gradebooks.
 
     Each result is in `out`/results as soon as it is there. A call that was interrupted can be
@@ -90,6 +98,7 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
         order: what to grade, and how.
         out: folder for the results.
         jobs: submissions at a time; None is one for each processor.
+        final: whether the late days of a term are counted from this, too.
 
     Raises:
         UserError: if the assignment, the folder, the class list or `out` cannot be used, the class
@@ -129,8 +138,16 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
         for submission, result in graded
         if (old := before[submission.key]) and (change := stored.change(old, result))
     ]
+    times, moved = _times(order, rules, master.assignment, listed, found, final=final)
     graded = [
-        (submission, rules.applied(marks.applied(result, given), _submitted(submission)))
+        (
+            submission,
+            rules.applied(
+                marks.applied(result, given),
+                _submitted(submission),
+                times.get(folded(submission.owner.key)) if submission.owner else None,
+            ),
+        )
         for submission, result in graded
     ]
     return GradedClass(
@@ -139,7 +156,11 @@ def grade_class(order: Order, out: Path, *, jobs: int | None = None) -> GradedCl
         absent=tuple(feedback.absent(graded, listed)),
         changes=tuple(changes),
         feedback=out / "feedback",
-        reports=tuple(feedback.write_reports(graded, out, listed=listed)),
+        moved=moved,
+        reports=(
+            *feedback.write_reports(graded, out, listed=listed),
+            *marking.write_sheets(graded, master, out),
+        ),
     )
 
 
@@ -153,7 +174,7 @@ def changes(out: Path, *, jobs: int | None = None) -> tuple[Change, ...]:
     with tempfile.TemporaryDirectory(prefix="regrade-") as folder:
         shutil.copytree(out / "results", Path(folder, "results"))
         marks.keep(marks.kept(out), Path(folder))
-        return grade_class(order, Path(folder), jobs=jobs).changes
+        return grade_class(order, Path(folder), jobs=jobs, final=False).changes
 
 
 def remembered(out: Path) -> Order:
@@ -198,6 +219,32 @@ def _rules(order: Order) -> Rules:
     if order.rules is None:
         return Rules()
     return class_rules.read_rules(order.rules, [s.stem for s in masters.sheets()])
+
+
+def _times(
+    order: Order,
+    rules: Rules,
+    sheet: str,
+    listed: ClassList | None,
+    found: Sequence[Submission],
+    *,
+    final: bool,
+) -> tuple[late_days.Times, dict[str, list[str]]]:
+    """When students handed in all sheets so far, and what of it changes other sheets' late days."""
+    if order.rules is None or listed is None or not rules.late.term_days:
+        return {}, {}
+    path = late_days.beside(order.rules)
+    before = late_days.kept(path, listed)
+    submitted = {
+        submission.owner.key: when
+        for submission in found
+        if submission.owner is not None and (when := _submitted(submission)) not in ("", "-")
+    }
+    after = late_days.with_sheet(before, sheet, submitted if sheet in rules.deadlines else {})
+    moved = late_days.changed(before, after, rules, sheet)
+    if final:
+        late_days.keep(after, path, listed)
+    return after, moved
 
 
 def _submitted(submission: Submission) -> str:

@@ -6,13 +6,17 @@
     "02-sequences" = 2027-03-12 23:59:00              # by the clock of the submission times
 
     [late]
-    free_days = 2       # of each sheet; a day that has begun is a day
+    free_days = 1       # of each sheet; a day that has begun is a day
+    term_days = 4       # shared by all sheets with a deadline, spent in the order of the deadlines
     per_day = 10        # per cent of the points reached, for each further day
     closes_after = 7    # days; what is handed in later gets no points
 
 Times of submission are those that the class list has: the column `Last modified (submission)` of
 Moodle's grading worksheet, or `submitted` of a list of one's own, as in `2027-03-13 08:30`. Without
 a deadline, or without a time, nothing is taken off.
+
+How many of a term's late days a sheet uses follows from the deadlines and from when a student
+handed in which sheet (`late_days` keeps those times): nothing is spent that could be spent twice.
 """
 
 import math
@@ -38,11 +42,13 @@ class LatePolicy:
 
     Args:
         free_days: days of each sheet that cost nothing.
+        term_days: further days that cost nothing, shared by all sheets with a deadline.
         per_day: per cent of the points reached, for each further day.
         closes_after: days after which a submission gets no points; None if there is no such day.
     """
 
     free_days: float = 0.0
+    term_days: float = 0.0
     per_day: float = 0.0
     closes_after: float | None = None
 
@@ -77,37 +83,77 @@ class Rules:
             )
         )
 
-    def applied(self, result: SubmissionResult, submitted: str) -> SubmissionResult:
+    def applied(
+        self, result: SubmissionResult, submitted: str, others: Mapping[str, str] | None = None
+    ) -> SubmissionResult:
         """A result with its penalty, and the words that say how it comes about.
 
         Args:
             result: with all points that are known.
             submitted: when, as the class list has it; empty if it does not say.
+            others: when the student handed in other sheets: sheet → time.
 
         Raises:
-            UserError: if the time cannot be compared with the deadline.
+            UserError: if a time cannot be compared with its deadline.
         """
-        due = self.deadlines.get(result.assignment)
-        if due is None:
+        sheet = result.assignment
+        if sheet not in self.deadlines:
             return result
         if submitted in ("", "-"):
             told = "The platform says late, and not by how much: nothing was taken off."
             return replace(result, notes=(*result.notes, told)) if result.late else result
-        after = self._after(submitted, due)
-        if after <= timedelta(0):
+        days, policy = self.days_late(sheet, submitted), self.late
+        if not days:
             return result
-        days, policy = math.ceil(after / timedelta(days=1)), self.late
-        charged = max(0.0, days - policy.free_days)
+        spent = self.spent({**(others or {}), sheet: submitted})
+        charged = max(0.0, days - policy.free_days - spent[sheet])
         share = min(100.0, policy.per_day * charged)
-        how = f"{policy.free_days:g} free, {policy.per_day:g} % for each of {charged:g}"
-        if policy.closes_after is not None and days > policy.closes_after:
+        of_the_term = f"{spent[sheet]:g} of the term's, " if policy.term_days else ""
+        how = (
+            f"{policy.free_days:g} free, {of_the_term}{policy.per_day:g} % for each of {charged:g}"
+        )
+        if self._closed(days):
             share, how = 100.0, f"closed after {policy.closes_after:g}"
         penalty = round(result.points * share / 100, 2)
         told = (
             f"Late by {days} {'day' if days == 1 else 'days'} ({how}): "
             f"{number(result.points)} − {number(penalty)} = {number(result.points - penalty)}."
         )
+        if policy.term_days:
+            left = policy.term_days - sum(spent.values())
+            told += f" Of the term's {policy.term_days:g} late days {left:g} are left."
         return replace(result, late=True, penalty=penalty, notes=(*result.notes, told))
+
+    def spent(self, times: Mapping[str, str]) -> dict[str, float]:
+        """How many of the term's late days each sheet uses, in the order of their deadlines.
+
+        A sheet that was handed in after it had closed uses none.
+
+        Args:
+            times: sheet → when one student handed it in.
+
+        Raises:
+            UserError: if a time cannot be compared with its deadline.
+        """
+        due = self.deadlines
+        left, found = self.late.term_days, {}
+        for sheet in sorted(times.keys() & due.keys(), key=lambda name: (due[name], name)):
+            days = self.days_late(sheet, times[sheet])
+            needed = 0.0 if self._closed(days) else max(0.0, days - self.late.free_days)
+            found[sheet] = min(left, needed)
+            left -= found[sheet]
+        return found
+
+    def days_late(self, sheet: str, submitted: str) -> int:
+        """Begun days after the deadline of a sheet that has one; 0 if it was in time.
+
+        Raises:
+            UserError: if the time cannot be compared with the deadline.
+        """
+        return max(0, math.ceil(self._after(submitted, self.deadlines[sheet]) / timedelta(days=1)))
+
+    def _closed(self, days: int) -> bool:
+        return self.late.closes_after is not None and days > self.late.closes_after
 
     def _after(self, submitted: str, due: datetime) -> timedelta:
         for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, MOODLE)):
@@ -158,6 +204,8 @@ def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
                 f"{path.name}: the deadline of {sheet} is {due!r}, expected a day and a time, "
                 "as in 2027-03-12 23:59:00"
             )
+    if len({due.tzinfo is None for due in deadlines.values()}) > 1:
+        raise UserError(f"{path.name}: the deadlines must all have a time zone, or none")
     late = _table(given, "late", path.name)
     _known(late, LatePolicy.__dataclass_fields__, f"{path.name}, [late]")
     for key, value in late.items():

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
+from nbcourse.classroom.masters import NOTHING_YET, STUB
 from nbcourse.errors import NotFound, UserError
 from nbcourse.publishing import chapters, stored, twins
 from nbcourse.repository import ROOT
-
-STUB = "raise NotImplementedError"
 
 
 def generate(root: Path = ROOT) -> Iterator[Path]:
@@ -59,7 +58,7 @@ def student_version(master: NotebookNode) -> NotebookNode:
     notebook = stored.tidy(master)
     steps = (
         LockCells(),
-        ClearSolutions(code_stub={"python": STUB}),
+        ClearSolutions(code_stub={"python": STUB}, text_stub=NOTHING_YET),
         ClearHiddenTests(),
         ClearOutput(),
         CheckCellMetadata(),

@@ -24,11 +24,13 @@ PAGE = """<!DOCTYPE html>
 <style>
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}
 h2{font-size:1.05rem;margin:1.6rem 0 .2rem}
+h3{font-size:1rem;font-weight:normal;margin:1rem 0 .2rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem .8rem}
 table{border-collapse:collapse;width:100%%}
 td,th{text-align:left;padding:.25rem .6rem .25rem 0;border-bottom:1px solid #ddd}
 td.number,th.number{text-align:right}
 td:first-child{white-space:nowrap}
+img{max-width:100%%}
 .bar{background:#e8e8e8;height:.8rem;width:9rem}
 .bar div{background:#0072B2;height:100%%}
 </style></head><body>
@@ -55,7 +57,7 @@ def student_page(result: SubmissionResult) -> str:
         )
         if exercise.feedback:
             parts.append(f"<pre>{escape(exercise.feedback)}</pre>")
-    return _page(result.assignment, parts)
+    return page(result.assignment, parts)
 
 
 def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
@@ -107,7 +109,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         parts.append("<h2>What this machine's kernel did not limit</h2><ul>")
         parts += [f"<li>{escape(words)}" for words in watched]
         parts.append("</ul>")
-    return _page(f"{results[0].assignment}: the class", parts)
+    return page(f"{results[0].assignment}: the class", parts)
 
 
 def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
@@ -234,5 +236,6 @@ def _out_of(exercise: ExerciseResult) -> str:
     return f"{exercise.points:g} of {exercise.max_points:g}"
 
 
-def _page(title: str, parts: Sequence[str]) -> str:
+def page(title: str, parts: Sequence[str]) -> str:
+    """A page of HTML of these parts."""
     return PAGE % {"title": escape(title), "body": "\n".join(parts)}

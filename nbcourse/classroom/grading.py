@@ -22,7 +22,16 @@ import torch
 from nbcourse.checks import Sheet
 from nbcourse.classroom import notebooks, partial_credit, results
 from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test, Written
+from nbcourse.classroom.masters import (
+    NOTHING_YET,
+    STUB,
+    UNCHOSEN,
+    Given,
+    Master,
+    Solution,
+    Test,
+    Written,
+)
 from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
 from nbcourse.classroom.remote import CellOutcome, Session, StudentCell, at_most
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
@@ -86,6 +95,7 @@ def grade_submission(
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
         exercises = _Tests(master, session, answers, variant).exercises(partial)
+    exercises = tuple(_read_by_a_person(exercise, cells) for exercise in exercises)
     return replace(result, exercises=exercises, notes=tuple(notes), watched=session.watched)
 
 
@@ -109,6 +119,18 @@ def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]
         if name not in counts
     ]
     return {cell.grade_id: cell for cell in named}, notes
+
+
+def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseResult:
+    """The same; an answer that a person was to grade and that is not there gets no points."""
+    if exercise.state is not State.BY_HAND:
+        return exercise
+    for cell in cells:
+        if cell.grade_id == exercise.exercise:
+            empty = cell.source.strip() in ("", NOTHING_YET) or STUB in cell.source
+            if cell.pictures or not empty:
+                return exercise
+    return replace(exercise, points=0.0, state=State.NOT_ATTEMPTED)
 
 
 def _wrong_sheet(cells: list[Cell], master: Master) -> str:

@@ -1,4 +1,4 @@
-"""The book for instructors: the same pages, with solutions and hidden tests in the exercises."""
+"""The book for instructors: the same pages, with solutions, hidden tests, and exams with keys."""
 
 import re
 import shutil
@@ -9,6 +9,7 @@ from nbcourse.errors import NotFound
 from nbcourse.publishing import site
 from nbcourse.repository import ROOT
 
+EXAMS = ("exam.md",)
 FOLDER = "_instructor"  # beside _build, so that publishing _build publishes no solution
 
 
@@ -27,6 +28,9 @@ def build(root: Path = ROOT) -> Path:
         shutil.copytree(root / "book", copy / "book", ignore=shutil.ignore_patterns(".*"))
         for master in masters:
             shutil.copy(master, copy / "book" / "exercises")
+        for page in EXAMS:
+            if (path := root / "solutions" / "course" / page).exists():
+                shutil.copy(path, copy / "book" / f"appendix-{page}")  # so that the order has it
         shutil.copy(root / "_toc.yml", copy)
         config = (root / "_config.yml").read_text(encoding="utf-8")
         config = re.sub(r"(?m)^(title: .*)$", r"\1 (instructors' edition)", config, count=1)

@@ -2,12 +2,15 @@
 
 The masters say what is secret: what the code inside a solution or hidden-test region computes, in
 forms that no renaming changes (`code_forms`); every line of it that stands nowhere else in masters,
-book and package; and every word that occurs only in such lines. What is computed does not get
+book and package; and every word that occurs only in such lines. So are model answers in words,
+sentence by sentence, and the criteria of the rubrics. What is computed does not get
 public by the sheets of `nbcourse.checks`, which know the answers and travel otherwise. Files are
 searched as a reader would see them: notebooks cell by cell, pages without their tags, archives file
-by file, search indexes for words.
+by file, search indexes for words. Keys of exams, in `solutions/course`, are searched for phrase by
+phrase.
 """
 
+import csv
 import json
 import keyword
 import re
@@ -15,7 +18,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import unescape
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +32,10 @@ REGION = re.compile(
     r"^[ \t]*### BEGIN (SOLUTION|HIDDEN TESTS)[ \t]*$(.*?)^[ \t]*### END \1",
     re.DOTALL | re.MULTILINE,
 )
+# The key of a question of an exam, and what of it looks different once a page is made of it.
+KEY = re.compile(r"^:::\{admonition\} Key\n:class: dropdown\n(.*?)^:::$", re.DOTALL | re.MULTILINE)
+MARKUP = re.compile(r"""[*`$'"\n]|(?<=[.:;?]) """)
+SHORTEST_PHRASE = 20  # characters without spaces of a key, in which words are as anywhere
 SHORTEST_LINE = 14  # characters without spaces; shorter lines stand in any program
 SHORTEST_WORD = 6
 ENOUGH = 14  # nodes in secret forms that one piece of code has by copying, and not by chance
@@ -95,8 +102,12 @@ def secrets(root: Path = ROOT) -> Secrets:
                 secret.append((where, found.group(2)))
                 first = cell.source.count("\n", 0, found.start()) + 1
                 last = cell.source.count("\n", 0, found.end()) + 1
-                regions.append((where, code_forms.statements(cell.source, first, last)))
+                if cell.cell_type == "code":
+                    regions.append((where, code_forms.statements(cell.source, first, last)))
             given.append(REGION.sub(_stub, cell.source))
+    for path in sorted((root / "solutions" / "rubrics").glob("*.csv")):
+        criteria = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
+        secret += [(f"{path.stem}, {row['exercise']}", row["criterion"]) for row in criteria]
     public = "\n".join([*given, *checks])
     public_words = set(_words(public))
     public_text = _dense(public)
@@ -110,6 +121,11 @@ def secrets(root: Path = ROOT) -> Secrets:
         for word in _words(text):
             if len(word) >= SHORTEST_WORD and word not in public_words | KEYWORDS:
                 words.setdefault(word, where)
+    for path in sorted((root / "solutions" / "course").glob("*.md")):
+        for key in KEY.findall(path.read_text(encoding="utf-8")):
+            for phrase in map(_dense, MARKUP.split(key)):
+                if len(phrase) >= SHORTEST_PHRASE and phrase not in public_text:
+                    lines.setdefault(phrase, f"the keys of {path.stem}")
     code = (
         Region(where, {f: n for f, n in forms.items() if f not in public_forms}, forms)
         for where, forms in regions

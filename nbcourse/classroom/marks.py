@@ -55,9 +55,11 @@ COLUMNS = tuple(column.name for column in fields(Mark))
 def read_marks(path: Path) -> list[Mark]:
     """Read marks.
 
+    Rows without points are passed over: answers that are still to be read.
+
     Raises:
         UserError: if there is no such file, it is no CSV with these columns, points are no number,
-            or a criterion of an answer is marked twice.
+            a criterion of an answer is marked twice, or one is left open where another is marked.
     """
     if not path.exists():
         raise NotFound(f"there is no file of marks {path}")
@@ -66,12 +68,16 @@ def read_marks(path: Path) -> list[Mark]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path.name} is no CSV in UTF-8: {error}") from None
     found: dict[tuple[str, str, str], Mark] = {}
+    open_lines: dict[tuple[str, str], str] = {}
     for line, row in enumerate(rows, start=2):
         where = f"{path.name}, line {line}"
         cells = {column: (row.get(column) or "").strip() for column in COLUMNS}
-        for column in COLUMNS[:4]:
+        for column in COLUMNS[:3]:
             if not cells[column]:
                 raise UserError(f"{where}: {column} is empty, expected {', '.join(COLUMNS)}")
+        if not cells["points"] and row.get("points") is not None:
+            open_lines[inert(cells["student"]), cells["exercise"]] = where
+            continue
         try:
             points = float(cells.pop("points"))
         except ValueError:
@@ -85,6 +91,12 @@ def read_marks(path: Path) -> list[Mark]:
                 f"{where}: {mark.student} is marked twice for {mark.exercise}, {mark.criterion}"
             )
         found[mark.key] = mark
+    for mark in found.values():
+        if (where := open_lines.get((mark.student, mark.exercise), "")) != "":
+            raise UserError(
+                f"{where}: points is empty, and another criterion of {mark.student}'s answer to "
+                f"{mark.exercise} is marked; mark all or none"
+            )
     if not found:
         raise UserError(f"{path.name} holds no marks, expected rows of {', '.join(COLUMNS)}")
     return list(found.values())
@@ -153,7 +165,7 @@ def applied(result: SubmissionResult, marks: Sequence[Mark]) -> SubmissionResult
 
 
 def _marked(exercise: ExerciseResult, marks: Sequence[Mark]) -> ExerciseResult:
-    if not marks or exercise.state is not State.BY_HAND:
+    if not marks or exercise.state not in (State.BY_HAND, State.NOT_ATTEMPTED):
         return exercise
     lines = [
         f"{m.criterion}: {m.points:g}" + (f" ({m.comment})" if m.comment else "") for m in marks

@@ -9,7 +9,8 @@ A master is a notebook with nbgrader's cell metadata:
   such a test fails they read the last comment `# student: …` above the failing line, if there is
   one. A comment holds until the next; `# student:` alone ends it. Hidden tests see what a function
   returns, and not what it does to the tensors it is given.
-- A *written answer* (`grade` and `solution`) is read and graded by a person.
+- A *written answer* (`grade` and `solution`), in words or a plot, is read and graded by a person.
+  Students get `NOTHING_YET` in place of the master's answer.
 - Every other code cell is *given*: imports, the sheet, data.
 """
 
@@ -26,6 +27,9 @@ from nbcourse.errors import UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
+STUB = "raise NotImplementedError"  # what students get in place of code
+NOTHING_YET = "YOUR ANSWER HERE"  # and of words, as nbgrader has it
+MODEL = re.compile(r"^### BEGIN SOLUTION\n(.*?)^### END SOLUTION", re.DOTALL | re.MULTILINE)
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
 UNCHOSEN = "variant=0"  # stands in the locked cell of every notebook
 REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")
@@ -84,10 +88,17 @@ class Test:
 
 @dataclass(frozen=True)
 class Written:
-    """An answer in words, for a person to grade."""
+    """An answer in words, or a plot, for a person to grade.
+
+    Args:
+        grade_id: its name.
+        points: what it is worth.
+        model: the answer of the master; empty if it has none.
+    """
 
     grade_id: str
     points: float
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,11 @@ class Master:
     def exercises(self) -> list[Test | Written]:
         """What points are given for."""
         return [step for step in self.steps if isinstance(step, Test | Written)]
+
+    @property
+    def written(self) -> list[Written]:
+        """What a person grades."""
+        return [step for step in self.steps if isinstance(step, Written)]
 
     @property
     def solutions(self) -> dict[str, Solution]:
@@ -151,7 +167,8 @@ def load_master(path: Path) -> Master:
     pending: list[str] = []  # solution cells that wait for their test
     for cell in cells:
         if cell.grade and cell.solution:
-            steps.append(Written(cell.grade_id, cell.points))
+            model = "\n".join(MODEL.findall(cell.source)).strip()
+            steps.append(Written(cell.grade_id, cell.points, model))
         elif cell.kind != "code":
             continue
         elif cell.grade:

@@ -6,6 +6,7 @@ that is not a Python notebook is refused in words that its author understands.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from nbcourse.errors import UserError
 
+PICTURES = ("image/png", "image/jpeg")  # which run no code, as SVG may
+BASE64 = re.compile(r"[A-Za-z0-9+/]+=*", re.ASCII)
 LARGEST_NOTEBOOK = 20 * 2**20  # bytes; a bigger notebook holds pictures, and is not read
 
 
@@ -32,6 +35,7 @@ class Cell:
         solution: whether the student writes it.
         grade: whether it carries points.
         points: how many; 0 without `grade`.
+        pictures: what it shows, or has attached, as `data:` addresses of PNG or JPEG.
     """
 
     number: int
@@ -41,6 +45,7 @@ class Cell:
     solution: bool = False
     grade: bool = False
     points: float = 0.0
+    pictures: tuple[str, ...] = ()
 
 
 def read_cells(content: bytes) -> list[Cell]:
@@ -97,7 +102,21 @@ def _cell(number: int, cell: Any) -> Cell:
         solution=marks.get("solution") is True,
         grade=marks.get("grade") is True,
         points=_points(points),
+        pictures=tuple(_pictures(cell)),
     )
+
+
+def _pictures(cell: dict[str, Any]) -> Iterator[str]:
+    outputs, attached = cell.get("outputs"), cell.get("attachments")
+    listed = outputs if isinstance(outputs, list) else []
+    bundles = [output.get("data") for output in listed if isinstance(output, dict)]
+    bundles += attached.values() if isinstance(attached, dict) else []
+    for bundle in bundles:
+        for kind in PICTURES:
+            text = bundle.get(kind) if isinstance(bundle, dict) else None
+            text = "".join(text.split()) if isinstance(text, str) else ""
+            if text and BASE64.fullmatch(text):
+                yield f"data:{kind};base64,{text}"
 
 
 def _points(points: Any) -> float:

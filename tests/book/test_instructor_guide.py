@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nbcourse.cli import app
+from nbcourse.experiments import records
 from nbcourse.publishing.chapters import ROOT
+from tests import guide_tables
 from tests.checks import masters
 
 GUIDE = (ROOT / "book" / "appendix-d-instructors.md").read_text(encoding="utf-8")
@@ -37,6 +39,16 @@ def test_every_option_of_a_command_exists(command, rest):
     shown = CliRunner().invoke(app, [command, "--help"], terminal_width=200).output
     for option in re.findall(r"--[a-z-]+", rest):
         assert option in shown
+
+
+def test_its_tables_are_what_the_records_say():
+    assert guide_tables.with_tables(GUIDE) == GUIDE, "run `python -m tests.guide_tables`"
+    assert set(guide_tables.PLACE.findall(GUIDE)) == set(guide_tables.TABLES)
+    lines = records.read_results(records.RUNS / "class-rehearsal")
+    assert all(line["deserved"] == line["imported"] and line["page"] for line in lines)
+    for line in records.read_results(records.RUNS / "exercise-verdicts"):
+        assert line["wrong"] == line["wrong refused"], line
+        assert not line["right refused"], line
 
 
 def test_every_target_of_make_exists():

@@ -1,47 +1,130 @@
-"""How many wrong answers were refused and right ones accepted: `python -m tests.checks.tally`.
+"""How many wrong answers are refused and right ones accepted, by the grader and in a bundle.
 
-Prints a table in Markdown, one row for each exercise. Give numbers of students' variants to choose
-whose sheets are tried; without any these are the ones that `test_verdicts` tries.
+    python -m tests.checks.tally book/runs/exercise-verdicts 0 290 1 2 3
+
+tries every exercise with the sheets of the students of these numbers, and records a line of counts
+for each exercise and student in the folder. What is there already is not tried again. The table of
+appendix D is made from there (`tests.guide_tables`).
 """
 
 import contextlib
+import functools
 import io
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
 
-from tests.checks import masters, mutated, rewritten
-from tests.checks.bench import ACCEPTED, desk
+from nbcourse.checks import Sheet
+from nbcourse.checks.attempt import NotRight
+from nbcourse.classroom import masters as classroom_masters
+from nbcourse.classroom import worked_cases
+from nbcourse.experiments import records
+from nbcourse.progress import track
+from nbcourse.publishing.chapters import ROOT
+from tests.checks import equivalent, masters, mutated, rewritten
+from tests.checks.bench import ACCEPTED, PATIENCE, Desk, at_most, desk
 
-HEAD = "| exercise | wrong, refused | accepted, without effect | right, accepted | refused |"
-
-
-def row(chapter: str, exercise: str, students: list[int]) -> str:
-    """One exercise, all of its students' sheets together."""
-    counts = {(kind, passed): 0 for kind in ("wrong", "right") for passed in (True, False)}
-    for student in students:
-        with contextlib.redirect_stdout(io.StringIO()):
-            at = desk(chapter, exercise, student)
-            answers = [("wrong", answer) for answer in mutated.all_of(at).values()]
-            answers += [
-                ("right", answer)
-                for form, answer in rewritten.all_of(at).items()
-                if rewritten.fits(at, form, answer)
-            ]
-            for kind, answer in answers:
-                counts[kind, at.says(answer) == ACCEPTED] += 1
-    order = [("wrong", False), ("wrong", True), ("right", True), ("right", False)]
-    cells = [f"{int(chapter[:2])} `{exercise}`", *(f"{counts[key]:,}" for key in order)]
-    return f"| {' | '.join(cells)} |"
+Answers = dict[str, Callable[..., Any] | str]
 
 
-def table(students: list[int]) -> Iterator[str]:
-    """Its lines."""
-    yield HEAD
-    yield "|---|--:|--:|--:|--:|"
-    for chapter, exercise in masters.EVERY_EXERCISE:
-        yield row(chapter, exercise, students)
+def accepted(at: Desk, answers: Answers) -> list[str]:
+    """The wrong ones that pass, less those that are right in truth."""
+    return [
+        change
+        for change, answer in answers.items()
+        if at.says(answer) == ACCEPTED and _is_mistake(at, change, answer)
+    ]
+
+
+def _is_mistake(at: Desk, change: str, answer: Callable[..., Any] | str) -> bool:
+    known = change.startswith("code") and at.calls[0].arguments
+    return bool(known or at.departs(answer)) and not equivalent.reason(at, change, answer)
+
+
+def refused(at: Desk, answers: Answers) -> dict[str, str]:
+    """The right ones that do not pass, with what was said."""
+    says = {form: at.says(answer) for form, answer in answers.items()}
+    return {
+        form: said
+        for form, said in says.items()
+        if said != ACCEPTED and rewritten.fits(at, form, answers[form])
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def travelling(chapter: str, variant: int) -> str:
+    """The checks of a sheet as they are in a bundle."""
+    path = ROOT / "solutions" / f"{chapter}.ipynb"
+    return worked_cases.module(classroom_masters.load_master(path), variant)
+
+
+def released(chapter: str, variant: int) -> Sheet:
+    """The sheet as it is in a bundle."""
+    names: dict[str, Any] = {}
+    exec(travelling(chapter, variant), names)
+    sheet = Sheet(chapter, variant=variant)
+    sheet.exercises = names["EXERCISES"]
+    return sheet
+
+
+def refused_in_a_bundle(at: Desk, answers: Collection[Callable[..., Any] | str]) -> int:
+    """How many of these answers a student's own copy of the check refuses."""
+    sheet, count = released(at.chapter, at.variant), 0
+    for answer in answers:
+        try:
+            with at_most(PATIENCE):
+                function = at.written(answer)[at.name] if isinstance(answer, str) else answer
+                sheet.check(at.exercise, function)
+        except (NotRight, TimeoutError):
+            count += 1
+    return count
+
+
+def counts(chapter: str, exercise: str, student: int) -> dict[str, int]:
+    """What is said to all known answers to one exercise of one student.
+
+    Returns:
+        "wrong" and "right" answers, and of these how many are refused, by the grader and
+        ("… in a bundle") by the student's own copy; "right in truth" are changes without effect.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        at = desk(chapter, exercise, student)
+        changed, forms = mutated.all_of(at), rewritten.all_of(at)
+        passed = {change: a for change, a in changed.items() if at.says(a) == ACCEPTED}
+        missed = [change for change, a in passed.items() if _is_mistake(at, change, a)]
+        wrong = [a for change, a in changed.items() if change not in passed or change in missed]
+        right = {form: a for form, a in forms.items() if rewritten.fits(at, form, a)}
+        return {
+            "wrong": len(wrong),
+            "wrong refused": len(wrong) - len(missed),
+            "wrong refused in a bundle": refused_in_a_bundle(at, wrong),
+            "right in truth": len(changed) - len(wrong),
+            "right": len(right),
+            "right refused": len(refused(at, right)),
+            "right refused in a bundle": refused_in_a_bundle(at, right.values()),
+        }
+
+
+def record(folder: Path, students: list[int]) -> None:
+    """Add the counts of these students to those in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / records.RESULTS).touch()
+    found = records.read_results(folder)
+    known = {(each["chapter"], each["exercise"], each["student"]) for each in found}
+    command = " ".join(["python -m tests.checks.tally", str(folder), *map(str, students)])
+    environment = records.environment(1) | {"command": command}
+    records.write_json(folder / records.ENVIRONMENT, environment)
+    places = [(*place, student) for student in students for place in masters.EVERY_EXERCISE]
+    todo = [place for place in places if place not in known]
+    with track(todo, "exercises", total=len(todo)) as tried:
+        for chapter, exercise, student in tried:
+            line = {"chapter": chapter, "exercise": exercise, "student": student}
+            line |= counts(chapter, exercise, student)
+            with (folder / records.RESULTS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
-    for line in table([int(number) for number in sys.argv[1:]] or [0, 290]):
-        print(line, flush=True)
+    record(Path(sys.argv[1]), [int(number) for number in sys.argv[2:]])

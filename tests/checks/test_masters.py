@@ -1,10 +1,14 @@
 """The form of the exercises, and that nothing of a solution reaches the students' notebooks."""
 
+import functools
+import html
 import re
 
 import pytest
+import torch
 
-from nbcourse.classroom import exercises
+from nbcourse.classroom import exercises, leaks, marking
+from nbcourse.classroom.masters import NOTHING_YET, STUB, load_master
 from nbcourse.errors import NotFound
 from nbcourse.publishing import chapters, stored, twins
 from nbcourse.publishing.chapters import ROOT
@@ -13,6 +17,11 @@ from . import masters
 
 each_chapter = pytest.mark.parametrize("chapter", masters.MASTERS)
 each_exercise = pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)
+
+
+@functools.cache
+def hidden() -> leaks.Secrets:
+    return leaks.secrets()
 
 
 def hints(chapter: str, exercise: str) -> list[str]:
@@ -27,10 +36,58 @@ def hints(chapter: str, exercise: str) -> list[str]:
 def test_a_sheet_has_four_to_six_exercises_and_the_notebook_the_same_ones(chapter):
     ids = masters.exercises(chapter)
     assert 4 <= len(ids) <= 6
-    graded = [masters.grader(cell) for cell in masters.master(chapter).cells]
+    marks = [masters.grader(cell) for cell in masters.master(chapter).cells]
+    graded = [mark for mark in marks if not (mark.get("grade") and mark.get("solution"))]
     assert [g["grade_id"] for g in graded if g.get("solution")] == ids
     assert [g["grade_id"] for g in graded if g.get("grade")] == [f"{name}-check" for name in ids]
     assert all(g["points"] > 0 for g in graded if g.get("grade"))
+
+
+@pytest.mark.parametrize("chapter", masters.MASTERS[1:])
+def test_the_last_exercise_of_a_sheet_is_marked_by_hand_by_its_rubric(chapter):
+    master = load_master(chapters.SOLUTIONS / f"{chapter}.ipynb")
+    (written,) = master.written
+    assert master.exercises[-1] is written
+    assert len(written.model) > 200
+    criteria = marking.read_rubric(master)[written.grade_id]  # which add up to its points
+    assert len(criteria) >= 2
+    number, place = int(chapter.partition("-")[0]), len(masters.exercises(chapter)) + 1
+    told = masters.statement(chapter, written.grade_id)
+    assert told.startswith(f"Exercise {number}.{place} · ")
+    assert f"*Marked by hand, {written.points:g} points: " in told
+    last = masters.student(chapter).cells[-1]
+    assert masters.grader(last)["grade_id"] == written.grade_id
+    assert last.source in (NOTHING_YET, STUB)
+
+
+@pytest.mark.parametrize("chapter", masters.MASTERS[1:])
+def test_no_sentence_of_a_model_answer_or_rubric_can_leave_unseen(chapter):
+    master = load_master(chapters.SOLUTIONS / f"{chapter}.ipynb")
+    (written,) = master.written
+    criteria = [text for text, _ in marking.read_rubric(master)[written.grade_id]]
+    for line in [*written.model.splitlines()[::2], *criteria]:
+        if len(line) > 40:
+            page = f"<p>Well: {html.escape(line)} Indeed.</p>".encode()
+            assert leaks.scan_bytes("site/page.html", page, hidden()), line
+
+
+@masters.needed
+def test_a_plot_s_model_answer_draws_one(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    drawn = 0
+    for chapter in masters.MASTERS[1:]:
+        (written,) = load_master(chapters.SOLUTIONS / f"{chapter}.ipynb").written
+        if "plt." in written.model:
+            with pyplot.ioff():
+                exec(written.model, {"torch": torch})
+            (axes,) = pyplot.gcf().axes
+            assert axes.get_xlabel()
+            assert axes.get_ylabel()
+            assert axes.get_legend()
+            drawn += 1
+            pyplot.close("all")
+    assert drawn >= 3
 
 
 @each_exercise

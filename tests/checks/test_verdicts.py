@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.checks import equivalent, masters, mutated, rewritten, tally
-from tests.checks.bench import ACCEPTED, Desk, desk
+from tests.checks import masters, mutated, rewritten, tally
+from tests.checks.bench import ACCEPTED, desk
+from tests.checks.tally import accepted, refused
 from tests.effort import swept
 
 pytestmark = masters.needed
@@ -27,27 +28,6 @@ MORE = [(*exercise, student) for exercise in masters.EVERY_EXERCISE for student 
 
 def chosen(known: dict[str, Any], count: int, *, seed: str) -> dict[str, Any]:
     return dict(random.Random(seed).sample(sorted(known.items()), min(count, len(known))))
-
-
-def accepted(at: Desk, answers: dict[str, Any]) -> list[str]:
-    """The wrong ones that pass, less those that are right in truth."""
-    return [
-        change
-        for change, answer in answers.items()
-        if at.says(answer) == ACCEPTED
-        and (at.departs(answer) or (change.startswith("code") and at.calls[0].arguments))
-        and not equivalent.reason(at, change, answer)
-    ]
-
-
-def refused(at: Desk, answers: dict[str, Any]) -> dict[str, str]:
-    """The right ones that do not pass, with what was said."""
-    says = {form: at.says(answer) for form, answer in answers.items()}
-    return {
-        form: said
-        for form, said in says.items()
-        if said != ACCEPTED and rewritten.fits(at, form, answers[form])
-    }
 
 
 everywhere = pytest.mark.parametrize(
@@ -73,13 +53,12 @@ def test_some_right_answers_are_accepted(chapter, exercise, student):
     assert refused(at, chosen(known, TRIED_RIGHT, seed=seed)) == {}
 
 
-def test_the_table_counts_refused_and_accepted_answers():
-    cells = tally.row("02-sequences", "mend-the-groups", [0]).strip("| ").split(" | ")
-    wrong, without_effect, right, refused_too = map(int, cells[1:])
-    assert cells[0] == "2 `mend-the-groups`"
-    assert wrong >= WRONG
-    assert right >= RIGHT
-    assert without_effect + refused_too <= 5
+def test_what_is_recorded_counts_refused_and_accepted_answers():
+    counts = tally.counts("02-sequences", "mend-the-groups", 0)
+    assert counts["wrong refused"] == counts["wrong"] >= WRONG
+    assert counts["right"] >= RIGHT
+    assert counts["right refused"] == counts["right refused in a bundle"] == 0
+    assert counts["wrong refused in a bundle"] > 0.9 * counts["wrong"]
 
 
 @pytest.mark.sweep

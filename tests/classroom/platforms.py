@@ -123,22 +123,35 @@ def moodle_folder(user: User, group: str, ending: str) -> str:
     return re.sub(r"\.\.+", "", name) + f"_assignsubmission_file{ending}"
 
 
-def moodle_worksheet(users: Iterable[User], late: Iterable[User] = ()) -> str:
-    """`mod/assign/gradingtable.php`, downloaded."""
+def moodle_worksheet(
+    users: Iterable[User],
+    late: Iterable[User] = (),
+    *,
+    most: float = 11.0,
+    handed_in: Mapping[User, str] | None = None,
+) -> str:
+    """`mod/assign/gradingtable.php`, downloaded.
+
+    Args:
+        users: of the course.
+        late: those who handed in late.
+        most: the maximum grade.
+        handed_in: when each did; without this, all at one time.
+    """
     header = [
         "Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
         "Grade can be changed", "Last modified (submission)", "Last modified (grade)",
         "Feedback comments",
     ]  # fmt: skip
     late = set(late)
-    rows = [
-        [
-            f"Participant {user.participant}", moodle_name(user), user.email,
-            "Submitted for grading" + (" - 2 days late" if user in late else ""),
-            "", "11.00", "Yes", "Sunday, 1 November 2026, 10:00 AM", "-", "",
-        ]
-        for user in users
-    ]  # fmt: skip
+    rows = []
+    for user in users:
+        when = "Sunday, 1 November 2026, 10:00 AM"
+        when = when if handed_in is None else handed_in.get(user, "-")
+        status = "No submission" if when == "-" else "Submitted for grading"
+        status += " - 2 days late" if user in late else ""
+        row = [f"Participant {user.participant}", moodle_name(user), user.email, status]
+        rows.append([*row, "", f"{most:.2f}", "Yes", when, "-", ""])
     return as_csv([header, *rows])
 
 

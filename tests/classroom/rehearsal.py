@@ -9,6 +9,8 @@ back: `FOLDER/submissions/STUDENT/02-sequences.ipynb`.
 import re
 import sys
 import zipfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -84,7 +86,8 @@ def group_means(rewards, group_size):
 
 # student → cells that differ from the solution, which "" stands for; None leaves a cell as it was
 # given out.
-ALL_EMPTY = dict.fromkeys(Sheet(NAME).exercises)
+IN_WORDS = "groups-that-shrank"  # which no check looks at
+ALL_EMPTY = dict.fromkeys([*Sheet(NAME).exercises, IN_WORDS])
 CLASS: dict[str, dict[str, str | None]] = {
     "ada": {},
     "alan": {},
@@ -109,11 +112,17 @@ CLASS: dict[str, dict[str, str | None]] = {
 }
 
 
-def points_of(student: str) -> float:
-    """What the work deserves: the points of the exercises in which it is the solution."""
+def points() -> dict[str, float]:
+    """What each exercise is worth."""
     marks = (cell.metadata.get("nbgrader", {}) for cell in _master().cells)
-    points = {m["grade_id"].removesuffix("-check"): m["points"] for m in marks if m.get("grade")}
-    return sum(points[name] for name in points if CLASS[student].get(name, "") == "")
+    return {m["grade_id"].removesuffix("-check"): m["points"] for m in marks if m.get("grade")}
+
+
+def points_of(student: str) -> float:
+    """What the work deserves, before a person has read the answers in words: the points of the
+    exercises in which it is the solution."""
+    right = (name for name in points() if CLASS[student].get(name, "") == "" and name != IN_WORDS)
+    return sum(points()[name] for name in right)
 
 
 def write(folder: Path) -> None:
@@ -121,24 +130,35 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["student,name", *(f"{student},{student.title()}" for student in CLASS)]
     (folder / "class.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    solutions = _solution_cells()
     for bundle in write_bundles(NAME, folder / "released", students=CLASS):
-        with zipfile.ZipFile(bundle) as archive:
-            notebook = nbformat.reads(archive.read(f"{NAME}/{NAME}.ipynb"), as_version=4)
-        for cell in notebook.cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            if name in solutions:
-                other = CLASS[bundle.stem].get(name, "")
-                cell.source = {None: cell.source, "": solutions[name]}.get(other, other)
         target = folder / "submissions" / bundle.stem / f"{NAME}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook, target)
+        nbformat.write(solved(bundle, CLASS[bundle.stem]), target)
 
 
+def handed_out(bundle: Path) -> nbformat.NotebookNode:
+    """The notebook in a bundle."""
+    with zipfile.ZipFile(bundle) as archive:
+        return nbformat.reads(archive.read(f"{NAME}/{NAME}.ipynb"), as_version=4)
+
+
+def solved(bundle: Path, work: Mapping[str, str | None]) -> nbformat.NotebookNode:
+    """The notebook of a bundle with the solutions, but for these answers."""
+    notebook, solutions = handed_out(bundle), _solution_cells()
+    for cell in notebook.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id")
+        if name in solutions:
+            other = work.get(name, "")
+            cell.source = {None: cell.source, "": solutions[name]}.get(other, other)
+    return notebook
+
+
+@cache
 def _master() -> nbformat.NotebookNode:
     return nbformat.read(ROOT / "solutions" / f"{NAME}.ipynb", as_version=4)
 
 
+@cache
 def _solution_cells() -> dict[str, str]:
     master = _master()
     marks = {cell.id: cell.metadata.get("nbgrader", {}) for cell in master.cells}

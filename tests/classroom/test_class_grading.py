@@ -105,7 +105,9 @@ def test_what_was_interrupted_goes_on_where_it_stopped(folder, grading):
     assert grading.graded == ["the master", "ada", "the master", "bob", "eve"]
     assert [result.student for result in graded.results] == ["ada", "bob", "eve"]
     assert graded.feedback == Path("graded/feedback")
-    assert [path.name for path in graded.reports] == ["class.html", "grades.csv"]
+    assert [path.name for path in graded.reports] == [
+        "class.html", "grades.csv", "to-mark.html", "to-mark.csv"
+    ]  # fmt: skip
     written = {path.name for path in (folder / "graded").rglob("*.*")}
     pages = {f"{student}.{kind}" for student in ("ada", "bob", "eve") for kind in ("json", "html")}
     assert written == pages | {"order.json"} | {path.name for path in graded.reports}
@@ -232,7 +234,7 @@ def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
     )  # fmt: skip
     assert grading.graded == ["the master", "ada", "bob"]
     assert "eve was not graded: nothing says which numbers the student has" in run.stderr
-    assert "eve,,,11,,the class list has no 'eve'\n" in (folder / "graded/grades.csv").read_text()
+    assert "eve,,,13,,the class list has no 'eve'\n" in (folder / "graded/grades.csv").read_text()
 
 
 def test_personal_numbers_need_the_class_list(folder, grading):
@@ -241,15 +243,15 @@ def test_personal_numbers_need_the_class_list(folder, grading):
 
 
 def test_points_are_not_taken_for_those_of_another_maximum(folder, grading):
-    """9 of 11 points would be 9 of 100."""
+    """9 of 13 points would be 9 of 100."""
     users = [platforms.User(1, "ada", "", "Ada", "ada", 1)]
     (folder / "w.csv").write_text(platforms.moodle_worksheet(users).replace("11.00", "100.00"))
     assert_one_line(
         grade(**{"class-list": "w.csv"}),
-        "by w.csv the assignment is worth 100, and the sheet has 11 points: change the maximum "
+        "by w.csv the assignment is worth 100, and the sheet has 13 points: change the maximum "
         "grade in Moodle, and download the worksheet again",
     )
-    (folder / "w.csv").write_text(platforms.moodle_worksheet(users))
+    (folder / "w.csv").write_text(platforms.moodle_worksheet(users, most=13.0))
     assert grade(**{"class-list": "w.csv"}).exit_code == 0
 
 
@@ -285,14 +287,14 @@ def test_when_something_changes_it_is_graded_again_and_said_whose_grade_changed(
     assert run.exit_code == 0, run.output
     (row,) = (line for line in run.stdout.splitlines() if "bob" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        "bob", "11 → 10", "by-hand", what,
+        "bob", "13 → 12", "by-hand", what,
     ]  # fmt: skip
     assert "ada" not in run.stdout
     assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
 
     run = invoke("regrade")
-    assert "11 → 10" in run.stdout
-    assert "10 of 11" in run.stdout
+    assert "13 → 12" in run.stdout
+    assert "12 of 13" in run.stdout
     assert invoke("regrade", "--diff").stdout.endswith("no grade would change\n")
 
 

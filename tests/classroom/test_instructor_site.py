@@ -14,6 +14,7 @@ def book(tmp_path):
         "book/exercises/01-bandit.ipynb": "the sheet",
         "book/.ipynb_checkpoints/01-bandit.ipynb": "an editor's copy",
         "solutions/01-bandit.ipynb": "the master",
+        "solutions/course/exam.md": "the exam",
         "_toc.yml": "the order",
         "_config.yml": "# a comment\ntitle: The book\nauthor: somebody\n",
     }
@@ -37,6 +38,7 @@ def test_the_pages_are_built_from_the_book_and_the_masters(book, monkeypatch):
     assert instructor_site.build(book) == book / "_instructor"
     assert seen == {
         "book/01-bandit.ipynb": "the chapter",
+        "book/appendix-exam.md": "the exam",
         "book/exercises/01-bandit.ipynb": "the master",
         "_toc.yml": "the order",
         "_config.yml": "# a comment\ntitle: The book (instructors' edition)\nauthor: somebody\n",

@@ -1,5 +1,6 @@
 """The scan finds a secret wherever it may hide, and nothing else."""
 
+import re
 import textwrap
 import zipfile
 from html import escape
@@ -110,6 +111,12 @@ def test_the_masters_of_the_book_are_full_of_secrets_and_its_public_texts_hold_n
     book = leaks.ROOT / "book"  # all of it is searched where a class's repository is made
     assert leaks.scan([book / "exercises", *book.glob("*.md")], hidden) == []
     assert leaks.scan([leaks.ROOT / "solutions" / "text" / "02-sequences.md"], hidden)
+    exam = leaks.ROOT / "solutions" / "course" / "exam.md"
+    keys = leaks.KEY.findall(exam.read_text(encoding="utf-8"))
+    for key in keys:  # as a page has them
+        page = f"<p>{escape(re.sub('[*`]', '', key))}</p>".encode()
+        assert leaks.scan_bytes("page.html", page, hidden)[0].endswith("the keys of exam"), key
+    assert leaks.scan([exam], hidden)
 
 
 SOLVED = """\

@@ -30,6 +30,8 @@ def test_comparisons_and_properties_of_a_check_are_counted():
     names = partial_credit.worked_cases.worked_out(master, 0)
     count = partial_credit.all_cases(master, 0)["unequal-groups-check"]
     assert count >= 5
+    # three in the check, and two calls of `torch.testing.assert_close` in the hidden tests
+    assert partial_credit.all_cases(master, 0)["discounted-weights-check"] == 5
 
     def without_lone_ones(rewards, prompts):
         same = prompts[:, None] == prompts[None, :]

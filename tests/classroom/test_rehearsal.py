@@ -1,4 +1,4 @@
-"""A class of twenty, from the release to the gradebook, by the documented commands."""
+"""Invented classes, from the release to the gradebook, by the documented commands."""
 
 import csv
 import json
@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from nbcourse.classroom import leaks, sandbox
+from nbcourse.classroom.class_list import Platform
 from nbcourse.cli import app
 from tests.checks import masters
 
-from . import rehearsal
+from . import rehearsal, two_classes
 
 pytestmark = [
     masters.needed,
@@ -69,10 +70,27 @@ def test_the_pages_name_mistakes_and_show_no_hidden_test(graded):
     assert "that is the mean of the whole batch" in john
     leslie = (graded / "feedback" / "leslie.html").read_text()
     assert "rewards [3, 1, 5]" in leslie  # the example alone is not enough
-    assert leaks.scan([graded], leaks.secrets()) == []
+    for_students = [path for path in graded.iterdir() if path.stem != "to-mark"]
+    assert leaks.scan(for_students, leaks.secrets()) == []
 
 
 def test_the_second_call_grades_nothing_again(graded):
     before = {path: path.stat().st_mtime_ns for path in (graded / "results").iterdir()}
     grade(graded.parent)
     assert {path: path.stat().st_mtime_ns for path in (graded / "results").iterdir()} == before
+
+
+def test_the_guide_has_each_command_that_the_two_classes_follow():
+    for words in [("release 2", "--class-list"), ("grade submissions", "--rules", "--personal")]:
+        assert two_classes.command(*words)
+    assert two_classes.command("marks marks.csv")
+    assert two_classes.command("regrade graded", "--diff")
+    assert len(two_classes.the_class()) == 30
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("platform", [Platform.CANVAS, Platform.MOODLE])
+def test_in_a_class_of_thirty_the_platform_gets_every_grade_right(tmp_path, platform):
+    outcomes, _ = two_classes.rehearse(tmp_path / platform, platform)
+    assert [outcome for outcome in outcomes if not outcome.right] == []
+    assert sum(bool(outcome.does) for outcome in outcomes) >= 10

@@ -93,7 +93,7 @@ def test_a_leak_stops_the_release_and_leaves_nothing(tmp_path, monkeypatch):
     )
     # the hint's text stands in for a solution
     notebook = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
-    planted = notebook.replace("Five exercises, about an hour.", line)
+    planted = notebook.replace("Nothing here is solved by", line)
     root = tmp_path / "root"
     (root / "book" / "exercises").mkdir(parents=True)
     (root / "book" / "exercises" / "02-sequences.ipynb").write_text(planted, encoding="utf-8")

@@ -1,6 +1,5 @@
 """What travels of a check accepts what is right, and refuses what is wrong, without knowing it."""
 
-import functools
 import math
 
 import pytest
@@ -8,10 +7,8 @@ import torch
 
 from nbcourse.checks import Sheet, worked
 from nbcourse.checks.attempt import NotRight
-from nbcourse.classroom import masters as classroom_masters
-from nbcourse.classroom import worked_cases
-from nbcourse.publishing.chapters import ROOT
 from tests.checks import masters
+from tests.checks.tally import released
 from tests.checks.test_checks import in_precision, wrong_answers
 from tests.effort import swept
 
@@ -19,21 +16,6 @@ pytestmark = masters.needed
 VARIANT = 290
 WITHOUT_WORDS = [("03-critics", "whose-advantages"), ("13-gsm8k", "by-hand")]  # sealed as a whole
 each_sheet = pytest.mark.parametrize("chapter", masters.MASTERS)
-
-
-@functools.cache
-def travelling(chapter: str) -> str:
-    path = ROOT / "solutions" / f"{chapter}.ipynb"
-    return worked_cases.module(classroom_masters.load_master(path), VARIANT)
-
-
-def released(chapter: str) -> Sheet:
-    """The sheet as it is in a bundle."""
-    names: dict = {}
-    exec(travelling(chapter), names)
-    sheet = Sheet(chapter, variant=VARIANT)
-    sheet.exercises = names["EXERCISES"]
-    return sheet
 
 
 @pytest.mark.parametrize(
@@ -45,7 +27,7 @@ def released(chapter: str) -> Sheet:
 )
 def test_the_solutions_pass_in_either_precision(chapter, dtype):
     names = masters.work(masters.master(chapter), variant=VARIANT)
-    sheet = released(chapter)
+    sheet = released(chapter, VARIANT)
     for exercise in sheet.exercises:
         solution = names[masters.answer_name(chapter, exercise)]
         sheet.check(exercise, lambda *given, f=solution: in_precision(f(*given), dtype))
@@ -53,7 +35,7 @@ def test_the_solutions_pass_in_either_precision(chapter, dtype):
 
 @each_sheet
 def test_the_sheet_has_the_same_exercises_sections_and_numbers(chapter):
-    book, sheet = Sheet(chapter, variant=VARIANT), released(chapter)
+    book, sheet = Sheet(chapter, variant=VARIANT), released(chapter, VARIANT)
     assert list(sheet.exercises) == list(book.exercises)
     for name, exercise in book.exercises.items():
         assert sheet.exercises[name].section == exercise.section
@@ -73,7 +55,7 @@ def refusal(sheet: Sheet, exercise: str, answer) -> str:
 @pytest.mark.parametrize("chapter", swept(masters.MASTERS, keep=masters.MASTERS[::3]))
 def test_known_mistakes_are_refused_most_of_them_in_the_same_words(chapter):
     """A mistake that only other cases show is left to the grader."""
-    sheet = released(chapter)
+    sheet = released(chapter, VARIANT)
     for exercise, mistakes in wrong_answers(chapter, VARIANT).items():
         found = [refusal(sheet, exercise, answer) for answer, _ in mistakes.values()]
         told = [says in text for text, (_, says) in zip(found, mistakes.values(), strict=True)]

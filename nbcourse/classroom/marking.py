@@ -1,0 +1,122 @@
+"""What a person needs to mark answers in words and plots: a page to read, and a table to fill in.
+
+A sheet's rubric is `solutions/rubrics/NAME.csv`, with a row for each criterion:
+
+    exercise,criterion,points
+    what-failed,names the cause,1
+
+The page has each answer beside the model answer and the criteria; the table has a row for each
+criterion of each answer that is still open, ready for `nbcourse marks` once its points are filled
+in. Both hold the model answers or what leads to them, and are for instructors.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from html import escape
+from io import StringIO
+from pathlib import Path
+
+from nbcourse.classroom import feedback, files, notebooks
+from nbcourse.classroom.gradebook import as_csv, inert
+from nbcourse.classroom.marks import COLUMNS
+from nbcourse.classroom.masters import Master, Written
+from nbcourse.classroom.notebooks import Cell
+from nbcourse.classroom.submission_errors import State
+from nbcourse.errors import UserError
+
+PAGE, TABLE = "to-mark.html", "to-mark.csv"
+RUBRIC_COLUMNS = ["exercise", "criterion", "points"]
+Rubric = Mapping[str, Sequence[tuple[str, float]]]  # exercise → criteria, each with its points
+
+
+def read_rubric(master: Master) -> Rubric:
+    """The criteria of a sheet's written answers; one criterion, "answer", where there is no rubric.
+
+    Raises:
+        UserError: if the file has other columns, an exercise that is not graded by hand, or
+            criteria that do not add up to an answer's points.
+    """
+    worth = {step.grade_id: step.points for step in master.written}
+    path = master.path.parent / "rubrics" / f"{master.assignment}.csv"
+    if not path.exists():
+        return {exercise: [("answer", points)] for exercise, points in worth.items()}
+    rows = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
+    if rows.fieldnames != RUBRIC_COLUMNS:
+        raise UserError(f"{path.name} has the columns {rows.fieldnames}, expected {RUBRIC_COLUMNS}")
+    rubric: dict[str, list[tuple[str, float]]] = {exercise: [] for exercise in worth}
+    for row in rows:
+        if row["exercise"] not in rubric:
+            known = ", ".join(worth) or "none on this sheet"
+            raise UserError(f"{path.name}: {row['exercise']!r} is not graded by hand, but {known}")
+        rubric[row["exercise"]].append((row["criterion"], float(row["points"])))
+    for exercise, criteria in rubric.items():
+        if (total := sum(points for _, points in criteria)) != worth[exercise]:
+            raise UserError(
+                f"{path.name}: the criteria of {exercise} have {total:g} points, and the answer "
+                f"is worth {worth[exercise]:g}"
+            )
+    return rubric
+
+
+def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -> list[Path]:
+    """Write the page and the table, if a person has to grade a part of the sheet.
+
+    Args:
+        graded: of the class.
+        master: the sheet.
+        out: folder.
+
+    Returns:
+        What was written.
+    """
+    if not master.written:
+        return []
+    rubric = read_rubric(master)
+    answers = {submission.key: _answers(submission) for submission, _ in graded}
+    rows = [
+        [inert(result.student), exercise.exercise, criterion, "", f"up to {points:g}"]
+        for _, result in graded
+        for exercise in result.exercises
+        if exercise.state is State.BY_HAND
+        for criterion, points in rubric[exercise.exercise]
+    ]
+    parts = [part for step in master.written for part in _section(step, rubric, graded, answers)]
+    content = {
+        PAGE: feedback.page(f"{master.assignment}: to be marked by hand", parts),
+        TABLE: as_csv([COLUMNS, *rows]),
+    }
+    for name, text in content.items():
+        files.write_file(out / name, text)
+    return [out / name for name in content]
+
+
+def _answers(submission: feedback.Submission) -> dict[str, Cell]:
+    """The cells of a submission by their names; none if it cannot be read."""
+    try:
+        cells = notebooks.read_cells(submission.read_bytes())
+    except notebooks.Unreadable:
+        return {}
+    return {cell.grade_id: cell for cell in cells if cell.grade_id}
+
+
+def _section(
+    step: Written,
+    rubric: Rubric,
+    graded: Sequence[feedback.Graded],
+    answers: Mapping[str, Mapping[str, Cell]],
+) -> list[str]:
+    """One exercise: the model answer, the criteria, and all answers."""
+    parts = [f"<h2>{escape(step.grade_id)}, {step.points:g} points</h2><ul>"]
+    parts += [f"<li>{escape(what)}: {points:g}" for what, points in rubric[step.grade_id]]
+    parts.append("</ul>")
+    if step.model:
+        parts.append(
+            f"<details><summary>model answer</summary><pre>{escape(step.model)}</pre></details>"
+        )
+    for submission, result in graded:
+        (exercise,) = (e for e in result.exercises if e.exercise == step.grade_id)
+        parts.append(f"<h3>{escape(result.student)}: {escape(exercise.state)}</h3>")
+        if (cell := answers[submission.key].get(step.grade_id)) is not None:
+            parts.append(f"<pre>{escape(notebooks.writable(cell.source))}</pre>")
+            parts += [f'<img src="{escape(picture)}" alt="">' for picture in cell.pictures]
+    return parts

@@ -1,0 +1,108 @@
+"""What a person marks: all of it is shown, its table comes back, and nothing in it runs."""
+
+import pytest
+
+from nbcourse.classroom import marking, marks, masters
+from nbcourse.classroom.results import ExerciseResult, SubmissionResult
+from nbcourse.classroom.submission_errors import State
+from nbcourse.errors import UserError
+from tests.classroom import a_class
+
+MODEL = "### BEGIN SOLUTION\nIt halves,\nsince <two> share it.\n### END SOLUTION"
+ESSAY = {"grade_id": "essay", "grade": True, "solution": True, "points": 3}
+PIXEL = "iVBORw0KGgo="
+
+
+@pytest.fixture
+def master(tmp_path):
+    path = tmp_path / "01-fake.ipynb"
+    path.write_bytes(
+        a_class.notebook([*a_class.solved(), a_class.cell(MODEL, "markdown", **ESSAY)])
+    )
+    return masters.load_master(path)
+
+
+def rubric(tmp_path, rows: str) -> None:
+    (tmp_path / "rubrics").mkdir(exist_ok=True)
+    text = "exercise,criterion,points\n" + rows
+    (tmp_path / "rubrics" / "01-fake.csv").write_text(text, encoding="utf-8")
+
+
+def handed_in(tmp_path, student: str, text: str, outputs=()) -> tuple:
+    cell = a_class.cell(text, "markdown", **ESSAY) | {"outputs": list(outputs)}
+    submission = a_class.submission(tmp_path, a_class.notebook([cell]), student)
+    open_answer = ExerciseResult("essay", None, 3.0, State.BY_HAND)
+    return submission, SubmissionResult(
+        *(student, "", "01-fake", "01-fake.ipynb", False), exercises=(open_answer,)
+    )
+
+
+def test_a_rubric_is_of_this_sheet_and_adds_up(tmp_path, master):
+    assert marking.read_rubric(master) == {"essay": [("answer", 3)]}
+    rubric(tmp_path, "essay,says half,2\nessay,says why,1\n")
+    assert marking.read_rubric(master) == {"essay": [("says half", 2), ("says why", 1)]}
+    rubric(tmp_path, "essay,says half,2\n")
+    with pytest.raises(UserError, match="have 2 points, and the answer is worth 3"):
+        marking.read_rubric(master)
+    rubric(tmp_path, "double,says half,2\n")
+    with pytest.raises(UserError, match="'double' is not graded by hand, but essay"):
+        marking.read_rubric(master)
+
+
+def test_the_page_shows_every_answer_as_text_and_pictures_that_run_nothing(tmp_path, master):
+    shown = [
+        {"data": {"image/png": PIXEL}},
+        {"data": {"image/png": '"><script>', "image/svg+xml": "<svg onload='x()'/>"}},
+    ]
+    graded = [
+        handed_in(tmp_path, "ada", "Half.</pre><script>x()</script>", shown),
+        handed_in(tmp_path, "=bob", "Who knows?"),
+    ]
+    rubric(tmp_path, "essay,says half,2\nessay,says why,1\n")
+    page, table = marking.write_sheets(graded, master, tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert "Half.&lt;/pre&gt;&lt;script&gt;" in text
+    assert "It halves,\nsince &lt;two&gt; share it." in text
+    assert text.count("<img ") == 1
+    assert f"data:image/png;base64,{PIXEL}" in text
+    assert "<script" not in text
+    assert "<svg" not in text
+    assert table.read_text(encoding="utf-8").splitlines() == [
+        "student,exercise,criterion,points,comment",
+        "ada,essay,says half,,up to 2", "ada,essay,says why,,up to 1",
+        "'=bob,essay,says half,,up to 2", "'=bob,essay,says why,,up to 1",
+    ]  # fmt: skip
+
+
+def test_the_table_is_taken_back_answer_by_answer(tmp_path, master):
+    rubric(tmp_path, "essay,says half,2\nessay,says why,1\n")
+    graded = [handed_in(tmp_path, "ada", "Half."), handed_in(tmp_path, "bob", "Who knows?")]
+    _, table = marking.write_sheets(graded, master, tmp_path)
+    with pytest.raises(UserError, match=r"to-mark\.csv holds no marks"):
+        marks.read_marks(table)
+    text = table.read_text(encoding="utf-8")
+    table.write_text(text.replace("ada,essay,says half,,", "ada,essay,says half,2,"))
+    with pytest.raises(UserError, match="line 3: points is empty, and another criterion of ada"):
+        marks.read_marks(table)
+    table.write_text(text.replace("half,,", "half,2,", 1).replace("why,,", "why,0,", 1))
+    assert [mark.points for mark in marks.read_marks(table)] == [2, 0]  # bob waits
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (masters.NOTHING_YET, State.NOT_ATTEMPTED),
+        ("  \n", State.NOT_ATTEMPTED),
+        (f"# my plot\n{masters.STUB}", State.NOT_ATTEMPTED),
+        ("I do not know.", State.BY_HAND),
+    ],
+)
+def test_only_what_was_written_waits_for_a_person(text, state):
+    from nbcourse.classroom.grading import _read_by_a_person
+    from nbcourse.classroom.notebooks import read_cells
+
+    answer = ExerciseResult("essay", None, 3.0, State.BY_HAND)
+    cells = read_cells(a_class.notebook([a_class.cell(text, "markdown", **ESSAY)]))
+    found = _read_by_a_person(answer, cells)
+    assert (found.state, found.points) == (state, None if state is State.BY_HAND else 0.0)
+    assert _read_by_a_person(answer, []).state is State.NOT_ATTEMPTED  # the cell is gone
