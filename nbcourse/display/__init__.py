@@ -3,6 +3,7 @@
 Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
 """
 
+from nbcourse.display.curve_explorers import explore_group, explore_passes
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
@@ -10,6 +11,7 @@ from nbcourse.display.explorers import explore_baseline, explore_clip, explore_l
 from nbcourse.display.figures import figure, show
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
+from nbcourse.display.tokens_explorer import explore_tokens
 
 __all__ = [
     "controlled",
@@ -18,8 +20,11 @@ __all__ = [
     "explore_baseline",
     "explore_clip",
     "explore_downhill",
+    "explore_group",
     "explore_kl",
     "explore_lambda",
+    "explore_passes",
+    "explore_tokens",
     "figure",
     "show",
     "show_installation",

@@ -10,9 +10,6 @@ const ORANGE = "#D55E00";
 
 // ---- mathematics
 
-const sum = values => values.reduce((total, value) => total + value, 0);
-const dot = (one, two) => sum(one.map((value, i) => value * two[i]));
-const norm = vector => Math.sqrt(dot(vector, vector));
 const factorial = n => (n < 2 ? 1 : n * factorial(n - 1));
 
 // How often each arm comes in a group: every possibility, with its probability.
@@ -61,11 +58,6 @@ function withArm(origin, arm, hundredths) {
 
 // ---- drawing
 
-function fixed(number, digits = 2, sign = "") {
-  const rounded = Number(number.toFixed(digits)); // first: −0.004 is shown without its sign
-  return (rounded > 0 ? sign : "") + rounded.toFixed(digits).replace("-", "−");
-}
-
 // In the plane of all gradients (their components add up to 0) with ∇J upwards: the angle of
 // another one, clockwise.
 function angle({ exact, divided }) {
@@ -112,34 +104,36 @@ function words({ mean, exact, divided, flat, cosine }) {
 
 // ---- the explorer
 
-function exploreDownhill(root, start) {
-  const control = (label, name, min, max, whose = "") => `<label>${label}
-    <input type="range" min="${min}" max="${max}" data-name="${name}" aria-label="${whose}${label}">
-    <output></output></label>`;
+function explore(root, start) {
   const arms = [0, 1, 2].map(arm => `<fieldset><legend>arm ${arm + 1}</legend>
     ${control("probability", `p${arm}`, 1, UNITS - 2, `arm ${arm + 1}, `)}
     ${control("pays", `r${arm}`, 0, 100, `arm ${arm + 1}, `)}
     </fieldset>`).join("");
   root.innerHTML = `<div class="nb-downhill"><div>${arms}
     ${control("group size G", "size", 2, 8)}
-    <button type="button">Start again</button></div>
+    ${FOOT}</div>
     <div><svg viewBox="0 0 360 260" aria-hidden="true"></svg>
     <output class="nb-readout" aria-live="polite"></output></div></div>`;
   const sliders = Object.fromEntries(
     [...root.querySelectorAll("input")].map(input => [input.dataset.name, input]));
   let state = start;
+  const link = linked(root, "downhill", numbers => {
+    const [probs, rewards, [size]] = [[0, 3], [3, 6], [6]].map(part => numbers.slice(...part));
+    const whole = (value, least, most) => Number.isInteger(value) && value >= least && value <= most;
+    if (numbers.length !== 7 || sum(probs) !== UNITS || !probs.every(p => whole(p, 1, UNITS))
+      || !rewards.every(r => whole(r, 0, 100)) || !whole(size, 2, 8)) return false;
+    state = { probs, rewards, size };
+    draw();
+    return true;
+  });
 
   function draw() {
     state.probs.forEach((hundredths, arm) => {
-      sliders[`p${arm}`].value = hundredths;
-      sliders[`r${arm}`].value = state.rewards[arm];
+      place(sliders[`p${arm}`], hundredths, fixed(hundredths / UNITS, 2));
+      place(sliders[`r${arm}`], state.rewards[arm], state.rewards[arm]);
     });
-    sliders.size.value = state.size;
-    Object.entries(sliders).forEach(([name, input]) => {
-      const shown = name[0] === "p" ? fixed(input.value / UNITS) : input.value;
-      input.nextElementSibling.textContent = shown;
-      input.setAttribute("aria-valuetext", shown);
-    });
+    place(sliders.size, state.size, state.size);
+    link([...state.probs, ...state.rewards, state.size]);
     const studied = study(state.probs.map(p => p / UNITS), state.rewards, state.size);
     root.querySelector("svg").innerHTML = compass(studied);
     root.querySelector(".nb-readout").innerHTML = words(studied);

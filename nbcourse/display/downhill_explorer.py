@@ -4,26 +4,15 @@ Its drawings cannot be stored one by one, as those of `explorers` are: there are
 The sums are short, so the page computes them itself, live notebook or not.
 """
 
-import json
 from collections.abc import Sequence
-from hashlib import sha256
-from pathlib import Path
 
 from IPython.display import HTML
 
-from nbcourse.display.explorers import STYLE
+from nbcourse.display.in_page import in_page
 from nbcourse.display.kl_explorer import in_hundredths
 
-FILES = Path(__file__).parent
 LARGEST = 100  # reward that the sliders reach
 SIZES = range(2, 9)
-# In a notebook that is not trusted yet no program runs, and the sentence stays.
-STORED = """%(style)s<style>%(panels)s</style>
-<div class="nb-explorer" id="%(id)s">Run this cell to move the sliders.</div>
-<script>(() => {
-%(program)s
-exploreDownhill(document.getElementById("%(id)s"), %(start)s);
-})();</script>"""
 
 
 def explore_downhill(
@@ -67,15 +56,4 @@ def explore_downhill(
         "rewards": [int(reward) for reward in rewards],
         "size": group_size,
     }
-    program = (FILES / "downhill_explorer.js").read_text(encoding="utf-8")
-    identity = sha256((program + json.dumps(start)).encode()).hexdigest()[:8]
-    return HTML(
-        STORED
-        % {
-            "style": STYLE,
-            "panels": (FILES / "downhill_explorer.css").read_text(encoding="utf-8"),
-            "id": f"nb-explorer-{identity}",
-            "program": program,
-            "start": json.dumps(start),
-        }
-    )
+    return in_page("downhill", start)

@@ -16,17 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbcourse.display.in_page import STYLE
 from nbcourse.functional.advantages import variance_optimal_baseline
 from nbcourse.functional.surrogates import ppo_clip
 from nbcourse.toys import bandit, chain, enumeration
 
-STYLE = (
-    "<style>.nb-explorer{max-width:760px;font:14px system-ui,sans-serif}"
-    ".nb-explorer svg{width:100%;height:auto;background:#fff;color:#222}"
-    ".nb-explorer text{font:13px system-ui,sans-serif;fill:#222}"
-    ".nb-explorer label{display:flex;gap:.8em;align-items:center;margin:.6em 0 .3em}"
-    ".nb-explorer input{flex:1}.nb-explorer g[hidden]{display:none}</style>"
-)
 # The drawings wait in a script element: a notebook that is not trusted yet shows neither script nor
 # SVG, and would otherwise leave the labels behind as a line of nonsense.
 STORED = """<div class="nb-explorer" id="%(id)s">Run this cell to move the slider.</div>

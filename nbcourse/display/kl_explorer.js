@@ -18,10 +18,6 @@ const ESTIMATORS = [
 
 // ---- mathematics
 
-const sum = values => values.reduce((total, value) => total + value, 0);
-const dot = (one, two) => sum(one.map((value, i) => value * two[i]));
-const norm = vector => Math.sqrt(dot(vector, vector));
-
 function study(probs, refProbs) {
   const logRatios = probs.map((p, i) => Math.log(p) - Math.log(refProbs[i]));
   const kl = dot(probs, logRatios);
@@ -63,12 +59,6 @@ function withToken(origin, token, hundredths) {
 
 // ---- drawing
 
-function fixed(number, digits = 3, sign = "") {
-  const rounded = Number(number.toFixed(digits)); // first: −0.0004 is shown without its sign
-  const plus = rounded > 0 ? sign : "";
-  return plus + rounded.toFixed(digits).replace("-", "−");
-}
-
 // Three decimals, or more where that leaves fewer than two digits.
 function decimal(number) {
   const leading = number ? Math.floor(Math.log10(Math.abs(number))) : 0;
@@ -92,12 +82,6 @@ const centred = { ...small, "text-anchor": "middle" };
 const atEnd = { "text-anchor": "end" };
 const truth = { stroke: "#D55E00", "stroke-width": 2 };
 const stem = { stroke: "#0072B2", "stroke-width": 3 };
-
-// The least of 1, 2, 5, 10, … that is no less, in any power of ten.
-function roundUp(number) {
-  const power = 10 ** Math.floor(Math.log10(number));
-  return power * [1, 2, 5, 10].find(digit => digit * power >= number * (1 - 1e-9));
-}
 
 // Places for labels between low and high, in order and without overlap: each neighbourhood that
 // collides is centred on the mean of its wishes.
@@ -272,7 +256,7 @@ function words({ kl, exact, estimators }, names) {
 
 // ---- the explorer
 
-function exploreKl(root, names, probs, refProbs) {
+function explore(root, names, probs, refProbs) {
   const count = names.length;
   const most = UNITS - count + 1;
   const [floor, height] = [186, 140]; // of the bars
@@ -304,12 +288,22 @@ function exploreKl(root, names, probs, refProbs) {
       ${rect(295, 7, 9, 9, { fill: "#fff", stroke: "#222", "stroke-width": 2 })}
       ${text(310, 16, REF)}
       ${bars}${line(6, floor, 354, floor)}${tokens}</svg>
-    <div><output class="nb-readout"></output><button type="button">Start again</button></div>
+    <div><output class="nb-readout"></output>${FOOT}</div>
     <svg class="nb-values" viewBox="0 0 400 412" aria-hidden="true"></svg>
     <svg class="nb-gradients" viewBox="0 0 330 412" aria-hidden="true"></svg></div>`;
   const sliders = [...root.querySelectorAll("[role=slider]")];
+  const link = linked(root, "kl", numbers => {
+    const both = [numbers.slice(0, count), numbers.slice(count)];
+    const fits = hundredths => hundredths.length === count && sum(hundredths) === UNITS
+      && hundredths.every(p => Number.isInteger(p) && p >= 1);
+    if (!both.every(fits)) return false;
+    policies.forEach((policy, i) => { policy.hundredths = both[i]; });
+    draw();
+    return true;
+  });
 
   function draw() {
+    link(policies.flatMap(({ hundredths }) => hundredths));
     sliders.forEach((slider, i) => {
       const value = policies[Math.floor(i / count)].hundredths[i % count] / UNITS;
       slider.setAttribute("aria-valuenow", value.toFixed(2));

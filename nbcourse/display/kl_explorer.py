@@ -4,28 +4,17 @@ Its drawings cannot be stored one by one, as those of `explorers` are: there are
 policies. The formulas are short, so the page computes them itself, live notebook or not.
 """
 
-import json
 import math
 from collections.abc import Sequence
-from hashlib import sha256
 from html import escape
-from pathlib import Path
 
 from IPython.display import HTML
 
-from nbcourse.display.explorers import STYLE
+from nbcourse.display.in_page import in_page
 
-FILES = Path(__file__).parent
 HUNDREDTHS = 100
 NAMES = "ABCDEF"
 LONGEST_NAME = 6  # characters; longer ones would not fit under six bars
-# In a notebook that is not trusted yet no program runs, and the sentence stays.
-STORED = """%(style)s<style>%(panels)s</style>
-<div class="nb-explorer" id="%(id)s">Run this cell to drag the bars.</div>
-<script>(() => {
-%(program)s
-exploreKl(document.getElementById("%(id)s"), %(data)s);
-})();</script>"""
 
 
 def explore_kl(
@@ -72,21 +61,7 @@ def explore_kl(
             raise ValueError(
                 f"names[{i}] is {token!r}, expected 1 to {LONGEST_NAME} characters: it labels a bar"
             )
-    data = ", ".join(
-        json.dumps(values)
-        for values in ([escape(token) for token in tokens], hundredths, ref_hundredths)
-    )
-    program = (FILES / "kl_explorer.js").read_text(encoding="utf-8")
-    return HTML(
-        STORED
-        % {
-            "style": STYLE,
-            "panels": (FILES / "kl_explorer.css").read_text(encoding="utf-8"),
-            "id": "nb-explorer-" + sha256((program + data).encode()).hexdigest()[:8],
-            "program": program,
-            "data": data,
-        }
-    )
+    return in_page("kl", [escape(token) for token in tokens], hundredths, ref_hundredths)
 
 
 def in_hundredths(probs: Sequence[float], *, name: str) -> list[int]:

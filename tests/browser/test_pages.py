@@ -21,6 +21,7 @@ LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1400, "height": 900}},
     "dark, on a phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
 }
+MOST_BYTES, MOST_REQUESTS = 1_500_000, 25
 THEIRS = {"region": "the theme's logo lies outside of all landmarks"}
 WIDER_THAN_THE_PAGE = "document.documentElement.scrollWidth > window.innerWidth"
 # What can be seen of an explorer: the visible shapes of its drawing, and its read-out.
@@ -82,6 +83,15 @@ def test_a_page_needs_nothing_from_elsewhere(tab):
     tab.page.wait_for_load_state("networkidle")
     assert tab.foreign == []
     assert tab.errors == []
+
+
+@on_pages("intro", *CHAPTERS)
+def test_a_page_is_light(tab, built):
+    """Bytes as it opens, before a figure comes into sight; requests to its very end."""
+    opened = {urlsplit(url).path.lstrip("/") for url in tab.requests}
+    figures = set(re.findall(r'src="(_images/[^"]+)"', tab.page.content()))
+    assert sum((built / file).stat().st_size for file in opened) < MOST_BYTES
+    assert len(opened | figures) <= MOST_REQUESTS
 
 
 @on_pages("intro", *CHAPTERS)
@@ -153,6 +163,17 @@ def test_on_paper_the_answers_stand_at_the_end(tab):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(ANSWERS) == []
     assert [sorted(text) for text in boxes.all_text_contents()] == [sorted(t) for t in before]
+
+
+@on_pages(CHAPTERS[11])
+def test_on_paper_an_explorer_says_where_it_moves(tab):
+    page = tab.page
+    below = page.locator(".nb-explorer + .nb-moves-at")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert below.count() == page.locator(".nb-explorer").count() > 0
+    assert below.first.locator("a").get_attribute("href") == page.url.partition("#")[0]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert below.count() == 0
 
 
 def test_a_page_is_printed(built, browser, tmp_path):

@@ -17,7 +17,7 @@ def program(html: str) -> str:
 def test_it_begins_where_it_was_told_to(dtype):
     probs, rewards = (torch.tensor(x, dtype=dtype) for x in ([0.9, 0.01, 0.09], [1, 100, 0]))
     html = explore_downhill(probs, rewards, group_size=4).data
-    expected = '{"probs": [90, 1, 9], "rewards": [1, 100, 0], "size": 4});'
+    expected = '{"probs":[90,1,9],"rewards":[1,100,0],"size":4});'
     assert expected in program(html)
 
 

@@ -15,14 +15,14 @@ def program(html: str) -> str:
 
 def test_the_bars_begin_where_they_were_told_to():
     html = explore_kl((0.7, 0.25, 0.05), (0.2, 0.2, 0.6), names=["yes", "no", "<eos>"]).data
-    expected = '["yes", "no", "&lt;eos&gt;"], [70, 25, 5], [20, 20, 60]);'
+    expected = '["yes","no","&lt;eos&gt;"], [70,25,5], [20,20,60]);'
     assert expected in program(html)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tensors_of_either_precision_are_taken(dtype):
     probs, ref_probs = (torch.tensor(p, dtype=dtype) for p in ([0.29, 0.71], [0.57, 0.43]))
-    assert '["A", "B"], [29, 71], [57, 43]);' in program(explore_kl(probs, ref_probs).data)
+    assert '["A","B"], [29,71], [57,43]);' in program(explore_kl(probs, ref_probs).data)
 
 
 def test_the_output_is_the_same_each_time_and_another_for_other_policies():
@@ -39,7 +39,7 @@ def test_the_output_asks_no_other_host_for_anything():
 def test_one_script_ends_once_whatever_the_names_are():
     html = explore_kl(names=["<b>", "</b>", '"&']).data
     assert html.count("</script>") == 1
-    assert "<b>" not in program(html).rpartition("exploreKl(")[2]
+    assert "<b>" not in program(html).rpartition("explore(")[2]
 
 
 @pytest.mark.parametrize(

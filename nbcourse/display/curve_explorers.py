@@ -1,0 +1,67 @@
+"""Explorers of curves: a few numbers to move, and sums that the page computes anew each time."""
+
+from IPython.display import HTML
+
+from nbcourse.display.in_page import in_page
+
+
+def explore_group(p: float = 0.25, *, wrong: float = 0.0, group_size: int = 4) -> HTML:
+    """Move the group size: what leave-one-out costs in variance beside constant baselines.
+
+    A policy with two answers, one right. The variance of one rollout's worth of gradient, exactly:
+    without a baseline, with the true mean, with the best constant, and with the mean of the others.
+
+    Args:
+        p: probability of the right answer, a multiple of 0.01 between 0 and 1.
+        wrong: what a wrong answer pays, a multiple of 0.1 from −2 to 2; a right one pays 1 more.
+        group_size: G, 2 to 32.
+
+    Returns:
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
+
+    Raises:
+        ValueError: if a number is not one that its slider reaches.
+
+    Book: equations (eq-rloo-variance), (eq-two-arms).
+    """
+    start = [
+        _position(p, name="p", unit=0.01, low=1, high=99),
+        _position(wrong, name="wrong", unit=0.1, low=-20, high=20) + 20,  # links have no minus
+        _position(group_size, name="group_size", unit=1, low=2, high=32),
+    ]
+    return in_page("group", start, parts=["curves"])
+
+
+def explore_passes(p: float = 0.1, *, samples: int = 8, k: int = 8) -> HTML:
+    """Move samples and tries: what two estimators of pass@k say on average, and their scatter.
+
+    Args:
+        p: probability that a sample is right, a multiple of 0.01 between 0 and 1.
+        samples: n, 1 to 64.
+        k: 1 to 64.
+
+    Returns:
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
+
+    Raises:
+        ValueError: if a number is not one that its slider reaches.
+
+    Book: equation (eq-pass-at-k).
+    """
+    start = [
+        _position(p, name="p", unit=0.01, low=1, high=99),
+        _position(samples, name="samples", unit=1, low=1, high=64),
+        _position(k, name="k", unit=1, low=1, high=64),
+    ]
+    return in_page("passes", start, parts=["curves"])
+
+
+def _position(value: float, *, name: str, unit: float, low: int, high: int) -> int:
+    """Where a slider of steps of `unit` stands."""
+    steps = value / unit
+    if abs(steps - round(steps)) > 1e-6 or not low <= round(steps) <= high:
+        raise ValueError(
+            f"{name} is {value}, expected a multiple of {unit:g} from {low * unit:g} "
+            f"to {high * unit:g}"
+        )
+    return round(steps)

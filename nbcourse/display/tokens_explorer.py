@@ -1,0 +1,96 @@
+"""The token inspector: a recorded batch, token by token, under any two rows of the table."""
+
+from typing import TypeVar
+
+from IPython.display import HTML
+from torch import Tensor
+
+from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
+from nbcourse.diagnosis.witness import Witness
+from nbcourse.display.in_page import in_page
+from nbcourse.training.algorithms import Algorithm
+
+Number = TypeVar("Number", int, float)
+MILLIONTHS = 1_000_000  # of all pushes: a token's share as a whole number, which is short
+
+
+def explore_tokens(
+    witness: Witness, *, rows: tuple[str, str] = ("grpo", "dr-grpo"), groups: int = 3
+) -> HTML:
+    """What two algorithms do with each token of a recorded batch: its advantage, clip and push.
+
+    Every number is the package's, computed here with the rows' own losses (`inspection.inspect`);
+    the page only selects and draws them.
+
+    Args:
+        witness: with the texts of its tokens.
+        rows: the two of `ALGORITHMS` to begin with.
+        groups: how many prompts of the witness are shown, as if they were the whole batch.
+
+    Returns:
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
+
+    Raises:
+        ValueError: if a row is not in the table, or needs what the witness does not have, or if
+            the witness has fewer groups.
+    """
+    witness = first_groups(witness, groups)
+    table = rows_for(witness)
+    for name in rows:
+        if name not in table:
+            raise ValueError(
+                f"rows has {name!r}, expected two of {', '.join(map(repr, table))}: "
+                "the witness has what they need"
+            )
+    mask, moved = witness["mask"], ratios(witness)
+    last = "last_old_log_probs" if witness.has("last_old_log_probs") else "old_log_probs"
+    data = {
+        "size": witness.facts["group_size"],
+        "prompts": [prompt.strip() for prompt in witness.facts["prompts"]],
+        "golds": witness.facts["answers"],
+        "pieces": witness.facts["pieces"],
+        "rewards": _rounded(witness["scores"]),
+        "probs": _by_token(witness[last].exp(), mask),
+        "ratios": _by_token(moved, mask),
+        "means": _rounded((moved.log().sum(dim=1) / mask.sum(dim=1)).exp(), digits=6),
+        "rows": [_of_row(name, row, witness) for name, row in table.items()],
+    }
+    return in_page("tokens", data, [list(table).index(name) for name in rows])
+
+
+def _of_row(name: str, row: Algorithm, witness: Witness) -> dict[str, object]:
+    found, mask = inspect(row, witness), witness["mask"]
+    settings = row.all_settings
+    low, high = (settings.get(key) for key in ("clip_low", "clip_high"))
+    total = found.pushes.abs().sum()
+    shares = (MILLIONTHS * found.pushes / total).round().int()
+    lengths = mask.sum(dim=1).tolist()
+    return {
+        "name": name,
+        "clip": None if low is None else [1 - low, 1 + (low if high is None else high)],
+        "advantages": _by_token(found.advantages, mask),
+        "shares": [
+            _short(share[:length].tolist()) for share, length in zip(shares, lengths, strict=True)
+        ],
+        "cut": [
+            "".join(str(int(cut)) for cut in row[:length])
+            for row, length in zip(found.cut, lengths, strict=True)
+        ],
+        "total": _rounded(total[None])[0],
+    }
+
+
+def _by_token(values: Tensor, mask: Tensor) -> list[list[float]]:
+    """A list for each response, as short as it can be."""
+    lengths = mask.sum(dim=1)
+    return [_short(_rounded(row[:length])) for row, length in zip(values, lengths, strict=True)]
+
+
+def _short(numbers: list[Number]) -> list[Number]:
+    """One number, if all tokens have the same."""
+    return numbers[:1] if len(set(numbers)) == 1 else numbers
+
+
+def _rounded(values: Tensor, *, digits: int = 4) -> list[float]:
+    """With so many significant digits, so that any machine stores the same."""
+    return [float(f"{value:.{digits}g}") + 0.0 for value in values.tolist()]

@@ -1,0 +1,200 @@
+"""All explorers on one page without a network: links, looks, and numbers equal to the package's.
+
+The programs of KL and downhill have files of their own for what only they can do.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nbcourse import display
+from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
+from nbcourse.experiments import evidence, records
+from nbcourse.functional import accuracy, advantages
+from nbcourse.toys import bandit, enumeration
+from tests.conftest import Watched
+
+BATCH = records.RUNS / "smollm2-word-problems-batch"
+# name in the link → how it is made, a state that differs from the first, one that cannot be
+EXPLORERS: dict[str, tuple[Callable, str, str]] = {
+    "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
+    "kl": (display.explore_kl, "20-30-50-60-30-10", "20-30-50-60-30-11"),
+    "tokens": (lambda: display.explore_tokens(witness()), "2-6-5-3", "2-6-99-3"),
+    "group": (display.explore_group, "70-30-2", "70-30-99"),
+    "passes": (display.explore_passes, "30-16-4", "30-16-0"),
+}
+NUMBER = r"[+−]?\d+(?:\.\d+)?"
+
+pytestmark = pytest.mark.browser
+
+
+def witness():
+    return evidence.read(BATCH).witnesses[-1]
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number.replace("−", "-")) for number in re.findall(NUMBER, text)]
+
+
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory) -> Iterator[SimpleNamespace]:
+    """A phone with all explorers on one page, offline."""
+    parts = [f'<div data-of="{name}">{made[0]().data}</div>' for name, made in EXPLORERS.items()]
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    file.write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8">' + "".join(parts), encoding="utf-8"
+    )
+    tab = Watched(browser, viewport={"width": 390, "height": 800}, has_touch=True, offline=True)
+    tab.page.goto(file.as_uri())
+    yield SimpleNamespace(page=tab.page, of=lambda name: tab.page.locator(f"[data-of={name}]"))
+    assert tab.errors == []
+    assert tab.foreign == []
+    tab.context.close()
+
+
+def follow(opened, name: str, state: str) -> str:
+    """Follow a link to a state, and return what the explorer then says."""
+    opened.page.evaluate(
+        "hash => new Promise(done => {"
+        " addEventListener('hashchange', () => setTimeout(done), { once: true });"
+        " location.hash = ''; location.hash = hash; })",
+        f"{name}-{state}",
+    )
+    return opened.of(name).locator(".nb-readout").inner_text()
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_a_link_brings_a_state_back_and_a_wrong_one_does_nothing(opened, name):
+    _, state, impossible = EXPLORERS[name]
+    part = opened.of(name)
+    first = part.locator(".nb-readout").inner_text()
+    there = follow(opened, name, state)
+    assert there != first
+    assert part.locator(".nb-link").get_attribute("href") == f"#{name}-{state}"
+    assert follow(opened, name, impossible) == there
+    part.get_by_role("button", name="Start again").click()
+    assert part.locator(".nb-readout").inner_text() == first
+
+
+def test_a_finger_hits_every_control_and_nothing_is_wider_than_the_phone(opened):
+    for control in opened.page.locator("input, select, button, .nb-link").all():
+        assert control.bounding_box()["height"] >= 44
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# ---------------------------------------------------------------- group
+
+
+@pytest.mark.parametrize(("p", "wrong", "size"), [(25, 0, 3), (90, 0, 4), (40, -10, 2)])
+def test_the_variances_of_a_group_are_those_of_every_group(opened, p, wrong, size):
+    shown = numbers(follow(opened, "group", f"{p}-{wrong + 20}-{size}"))
+    probs = torch.tensor([p / 100, 1 - p / 100], dtype=torch.float64)
+    rewards = torch.tensor([wrong / 10 + 1, wrong / 10], dtype=torch.float64)
+    members = enumeration.groups(2, size)
+    weights = advantages.leave_one_out(rewards[members].view(-1), group_size=size)
+    estimates = weights.view(members.shape)[..., None] * bandit.score_vectors(probs.log())[members]
+    others = enumeration.variance(enumeration.group_probs(probs, members), estimates.mean(dim=1))
+    best = advantages.variance_optimal_baseline(probs, rewards)
+    constant = [
+        bandit.gradient_variance(probs.log(), rewards, baseline=b)
+        for b in (0.0, probs @ rewards, best)
+    ]
+    expected = [constant[0], probs @ rewards, constant[1], best, constant[2]]
+    assert shown[:5] == pytest.approx([float(x) for x in expected], abs=0.0051)
+    assert shown[5:7] == pytest.approx([size, size * others.sum().item()], abs=0.00051)
+
+
+# ---------------------------------------------------------------- pass@k
+
+
+@pytest.mark.parametrize(("p", "n", "k"), [(10, 8, 8), (30, 6, 2), (50, 4, 5)])
+def test_both_estimates_of_pass_at_k_are_those_of_every_outcome(opened, p, n, k):
+    shown = numbers(follow(opened, "passes", f"{p}-{n}-{k}"))
+    outcomes = torch.tensor(list(itertools.product([False, True], repeat=n)))
+    chance = p / 100
+    probs = (outcomes * chance + ~outcomes * (1 - chance)).double().prod(dim=1)
+    plug_in = 1 - (1 - outcomes.double().mean(dim=1)) ** k
+    truth = 1 - (1 - chance) ** k
+    expected = []
+    for values in ([accuracy.pass_at_k(outcomes, k=k)] if k <= n else []) + [plug_in]:
+        mean = enumeration.mean(probs, values).item()
+        expected += [mean, enumeration.variance(probs, values).sqrt().item()]
+    expected.append(expected[-2] - truth)
+    assert shown[2] == pytest.approx(truth, abs=0.00051)
+    assert shown[-len(expected) :] == pytest.approx(expected, abs=0.00051)
+
+
+# ---------------------------------------------------------------- tokens
+
+CUTS = "all => all.map(token => Number(token.classList.contains('nb-cut')))"
+BARS = """all => all.map(token => { const bar = token.querySelector("i");
+  return bar ? (bar.className === "nb-up" ? 1 : -1) : 0; })"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "answer", "token"),
+    [("grpo", "gspo", 5, 12), ("ppo", "dr-grpo", 1, 30), ("cispo", "reinforce++", 22, 17)],
+)
+def test_the_inspector_shows_what_the_rows_make_of_a_token(opened, one, two, answer, token):
+    batch = first_groups(witness(), 3)
+    table, mask = rows_for(batch), batch["mask"]
+    places = [list(table).index(name) for name in (one, two)]
+    follow(opened, "tokens", f"{places[0]}-{places[1]}-{answer}-{token}")
+    part, i, t = opened.of("tokens"), answer - 1, token - 1
+    length = int(mask[i].sum())
+    words = numbers(part.locator(".nb-readout p").inner_text())
+    chance = batch["last_old_log_probs"][i, t].exp().item()
+    assert words[1:3] == pytest.approx([chance, ratios(batch)[i, t].item()], rel=6e-3)
+    for strip, row, name in zip(
+        part.locator(".nb-tokens").all(),
+        part.locator("tbody tr").all(),
+        (one, two),
+        strict=True,
+    ):
+        found = inspect(table[name], batch)
+        total = found.pushes.abs().sum()
+        tokens = strip.locator("span")
+        assert "".join(tokens.all_text_contents()) == "".join(batch.facts["pieces"][i]).replace(
+            "\n", "↵"
+        )
+        assert tokens.evaluate_all(CUTS) == found.cut[i, :length].int().tolist()
+        shares = (1e6 * found.pushes[i, :length] / total).round()
+        assert tokens.evaluate_all(BARS) == shares.sign().int().tolist()
+        credit, push, share = row.locator("td").all_text_contents()[1:]
+        assert numbers(credit) == pytest.approx([found.advantages[i, t].item()], rel=6e-3)
+        if found.cut[i, t]:
+            assert push == "cut"
+        else:
+            assert numbers(push) == pytest.approx([found.pushes[i, t].item()], rel=2e-2)
+        part_of_all = 100 * found.pushes[i, t].abs().item() / total.item()
+        assert numbers(share) == pytest.approx([part_of_all], abs=0.0051)
+
+
+def test_a_finger_chooses_a_token_and_a_reader_another_row(opened):
+    part = opened.of("tokens")
+    part.get_by_role("button", name="Start again").click()
+    part.locator(".nb-tokens").first.locator("span").nth(4).tap()
+    assert part.locator("[data-name=token]").input_value() == "5"
+    part.get_by_label("and", exact=True).select_option("gspo")
+    assert "gspo" in part.locator("tbody").inner_text()
+    before = part.locator(".nb-readout").inner_text()
+    part.locator("[data-name=answer]").press("ArrowRight")
+    assert part.locator(".nb-readout").inner_text() != before
+
+
+# Last, since it leaves the page as it is on paper, where no control can be hit.
+def test_in_the_dark_white_becomes_the_page_and_on_paper_there_is_an_address(opened):
+    explorer = opened.page.locator(".nb-explorer").first
+    filters = "element => getComputedStyle(element).filter"
+    assert explorer.evaluate(filters) == "none"
+    opened.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert "invert(1)" in explorer.evaluate(filters)
+    opened.page.emulate_media(media="print")
+    assert explorer.evaluate(filters) == "none"
+    assert not explorer.locator("button").is_visible()
+    printed = "link => getComputedStyle(link, '::after').content"
+    assert "page.html#downhill-" in explorer.locator(".nb-link").evaluate(printed)

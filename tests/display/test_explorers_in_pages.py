@@ -1,0 +1,48 @@
+"""What explorers that travel with their program are made of; a browser tests what they do."""
+
+import re
+
+import pytest
+
+from nbcourse.display import explore_group, explore_passes, explore_tokens
+from nbcourse.display.in_page import in_page
+from nbcourse.experiments import evidence, records
+
+
+@pytest.fixture(scope="module")
+def witness():
+    return evidence.read(records.RUNS / "smollm2-word-problems-batch").witnesses[-1]
+
+
+def test_the_output_is_the_same_each_time_and_another_for_another_state():
+    one, two = (explore_group().data for _ in range(2))
+    assert one == two
+    identity = re.compile(r'id="(nb-explorer-\w+)"')
+    assert identity.search(one)[1] != identity.search(explore_group(group_size=5).data)[1]
+
+
+def test_no_text_ends_the_program(witness):
+    html = in_page("tokens", {"prompts": ["</script><script>alert(1)"]}, [0, 1]).data
+    assert html.count("</script>") == 1
+
+
+def test_the_inspector_is_small_and_asks_no_other_host(witness):
+    html = explore_tokens(witness).data
+    assert len(html) < 120_000
+    assert "//" not in re.sub(r"^ *// .*$|; // .*$", "", html, flags=re.M)
+
+
+@pytest.mark.parametrize(
+    ("explore", "message"),
+    [
+        (lambda _: explore_group(0.255), "p is 0.255, expected a multiple of 0.01 from 0.01 to"),
+        (lambda _: explore_group(wrong=2.5), "wrong is 2.5, expected a multiple of 0.1 from -2"),
+        (lambda _: explore_group(group_size=1), "group_size is 1, expected a multiple of 1 from 2"),
+        (lambda _: explore_passes(k=65), "k is 65, expected a multiple of 1 from 1 to 64"),
+        (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
+        (lambda w: explore_tokens(w, groups=9), "groups is 9, expected 1 to 4"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_by_name(witness, explore, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        explore(witness)
