@@ -54,9 +54,10 @@ def browser() -> Iterator:
 
 
 class Watched:
-    """A browser tab that reaches loopback only, and remembers other requests and errors."""
+    """A browser tab that reaches loopback only, and remembers requests and errors."""
 
     def __init__(self, browser, **context_options) -> None:
+        self.requests: list[str] = []
         self.foreign: list[str] = []
         self.errors: list[str] = []
         self.context = browser.new_context(**context_options)
@@ -68,6 +69,7 @@ class Watched:
 
     def _guard(self, route) -> None:
         if urlsplit(route.request.url).hostname in ("127.0.0.1", None):
+            self.requests.append(route.request.url)
             route.continue_()
         else:
             self.foreign.append(route.request.url)

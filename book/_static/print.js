@@ -25,3 +25,17 @@ addEventListener("beforeprint", () => {
   });
   article.append(answers);
 });
+
+// An explorer on paper is a picture: below it stands where it moves.
+addEventListener("beforeprint", () => {
+  const here = document.querySelector("link[rel=canonical]")?.href ?? location.href.split("#")[0];
+  for (const explorer of document.querySelectorAll(".nb-explorer")) {
+    const at = document.createElement("p");
+    at.className = "nb-moves-at";
+    const link = Object.assign(document.createElement("a"), { href: here });
+    link.textContent = here.startsWith("file:") ? here.split("/").pop() : here;
+    at.append("It moves on the page ", link, ".");
+    explorer.after(at);
+    addEventListener("afterprint", () => at.remove(), { once: true });
+  }
+});

@@ -2,7 +2,8 @@
 
 Every page gets a description, its own first words. The rest needs an address, and takes it from one
 setting: the repository's in `_config.yml`. Where that is empty, there is nothing that could lead
-nowhere: no button to the repository, no canonical address, no site map, no picture for links.
+nowhere: no button to the repository, to Colab or Binder, no canonical address, no site map, no
+picture for links.
 """
 
 import html
@@ -17,6 +18,11 @@ from sphinx.config import Config
 
 LONGEST = 200  # characters of a description: search engines show no more
 PICTURE = "_static/leave-one-out.png"
+LAUNCH = {
+    "colab_url": "https://colab.research.google.com",
+    "binderhub_url": "https://mybinder.org",
+    "notebook_interface": "jupyterlab",
+}
 
 
 def address(repository: str) -> str:
@@ -40,6 +46,12 @@ def set_address(app: Sphinx, config: Config) -> None:
     repository = config.html_theme_options.get("repository_url") or ""
     config.html_baseurl = address(repository)
     config.html_theme_options["use_repository_button"] = bool(repository)
+    if repository:
+        config.html_theme_options |= {
+            "launch_buttons": LAUNCH,
+            "repository_branch": "main",
+            "path_to_docs": "book",
+        }
 
 
 def describe(

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nbcourse.publishing import numbering, reference, stored
+from nbcourse.publishing import bibliography, numbering, reference, stored
 from nbcourse.repository import ROOT
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
@@ -57,6 +57,7 @@ def assemble(root: Path, source: Path) -> None:
         shutil.copy(root / name, source)
     pages = reference.write(source / "book", numbering.places(root / "book"))
     if pages:
+        pages.append(bibliography.write(source / "book"))
         part = "".join(f"      - file: {page}\n" for page in pages)
         with (source / "_toc.yml").open("a", encoding="utf-8") as toc:
             toc.write(f"  - caption: Reference\n    chapters:\n{part}")

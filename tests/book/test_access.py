@@ -26,8 +26,8 @@ from nbcourse.publishing import access
         ('<th class="head"><p>λ</p></th>', '<th class="head"><p>λ</p></th>'),
         ('<script src="_static/vendor/fontawesome/6.5.2/js/all.min.js?digest=1"></script>', ""),
         ('<script src="_static/togglebutton.js"></script>',) * 2,
-        ('<link rel="preload" as="font" href="../webfonts/fa-brands-400.woff2" />', ""),
-        ('<link rel="preload" as="font" href="../webfonts/fa-solid-900.woff2" />',) * 2,
+        ('<span class="n">x</span><span class="p">[</span>', "x["),
+        ('<span class="nb">len</span>', '<span class="nb">len</span>'),
     ],
 )
 def test_a_page_is_mended_where_the_theme_needs_it(theme, mended):

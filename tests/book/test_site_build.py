@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from nbcourse.publishing import numeric_tables, pages, reference, site, stored
+from nbcourse.publishing import mathematics, numeric_tables, pages, reference, site, stored
 from nbcourse.publishing.chapters import ROOT
 
 PROSE = "The first words of a page, which are long enough to describe it, & more."
@@ -64,8 +64,15 @@ def test_a_book_is_built_with_its_own_mathematics(built):
     assert page.count('href="#eq-x"') == 3  # two links, and the one beside the number
     assert page.index('id="sec-1-1"') < page.index("<h2>1.1 Title")
     assert '../01-one.html#eq-x"' in (built / "exercises" / "01-one.html").read_text("utf-8")
-    assert (built / "_static" / "mathjax" / "tex-chtml.js").exists()
-    assert not (built / "_sources").exists()
+    assert (built / "_static" / mathematics.BUNDLE).exists()
+    assert not (built / "_static" / "mathjax" / "tex-chtml.js").exists()
+
+
+def test_a_page_offers_its_notebook(built, healthy):
+    page = (built / "01-one.html").read_text(encoding="utf-8")
+    assert 'href="_sources/01-one.ipynb"' in page
+    offered, chapter = built / "_sources" / "01-one.ipynb", healthy / "book" / "01-one.ipynb"
+    assert offered.read_bytes() == chapter.read_bytes()
 
 
 def test_columns_of_numbers_stand_to_the_right_with_a_minus(built):
@@ -106,7 +113,7 @@ def test_without_an_address_a_page_names_none(built):
     page = (built / "01-one.html").read_text("utf-8")
     assert 'name="description" content="The first words of a page, which' in page
     assert 'property="og:title" content="One"' in page
-    for absent in ("canonical", "og:image", "github"):
+    for absent in ("canonical", "og:image", "github", "colab", "mybinder"):
         assert absent not in page
     for absent in ("sitemap.xml", "404.html"):
         assert not (built / absent).exists()
@@ -123,6 +130,9 @@ def test_one_setting_gives_the_site_its_address(tmp_path):
     home = "https://someone.github.io/a-book/"
     assert f'<link rel="canonical" href="{home}01-one.html" />' in page
     assert f'href="{repository}"' in page
+    notebook = "Someone/a-book/{}main/book/01-one.ipynb"
+    assert f"https://colab.research.google.com/github/{notebook.format('blob/')}" in page
+    assert "https://mybinder.org/v2/gh/Someone/a-book/main?urlpath=lab/tree/book/01-one" in page
     assert f'property="og:image" content="{home}{pages.PICTURE}"' in page
     assert (addressed / pages.PICTURE).exists()
     assert f"<loc>{home}exercises/01-one.html</loc>" in (addressed / "sitemap.xml").read_text()

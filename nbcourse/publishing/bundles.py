@@ -1,0 +1,153 @@
+"""Style sheets and scripts of the pages, one where the theme has a dozen: a Sphinx extension.
+
+The theme brings what any site may need. Here its files are joined; rules for classes that no page
+and no script names are left out, and so are icons that no rule is left for.
+"""
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import tinycss2
+from fontTools import subset
+from sphinx.application import Sphinx
+
+FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
+STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
+SCRIPT = rf'<script\b(?! defer)[^>]*src="{FILE.format("js")}</script>'  # what is deferred stays
+# What loads twice as soon as files are joined, and what is said to a switch between editions alone.
+SUPERFLUOUS = (
+    r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
+)
+IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
+SHEET, PROGRAM = '<link rel="stylesheet" href="{}">', '<script src="{}"></script>'
+
+ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
+
+# What a selector asks for: .class and #id, but for what stands in :not(.a) or in [href=".b"].
+NAME = re.compile(r"[.#](-?[A-Za-z_][\w-]*)")
+INSIDE = re.compile(r":[\w-]+\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\]")
+COMMA = re.compile(r",(?![^()\[]*[)\]])")
+
+ICONS, FEW_ICONS = "fa-solid-900", "icons.woff"
+ICONS_SOURCE = re.compile(rf"src:url\([^)]*{ICONS}\.woff2\)[^;}}]*")
+
+
+def needed(css: str, words: set[str]) -> str:
+    """A style sheet without the rules whose selectors ask for a class or an id that is no word."""
+    return "\n".join(_needed(tinycss2.parse_stylesheet(css, True, True), words))
+
+
+def _needed(rules: Iterable[tinycss2.ast.Node], words: set[str]) -> Iterator[str]:
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = COMMA.split(tinycss2.serialize(rule.prelude).strip())
+            kept = [one for one in selectors if set(NAME.findall(INSIDE.sub("", one))) <= words]
+            if kept:
+                yield f"{','.join(kept)}{{{tinycss2.serialize(rule.content).strip()}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports"):
+            inside = list(_needed(tinycss2.parse_rule_list(rule.content, True, True), words))
+            if inside:
+                condition = tinycss2.serialize(rule.prelude)
+                yield f"@{rule.at_keyword}{condition}{{{''.join(inside)}}}"
+        else:
+            yield rule.serialize()
+
+
+def joined(page: str, name: Callable[[list[str], str], str]) -> str:
+    """A page with one style sheet, and one script each in its head and its body.
+
+    Args:
+        page: its HTML.
+        name: of files below `_static` and their suffix, the file that has them all.
+    """
+    page = re.sub(SUPERFLUOUS, "", page)
+    head, end, body = page.partition("</head>")
+    head = _joined(head, STYLE, SHEET, lambda files: name(files, "css"))
+    head, body = (
+        _joined(part, SCRIPT, PROGRAM, lambda files: name(files, "js")) for part in (head, body)
+    )
+    return head + end + body
+
+
+def _joined(part: str, link: str, new: str, name: Callable[[list[str]], str]) -> str:
+    """With the new link in place of the last one: what stands between them may be for that."""
+    found = list(re.finditer(link, part))
+    if not found:
+        return part
+    place = f"{found[0]['up']}_static/{name([one['file'] for one in found])}"
+    before, after = part[: found[-1].start()], part[found[-1].end() :]
+    return re.sub(link, "", before) + new.format(place) + after
+
+
+def sheet(file: Path, static: Path) -> str:
+    """A style sheet with what it imports, and addresses as they are in the folder `static`."""
+    folder = file.parent.relative_to(static).as_posix()
+    parts = IMPORT.split(file.read_text(encoding="utf-8"))
+    parts[::2] = [ADDRESS.sub(lambda found: _rebased(folder, found[1]), css) for css in parts[::2]]
+    parts[1::2] = [sheet((file.parent / name).resolve(), static) for name in parts[1::2]]
+    return "".join(parts)
+
+
+def _rebased(folder: str, file: str) -> str:
+    return f"url({posixpath.normpath(posixpath.join(folder, file))})"
+
+
+def icons(font: Path, css: str) -> bytes:
+    """The font with no more icons than a style sheet has in its `content:`, as WOFF."""
+    few = subset.Subsetter(subset.Options())
+    glyphs = subset.load_font(str(font), subset.Options())
+    few.populate(text="".join(re.findall(r'content:\s*"([^"]*)"', css)))
+    few.subset(glyphs)
+    glyphs.flavor = "woff"
+    file = BytesIO()
+    glyphs.save(file)
+    return file.getvalue()
+
+
+def write(app: Sphinx, error: Exception | None) -> None:
+    """Join the files of every page that was built."""
+    if error is not None:
+        return
+    static, texts = Path(app.outdir, "_static").resolve(), {}
+    for page in Path(app.outdir).rglob("*.html"):
+        texts[page] = page.read_text(encoding="utf-8")
+
+    bundles: dict[str, list[str]] = {}
+
+    def name(files: list[str], suffix: str) -> str:
+        digest = hashlib.sha256(b"".join((static / file).read_bytes() for file in files))
+        bundle = f"book-{digest.hexdigest()[:8]}.{suffix}"
+        bundles[bundle] = files
+        return bundle
+
+    for page, text in texts.items():
+        page.write_text(joined(text, name), encoding="utf-8")
+    words = set(re.findall(r"[\w-]+", "".join(texts.values())))
+    for bundle in sorted(bundles, key=lambda bundle: bundle.endswith("css")):  # scripts first
+        files = [static / file for file in bundles[bundle]]
+        if bundle.endswith("js"):
+            text = ";\n".join(file.read_text(encoding="utf-8") for file in files)
+            words.update(re.findall(r"[\w-]+", text))
+        else:
+            text = "\n".join(needed(sheet(file, static), words) for file in files)
+        (static / bundle).write_text(text, encoding="utf-8")
+    _write_icons(static, [static / bundle for bundle in bundles if bundle.endswith("css")])
+
+
+def _write_icons(static: Path, sheets: list[Path]) -> None:
+    texts = [sheet.read_text(encoding="utf-8") for sheet in sheets]
+    for font in static.rglob(f"{ICONS}.ttf"):
+        (static / FEW_ICONS).write_bytes(icons(font, "".join(texts)))
+    for sheet, text in zip(sheets, texts, strict=True):
+        source = f'src:url({FEW_ICONS}) format("woff")'
+        sheet.write_text(ICONS_SOURCE.sub(source, text), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("build-finished", write, priority=900)  # after what changes the pages' text
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,67 @@
+"""The mathematics of the pages: MathJax, with those of its parts that the book uses, in one file.
+
+The file that MathJax offers ready-made is half as large again: it has a menu and packages of TeX
+that the book does without. Parts and fonts come from sphinx-mathjax-offline, which has them all.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import copytree
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+BUNDLE = "mathjax/book.js"
+FONTS = "output/chtml/fonts/woff-v2"
+START = "startup"
+PARTS = {  # the name that MathJax asks for a part by, and its file
+    "core": "core",
+    "input/tex-base": "input/tex-base",
+    "[tex]/ams": "input/tex/extensions/ams",
+    "[tex]/boldsymbol": "input/tex/extensions/boldsymbol",
+    "output/chtml": "output/chtml",
+    "output/chtml/fonts/tex": "output/chtml/fonts/tex",
+    "a11y/assistive-mml": "a11y/assistive-mml",  # what is read aloud
+}
+# Without the menu no formula has the focus of the keyboard; those that scroll need it.
+FOCUS = """MathJax.config.startup.pageReady = () => MathJax.startup.defaultPageReady().then(() => {
+  for (const formula of document.querySelectorAll('mjx-container[display="true"]')) {
+    formula.tabIndex = 0;
+  }
+});"""
+SETTINGS = {"loader": {"load": []}, "tex": {"packages": {"[+]": ["ams", "boldsymbol"]}}}
+
+
+def bundle(mathjax: Path) -> str:
+    """The parts behind each other, and before them, that nothing is left to be fetched."""
+    start, *parts = (
+        (mathjax / f"{name}.js").read_text(encoding="utf-8") for name in (START, *PARTS.values())
+    )
+    there = f"MathJax.loader.preLoad({', '.join(map(repr, PARTS))});"
+    return "\n;".join([start, there, *parts, FOCUS])
+
+
+def set_up(app: Sphinx, config: Config) -> None:
+    """Let pages ask for the file."""
+    config.mathjax_path = BUNDLE
+    config.mathjax3_config = {**(config.mathjax3_config or {}), **SETTINGS}
+
+
+def write(app: Sphinx, error: Exception | None) -> None:
+    """Write the file and the fonts beside it."""
+    found = find_spec("sphinx-mathjax-offline")
+    if error is not None or found is None or found.origin is None:
+        return
+    mathjax, file = (
+        Path(found.origin).parent / "static/mathjax",
+        Path(app.outdir, "_static", BUNDLE),
+    )
+    copytree(mathjax / FONTS, file.parent / FONTS, dirs_exist_ok=True)
+    file.write_text(bundle(mathjax), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("config-inited", set_up, priority=900)
+    app.connect("build-finished", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

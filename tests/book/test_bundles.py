@@ -1,0 +1,57 @@
+"""Style sheets and scripts of the pages, joined, less what no page uses."""
+
+import re
+
+import pytest
+
+from nbcourse.publishing import bundles
+
+WORDS = {"kept", "also", "an-id", "main"}
+
+
+@pytest.mark.parametrize(
+    ("css", "needed"),
+    [
+        (".kept{a:b}.gone{a:b}", ".kept{a:b}"),
+        (".gone .kept,.also>p{a:b}", ".also>p{a:b}"),
+        ("p{a:b}", "p{a:b}"),
+        ("#an-id{a:b}#other{a:b}", "#an-id{a:b}"),
+        (".kept:not(.gone){a:b}", ".kept:not(.gone){a:b}"),  # it applies where nothing is .gone
+        (":is(.gone,.kept){a:b}", ":is(.gone,.kept){a:b}"),
+        ('a[href=".gone"]{a:b}', 'a[href=".gone"]{a:b}'),
+        ("@media print{.gone{a:b}}", ""),
+        ("@media print{.gone{a:b}.kept{a:b}}", "@media print{.kept{a:b}}"),
+        ("@font-face{src:url(x)}", "@font-face{src:url(x)}"),
+        ("/* why */.kept{a:b}", ".kept{a:b}"),
+    ],
+)
+def test_a_rule_stays_if_anything_could_need_it(css, needed):
+    assert bundles.needed(css, WORDS) == needed
+
+
+def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
+    page = """<head><link rel="stylesheet" href="../_static/a.css?v=1" />
+<link rel="stylesheet" href="../_static/styles/b.css" /><link rel="icon" href="../_static/i.svg" />
+<script src="../_static/c.js"></script><script>let needed = 1;</script>
+<script src="../_static/d.js?v=2"></script><script defer="defer" src="../_static/e.js"></script>
+</head><body><script src="../_static/f.js"></script><script src="../index.js"></script></body>"""
+    joined = bundles.joined(page, lambda files, suffix: f"{'+'.join(files)}.{suffix}")
+    assert re.findall(r'(?:src|href)="([^"]+)"|(let needed)', joined) == [
+        ("../_static/a.css+styles/b.css.css", ""),
+        ("../_static/i.svg", ""),
+        ("", "let needed"),  # before the script that may need it
+        ("../_static/c.js+d.js.js", ""),
+        ("../_static/e.js", ""),
+        ("../_static/f.js.js", ""),
+        ("../index.js", ""),
+    ]
+
+
+def test_a_sheet_brings_what_it_imports_and_leads_where_it_led(tmp_path):
+    (tmp_path / "styles").mkdir()
+    (tmp_path / "basic.css").write_text("p{background:url(dot.png)}")
+    file = tmp_path / "styles" / "theme.css"
+    file.write_text('@import "../basic.css";a{b:url(../c.png)}d{e:url(data:f)}g{h:url(i.png)}')
+    assert bundles.sheet(file, tmp_path) == (
+        "p{background:url(dot.png)}a{b:url(c.png)}d{e:url(data:f)}g{h:url(styles/i.png)}"
+    )

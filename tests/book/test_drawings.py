@@ -1,0 +1,97 @@
+"""Figures as the site has them: smaller, and in columns for phones."""
+
+import re
+from io import StringIO
+from xml.etree import ElementTree
+
+import matplotlib.pyplot as plt
+import pytest
+
+from nbcourse.publishing import drawings, panels
+
+
+def drawn(rows: int, columns: int, *, bar: bool = False, **options) -> str:
+    """A grid of panels with a line each, as SVG."""
+    fig, axes = plt.subplots(rows, columns, squeeze=False, layout="constrained", **options)
+    for number, ax in enumerate(axes.flat):
+        ax.plot([0, 1, 2], [number, number + 1, 0.5])
+        ax.set_ylabel(f"label {number}" if not options else "")
+    if bar:
+        fig.colorbar(plt.cm.ScalarMappable(), ax=axes[0, -1])
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        return file.getvalue()
+
+
+def ends(svg: str) -> list[tuple[float, float]]:
+    """Where the steps of all paths end, in the path's own points."""
+    found = []
+    for path in re.findall(r' d="([^"]*)"', svg):
+        x = y = start_x = start_y = 0.0
+        for command, arguments in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+            if command in "zZ":
+                x, y = start_x, start_y
+                continue
+            numbers = [float(n) for n in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", arguments)]
+            from_x, from_y = (x, y) if command.islower() else (0.0, 0.0)
+            x, y = from_x + numbers[-2], from_y + numbers[-1]
+            if command in "mM":
+                start_x, start_y = x, y
+            found.append((x, y))
+    return found
+
+
+def test_a_smaller_drawing_looks_the_same():
+    svg = drawn(1, 2)
+    small = drawings.smaller(svg)
+    assert len(small) < 0.6 * len(svg)
+    for before, after in zip(ends(svg), ends(small), strict=True):
+        assert after == pytest.approx(before, abs=0.0051)  # no error grows along a path
+    transforms = [re.findall(r"(?:scale|rotate)\([^)]*\)", text) for text in (svg, small)]
+    assert transforms[0] == transforms[1]
+    elements = [[part.tag for part in ElementTree.fromstring(text).iter()] for text in (svg, small)]
+    plain = [tag for tag in elements[0] if "svg}" in tag and not tag.endswith("metadata")]
+    assert [tag for tag in elements[1] if "svg}" in tag] == plain
+
+
+def test_what_is_referred_to_has_its_new_name():
+    small = drawings.smaller(drawn(1, 1))
+    referred = set(re.findall(r'href="#(\w+)"|url\(#(\w+)\)', small))
+    assert {a or b for a, b in referred} == set(re.findall(r' id="(\w+)"', small))
+    assert set(re.findall(r'class="(\w+)"', small)) == set(re.findall(r"\.(s\d+)\{", small))
+
+
+def size(svg: str) -> tuple[float, float]:
+    width, height = re.findall(r'(?:width|height)="([\d.]+)pt"', svg)[:2]
+    return float(width), float(height)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (2, 3)])
+def test_columns_stand_below_each_other(rows, columns):
+    svg = drawn(rows, columns)
+    stacked = panels.stacked(svg)
+    assert size(stacked)[1] == columns * size(svg)[1]
+    assert size(stacked)[0] < size(svg)[0] / columns + 40
+    assert stacked.count('id="axes_') == rows * columns
+    assert stacked.count('id="text_') == svg.count('id="text_')
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_column_stays_as_it_is(rows):
+    assert panels.stacked(drawn(rows, 1)) is None
+
+
+def test_a_colour_bar_stays_with_its_panel():
+    svg = drawn(1, 2, bar=True)
+    assert svg.count('id="axes_') == 3
+    assert size(panels.stacked(svg))[1] == 2 * size(svg)[1]
+
+
+def test_every_panel_has_the_numbers_of_a_shared_scale():
+    svg = drawn(1, 3, sharey=True)
+    (scale,) = [
+        found.count('id="text_')
+        for found in re.findall(r'<g id="matplotlib.axis_2">.*?\n   </g>', svg, re.S)
+    ]
+    assert panels.stacked(svg).count('id="text_') == svg.count('id="text_') + 2 * scale
