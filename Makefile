@@ -171,12 +171,14 @@ test: $(READY_DEV)  ## set everything up and run all tests, every cell of the bo
 test-slow: $(READY_DEV)  ## the sweeps of which `make test` takes a sample: faults, mutations, examples
 	$(PYTEST) -m "sweep or hypothesis" --hypothesis-profile thorough
 
-# Twenty invented students, some of them hostile: what each hands in is in tests/classroom.
+# Twenty invented students, some of them hostile, and then a Canvas class and a Moodle class of
+# thirty, by the commands of appendix D: what each hands in is in tests/classroom.
 REHEARSAL := _build/rehearsal
-rehearsal: $(READY)  ## release to an invented class of twenty, and grade what comes back
+rehearsal: $(READY)  ## release to invented classes, and grade what comes back: minutes
 	@$(PY) -m tests.classroom.rehearsal $(REHEARSAL)
 	@$(PY) -m nbcourse grade $(REHEARSAL)/submissions --assignment 2 --personal --seconds 10 \
 	  --class-list $(REHEARSAL)/class.csv --out $(REHEARSAL)/graded
+	@$(PY) -m tests.classroom.two_classes $(REHEARSAL)/classes
 
 exercises: $(READY_DEV)  ## solutions/text → masters and students' notebooks
 	@$(PY) -m nbcourse exercises

@@ -410,6 +410,8 @@ def marks(
     A row is one criterion of one answer of one student, named as in `OUT/grades.csv`. All rows are
     checked before one is taken over, into `OUT/marks.csv`; a later row for the same criterion
     replaces the earlier one. They stand in pages and gradebooks from now on, also after `regrade`.
+    `grade` writes such a table, `OUT/to-mark.csv`, with the points left open; an answer that is
+    left open is passed over.
 
     **Example**
 
@@ -468,6 +470,11 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     typer.echo(f"pages for the students: {graded.feedback}; for you: {reports}")
     if graded.absent:
         typer.echo(f"handed in nothing: {', '.join(s.key for s in graded.absent)}")
+    for sheet, students in graded.moved.items():
+        typer.echo(
+            f"regrade {sheet} as well, for the late days of {', '.join(students)}: this sheet's "
+            "deadline comes before"
+        )
     for submission in graded.strangers:
         typer.secho(f"in no gradebook: {submission.key}: {submission.stranger}", fg="red", err=True)
     for result in graded.results:
@@ -1061,23 +1068,34 @@ def build_grade(
     jobs: Jobs = None,
     memory: Memory = 4.0,
     seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 300.0,
+    exploits: Annotated[
+        bool,
+        typer.Option("--exploits", help="Try the class's exploits on the class's verifiers, too."),
+    ] = False,
     trust_submissions: Trust = False,
 ) -> None:
     """Grade a class: the same laws, with each student's files confined in a process of their own.
 
     What is in a log that was handed in does not count: everything is run again, with fixed seeds.
     Problems that are held out, and the weights that are judged by them, stay outside the process.
-    Each student has a report, `OUT/STUDENT.txt` and `.json`; `OUT/grades.csv` has the points.
+    Each student has a report, `OUT/STUDENT.txt` and `.json`; `OUT/grades.csv` has the points. With
+    `--exploits`, `OUT/exploits.csv` says which verifiers held against the class, and
+    `OUT/leaderboard.txt` shows those who gave a nickname.
 
     \b
-    nbcourse build grade submissions --out graded-builds
+    nbcourse build grade submissions --out graded-builds --exploits
     """
     from nbcourse.builds import grading
     from nbcourse.classroom.sandbox import Limits
 
     limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
     graded = grading.grade(
-        submissions, out, limits=limits, jobs=jobs, confined=not trust_submissions
+        submissions,
+        out,
+        limits=limits,
+        jobs=jobs,
+        confined=not trust_submissions,
+        against=exploits,
     )
     rows = [
         (report.name, f"{report.points:g} of {report.most}", ", ".join(report.taken))
