@@ -97,8 +97,8 @@ def select(rollout: Rollout, rows: Tensor) -> Rollout:
 
 
 def with_room(columns: int) -> int:
-    """Columns that a cache makes room for, to hold this many: the next multiple of 32."""
-    return -(-columns // 32) * 32
+    """Columns that a cache makes room for, to hold this many: the next multiple of 8."""
+    return -(-columns // 8) * 8
 
 
 def group_rows(groups: Tensor, group_size: int) -> Tensor:
