@@ -581,6 +581,8 @@ def train(
         raise UserError("--engine trl takes no --resume and makes no base model")
     if log is not None:
         trackers.check(log)
+    if slow := _slow_products(checked):
+        typer.secho(slow, fg="yellow", err=True)
     try:
         if isinstance(checked, kinds.Pretraining):
             from nbcourse.experiments.pretraining import pretrain
@@ -639,10 +641,27 @@ def _predict(recipe: Any, like: Path | None) -> None:
         table.add_row(machine.name, f"{step:.2g} s", f"{found.hours:.2g} h", f"{share:.0%}")
         cures += [] if found.fits else [f"{machine.name} {found.verdict}"]
     console.print(table)
-    for cure in cures:
-        console.print(f"· {cure}", highlight=False)
+    for cure in [*cures, _slow_products(recipe)]:
+        if cure:
+            console.print(f"· {cure}", highlight=False)
     if like is not None:
         _forecast(prediction, like)
+
+
+def _slow_products(recipe: Any) -> str:
+    """What to do where this processor is slow in the recipe's precision; empty where it is not."""
+    from nbcourse.budget import machines
+
+    precision = recipe.model.precision
+    if machines.has_gpu() or precision == "float32":
+        return ""
+    times = machines.slower_than_float32(precision)
+    if times < 1.5:
+        return ""
+    return (
+        f"this processor multiplies {precision} {times:.2g} times slower than float32: "
+        "--set model.precision=float32 is faster here"
+    )
 
 
 def _forecast(prediction: Any, like: Path) -> None:

@@ -72,10 +72,7 @@ def measure(device: torch.device | str = "cpu") -> Machine:
     source = torch.ones(numbers, device=device)
     target = torch.empty_like(source)
     copying = shortest(partial(target.copy_, source), device)
-    speed = {}
-    for precision in BYTES:
-        square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
-        speed[precision] = 2 * size**3 / shortest(partial(torch.matmul, square, square), device)
+    speed = {precision: product_speed(precision, device, size) for precision in BYTES}
     if cuda:
         name = torch.cuda.get_device_name(device)
         memory = torch.cuda.get_device_properties(device).total_memory
@@ -84,6 +81,21 @@ def measure(device: torch.device | str = "cpu") -> Machine:
 
         name, memory = "this machine's CPU", psutil.virtual_memory().total
     return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
+
+
+def product_speed(precision: str, device: torch.device, size: int) -> float:
+    """FLOP/s of the product of two matrices, (size, size) each."""
+    square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
+    return 2 * size**3 / shortest(partial(torch.matmul, square, square), device)
+
+
+def slower_than_float32(precision: str) -> float:
+    """How many times longer this machine's CPU takes for products in this precision.
+
+    A processor without instructions for bfloat16 takes several times as long as for float32.
+    """
+    full, low = (product_speed(x, torch.device("cpu"), 256) for x in ("float32", precision))
+    return full / low
 
 
 def shortest(work: Callable[[], object], device: torch.device, lasting: float = 0.3) -> float:

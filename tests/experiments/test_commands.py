@@ -8,6 +8,7 @@ from typing import Annotated
 
 import pytest
 
+from nbcourse.budget import machines
 from nbcourse.experiments import comparison
 from tests.command import invoke
 
@@ -159,6 +160,26 @@ def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypa
     assert "1,543,714,304 parameters" in shown
     assert "T4 does not fit: " in shown
     assert "the largest item is " in shown
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry", "trained"])
+@pytest.mark.parametrize(
+    ("precision", "bfloat16", "warned"),
+    [("bfloat16", 1e9, True), ("bfloat16", 6e9, False), ("float32", 1e9, False)],
+    ids=["slow", "fast", "unused"],
+)
+def test_a_processor_that_is_slow_in_bfloat16_is_named(
+    dry, precision, bfloat16, warned, tmp_path, monkeypatch
+):
+    """A processor of 6 GFLOP/s in float32, and a recipe of its products' precision."""
+    speeds = {"float32": 6e9, "bfloat16": bfloat16}
+    monkeypatch.setattr(machines, "has_gpu", lambda: False)
+    monkeypatch.setattr(machines, "product_speed", lambda name, *_: speeds[name])
+    answer = train(tmp_path / "run", "--set", f"model.precision={precision}", *dry)
+    assert answer.exit_code == 0
+    shown = " ".join(f"{answer.output} {answer.stderr}".split())
+    assert ("multiplies bfloat16 6 times slower than float32" in shown) == warned
+    assert ("--set model.precision=float32" in shown) == warned
 
 
 def test_a_dry_run_of_a_base_model_says_that_there_is_none():
