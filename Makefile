@@ -69,7 +69,7 @@ lab: $(READY)  ## set everything up and open the book in JupyterLab
 site: $(READY)  ## build the web pages in _build/html
 	@$(PY) -m nbcourse site
 
-pdf: site  ## print the chapters, a PDF each, in _build/pdf: needs Chromium or Chrome
+pdf: site  ## print the book and each chapter in _build/pdf: minutes; needs Chromium or Chrome
 	@$(PY) -m nbcourse pdf
 
 site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/html: not for students

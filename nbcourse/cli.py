@@ -173,24 +173,28 @@ def site(
 @app.command()
 def pdf(
     chapter: Annotated[
-        str | None, typer.Argument(help="A number or a name; without it, every chapter.")
+        str | None,
+        typer.Argument(help="A number or a name; without it, every chapter and the book."),
     ] = None,
 ) -> None:
-    """Print the pages that `nbcourse site` built, a PDF for each chapter, into `_build/pdf`.
+    """Print the pages that `nbcourse site` built into `_build/pdf`: each chapter, and the book.
 
-    Chromium or Chrome does it. Plotting code is left out, nothing is folded, and the answers to the
-    predictions stand at the end of a chapter. A page printed from a browser looks the same.
+    Without a chapter, `book.pdf` holds all chapters, exercises and appendices; links lead within
+    it. Chromium or Chrome does it. Plotting code is left out, nothing is folded, and the answers to
+    the predictions stand at the end of a chapter. A page printed from a browser looks the same.
     """
     repository.require()
     from nbcourse.progress import track
     from nbcourse.publishing import chapters, printing
 
-    built = repository.ROOT / "_build"
+    site, folder = repository.ROOT / "_build/html", repository.ROOT / "_build/pdf"
     wanted = chapters.notebooks() if chapter is None else [chapters.find(chapter)]
-    if not all((built / "html" / f"{one.stem}.html").exists() for one in wanted):
+    if not all((site / f"{one.stem}.html").exists() for one in wanted):
         raise UserError("the pages are not built; run: nbcourse site")
     for one in track(wanted, "printing"):
-        printing.write(built / "html" / f"{one.stem}.html", built / "pdf" / f"{one.stem}.pdf")
+        printing.write(site / f"{one.stem}.html", folder / f"{one.stem}.pdf")
+    if chapter is None:
+        printing.write_book(site, folder / "book.pdf")
     typer.echo("written to _build/pdf")
 
 

@@ -1,6 +1,9 @@
 // On paper nothing folds: answers to predictions go to the end, so that they are not read first.
 addEventListener("beforeprint", () => {
-  const article = document.querySelector("article.bd-article");
+  document.querySelectorAll("article.bd-article").forEach(answersToTheEnd);
+});
+
+function answersToTheEnd(article) {
   const asked = [...article.querySelectorAll(".admonition.dropdown")].filter((box) =>
     box.querySelector(".admonition-title").textContent.startsWith("Predict first"));
   if (!asked.length || article.querySelector(".nb-answers")) return;
@@ -24,7 +27,7 @@ addEventListener("beforeprint", () => {
     }, { once: true });
   });
   article.append(answers);
-});
+}
 
 // An explorer on paper is a picture: below it stands where it moves.
 addEventListener("beforeprint", () => {

@@ -4,14 +4,20 @@ What paper asks for stands in the pages themselves, `book.css` and `print.js` of
 a reader who prints from a browser gets the same.
 """
 
+import posixpath
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+from bs4 import BeautifulSoup, Tag
 
 from nbcourse import installation
 from nbcourse.errors import NotAvailable
 
 # Our own pages, from the disk, need no sandbox (containers offer none).
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+OPTIONS += ["--generate-pdf-document-outline"]  # headings in the reader's side bar
 PATIENCE = 60_000  # milliseconds of the page's own clock, until its mathematics is drawn
 
 
@@ -30,3 +36,87 @@ def write(page: Path, pdf: Path) -> None:
     if done.returncode != 0 or not pdf.exists():
         reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise NotAvailable(f"{browser} did not print {page.name}: {reason}")
+
+
+def write_book(site: Path, pdf: Path) -> None:
+    """Print all chapters, exercises and appendices of the built site into one file.
+
+    Raises:
+        NotAvailable: if there is no browser, or it does not print.
+    """
+    parts = ("[0-9][0-9]-*.html", "exercises/[0-9][0-9]-*.html", "appendix-*.html")
+    pages = [page for part in parts for page in sorted(site.glob(part))]
+    texts = {page.relative_to(site).as_posix(): page.read_text("utf-8") for page in pages}
+    whole = site / "whole-book.html"  # beside the pages, whose pictures and styles it uses
+    whole.write_text(bound(texts), encoding="utf-8")
+    try:
+        write(whole, pdf)
+    finally:
+        whole.unlink()
+
+
+def bound(pages: Mapping[str, str]) -> str:
+    """One page that holds the articles of many, with a list of contents before them.
+
+    Links between the pages lead within it; links to other pages of the site lead to the site's
+    address, or nowhere if it has none.
+
+    Args:
+        pages: the HTML of each page by its path in the site, in the order in which to bind them.
+
+    Returns:
+        The HTML of the page, which is to lie at the site's root.
+    """
+    soups = {path: BeautifulSoup(text, "html.parser") for path, text in pages.items()}
+    frame = BeautifulSoup(next(iter(pages.values())), "html.parser")
+    title = str(_first(frame, "meta[property='og:site_name']")["content"])
+    _first(frame, "title").string = title
+    heading, contents = frame.new_tag("h1", string=title), frame.new_tag("ul")
+    articles = [frame.new_tag("article", attrs={"class": "bd-article"})]
+    articles[0].extend([heading, contents])
+    for path, soup in soups.items():
+        article = _first(soup, "article.bd-article")
+        _lead_within(article, path, soup, set(pages))
+        entry, link = frame.new_tag("li"), frame.new_tag("a", href=f"#{_name(path)}")
+        link.string = _first(article, "h1").get_text().removesuffix("#")
+        entry.append(link)
+        contents.append(entry)
+        articles.append(article)
+    _first(frame, "article.bd-article").replace_with(*articles)
+    return str(frame)
+
+
+def _first(page: Tag, selector: str) -> Tag:
+    """What each page of the site has one of."""
+    found = page.select_one(selector)
+    assert found is not None
+    return found
+
+
+def _name(path: str, anchor: str = "") -> str:
+    """What an anchor of a page is called where pages are bound: anchors of two may be the same."""
+    name = path.removesuffix(".html").replace("/", "-")
+    return f"{name}--{anchor}" if anchor else name
+
+
+def _lead_within(article: Tag, path: str, page: BeautifulSoup, bound_pages: set[str]) -> None:
+    """Rename a page's anchors, and let its links and pictures be found from the bound page."""
+    canonical = page.select_one("link[rel=canonical]")
+    folder = posixpath.dirname(path)
+    for element in article.select("[id]:not([id^=nb-])"):  # explorers find themselves by their ids
+        element["id"] = _name(path, str(element["id"]))
+    article["id"] = _name(path)
+    for attribute in ("src", "srcset"):
+        for element in article.select(f"[{attribute}]:not([{attribute}^='data:'])"):
+            element[attribute] = posixpath.normpath(f"{folder}/{element[attribute]}".lstrip("/"))
+    for link in article.select("a[href]"):
+        to = urlsplit(str(link["href"]))
+        if to.scheme or to.netloc:
+            continue
+        target = posixpath.normpath(posixpath.join(folder, to.path)) if to.path else path
+        if target in bound_pages:
+            link["href"] = f"#{_name(target, to.fragment)}"
+        elif canonical is not None:
+            link["href"] = urljoin(str(canonical["href"]), str(link["href"]))
+        else:
+            del link["href"]

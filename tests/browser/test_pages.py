@@ -181,6 +181,14 @@ def test_a_page_is_printed(built, browser, tmp_path):
     assert (tmp_path / "new" / "page.pdf").read_bytes().count(b"/Type /Page\n") > 5
 
 
+@pytest.mark.sweep
+def test_the_book_is_printed(built, browser, tmp_path):
+    """All chapters, exercises and appendices in one file, and nothing left beside the pages."""
+    printing.write_book(built, tmp_path / "book.pdf")
+    assert (tmp_path / "book.pdf").read_bytes().count(b"/Type /Page\n") > 300
+    assert not (built / "whole-book.html").exists()
+
+
 @on_pages("intro")
 def test_the_front_page_has_an_explorer_above_the_fold(tab):
     explorer = tab.page.locator(".nb-explorer")
