@@ -6,7 +6,6 @@ what these import; the cases are worked out here, from the master. So a message 
 
 import ast
 import inspect
-from types import ModuleType
 
 from nbcourse.checks import Sheet, attempt, sheet, worked
 from nbcourse.classroom import worked_cases
@@ -52,7 +51,9 @@ class _Shorter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         self.generic_visit(node)
-        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else None
+        return (
+            ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else None
+        )
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """With its fields as arguments, where it has some: a dataclass written out."""

@@ -36,7 +36,9 @@ CELL = (
     '<a href="{notebook}">the notebook</a> does without.</p>'
     '<script type="text/plain">{stub}</script></div>'
 )
-PROGRAM = "<style>{style}</style><script>(() => {{\n{cells}\noffer({program}, {python});\n}})();</script>"
+PROGRAM = (
+    "<style>{style}</style><script>(() => {{\n{cells}\noffer({program}, {python});\n}})();</script>"
+)
 
 logger = logging.getLogger(__name__)
 

@@ -50,6 +50,8 @@ class Tensor:
             rows = [rows[i : i + length] for i in range(0, len(rows), length)]
         return Tensor(rows if shape else rows[0])
 
+    view = reshape
+
     def nan_to_num(self) -> "Tensor":
         return Tensor(mapped(lambda number: 0.0 if number != number else number, self.data))
 
@@ -72,6 +74,10 @@ class Tensor:
     def argmax(self) -> int:
         numbers = leaves(self.data)
         return numbers.index(max(numbers))
+
+    def __mul__(self, other: "Tensor") -> "Tensor":
+        pairs = zip(leaves(self.data), leaves(other.data), strict=True)
+        return Tensor([a * b for a, b in pairs]).reshape(self.shape)
 
     def __matmul__(self, other: "Tensor") -> Any:
         return sum(a * b for a, b in zip(self.data, other.data, strict=True))
@@ -105,6 +111,10 @@ class torch:
         return Tensor(mapped(dtype, value.data if isinstance(value, Tensor) else value))
 
     @staticmethod
+    def linspace(first: float, last: float, steps: int) -> Tensor:
+        return Tensor([first + (last - first) * i / max(steps - 1, 1) for i in range(steps)])
+
+    @staticmethod
     def equal(left: Tensor, right: Tensor) -> bool:
         return left.tolist() == right.tolist()
 
@@ -112,8 +122,7 @@ class torch:
     def allclose(left: Tensor, right: Tensor, *, rtol: float, atol: float, equal_nan: bool) -> bool:
         pairs = zip(leaves(left.data), leaves(right.data), strict=True)
         return all(
-            a == b or abs(a - b) <= atol + rtol * abs(b) or (equal_nan and a != a and b != b)
-            for a, b in pairs
+            a == b or _near(a, b, rtol, atol) or (equal_nan and a != a and b != b) for a, b in pairs
         )
 
 
@@ -158,6 +167,10 @@ def field(*, default_factory: Any) -> Any:
     return default_factory()
 
 
+def _near(a: float, b: float, rtol: float, atol: float) -> bool:
+    return math.isfinite(b) and abs(a - b) <= atol + rtol * abs(b)
+
+
 def _shape(data: Any) -> tuple[int, ...]:
     if not isinstance(data, list):
         return ()
@@ -169,7 +182,9 @@ def _shape(data: Any) -> tuple[int, ...]:
 
 def leaves(data: Any) -> list[Any]:
     """The numbers of nested lists, in order."""
-    return [number for part in data for number in leaves(part)] if isinstance(data, list) else [data]
+    return (
+        [number for part in data for number in leaves(part)] if isinstance(data, list) else [data]
+    )
 
 
 def mapped(function: Any, data: Any) -> Any:
