@@ -9,7 +9,7 @@ from nbcourse.checks.worked import Case
 from nbcourse.classroom.page_python.stand_ins import Tensor, leaves, linecache, mapped, traceback
 
 STEP, DIGITS = 1e-5, 9  # of a difference, and what of it is neither cut nor rounded off
-OWN = "your code"
+OWN = "<string>"  # as `exec` names it; of what `compile` returns Brython runs but a part
 
 
 class ByDifferences(Attempt):
@@ -96,11 +96,10 @@ def answer(sheet: Sheet, exercise: str, name: str, code: str) -> str:
         "right", "wrong", "not yet" or, where the code does not run, "error".
     """
     linecache.sources[OWN] = code
-    code += "\n"  # without which Brython misreads a last line
     names: dict[str, Any] = {"__name__": "__main__"}
     try:
-        exec(compile(code, OWN, "exec"), names)
-    except Exception as error:
+        exec(code, names)
+    except BaseException as error:
         print(stopped(error))
         return "error"
     if name not in names:
@@ -118,7 +117,7 @@ def answer(sheet: Sheet, exercise: str, name: str, code: str) -> str:
     return "right"
 
 
-def stopped(error: Exception) -> str:
+def stopped(error: BaseException) -> str:
     """An error with the lines of the reader's own that were running."""
     kind, said = type(error).__name__, str(error)
     if isinstance(error, ImportError):
@@ -128,4 +127,4 @@ def stopped(error: Exception) -> str:
         return f"  line {error.lineno}: {line}\n{kind}: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == OWN]
     lines = [f"  line {f.lineno}: {linecache.getline(OWN, f.lineno).strip()}" for f in frames]
-    return "\n".join([*lines[-3:], f"{kind}: {said}"])
+    return "\n".join([*lines[-3:], ": ".join(filter(None, (kind, said)))])
