@@ -20,6 +20,9 @@ from nbcourse.classroom.worked_cases import CALLS_CHECK
 
 HERE = Path(__file__).parent
 FILE = "python.js"  # below _static
+NOTICE = (
+    "/* Brython, https://brython.info, by Pierre Quentel and others: BSD 3-Clause licence. */\n"
+)
 MODULES = ("math",)  # of the standard library: Brython's others take seconds to load
 LIBRARY = re.compile(r"var scripts = (\{.*\})\s*__BRYTHON__\.update_VFS", re.DOTALL)
 
@@ -126,9 +129,10 @@ def python(files: Path) -> str:
 def write(app: Sphinx, error: Exception | None) -> None:
     """Write the file that every page with a cell asks for, if there is one."""
     files = brython()
-    used = any(data.get("python") for data in app.env.metadata.values())
-    if error is None and used and files is not None:
-        text = f"globalThis.nbPython = {quoted(python(files))};"
+    if error is not None or files is None:
+        return
+    if any(data.get("python") for data in app.env.metadata.values()):
+        text = f"{NOTICE}globalThis.nbPython = {quoted(python(files))};"
         Path(app.outdir, "_static", FILE).write_text(text, encoding="utf-8")
 
 
