@@ -210,11 +210,11 @@ def length_bias(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-groups": Exercise("2.5 Which baseline?", mend_the_groups),
-    "by-hand": Exercise("2.1 Four rollouts, by hand", by_hand, four_rewards),
-    "unequal-groups": Exercise("2.5 Which baseline?", unequal_groups),
+    "mend-the-groups": Exercise("2.5 Which baseline?", mend_the_groups, in_page=True),
+    "by-hand": Exercise("2.1 Four rollouts, by hand", by_hand, four_rewards, in_page=True),
+    "unequal-groups": Exercise("2.5 Which baseline?", unequal_groups, in_page=True),
     "discounted-weights": Exercise(
-        "2.4 Rewards, returns, and why the past drops out", discounted_weights
+        "2.4 Rewards, returns, and why the past drops out", discounted_weights, in_page=True
     ),
-    "length-bias": Exercise("2.9 How this fails silently", length_bias),
+    "length-bias": Exercise("2.9 How this fails silently", length_bias, in_page=True),
 }

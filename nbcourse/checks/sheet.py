@@ -27,12 +27,14 @@ class Exercise:
             their values; "results" takes whole results for the cases where the check itself
             compares none; "sealed" shows no value, for answers that are one word of few; "code" is
             the check itself, where it tests a property and knows no answer.
+        in_page: whether plain lists do for tensors, so that the site can offer it in its page.
     """
 
     section: str
     check: Callable[[Attempt, torch.Generator], None]
     numbers: Callable[[torch.Generator], Numbers] | None = None
     travels: Literal["cases", "results", "sealed", "code"] = "cases"
+    in_page: bool = False
 
 
 class Sheet:
@@ -42,9 +44,14 @@ class Sheet:
         chapter: name of the notebook, such as "02-sequences".
         variant: which numbers and cases; a class may give each student another one.
 
+    Attributes:
+        attempt: how an answer is called and compared.
+
     Raises:
         ValueError: if the chapter has no exercises or the variant is no number ≥ 0.
     """
+
+    attempt = Attempt
 
     def __init__(self, chapter: str, *, variant: int = 0) -> None:
         if isinstance(variant, bool) or not isinstance(variant, int) or variant < 0:
@@ -83,7 +90,7 @@ class Sheet:
         """
         found = self._find(exercise)
         try:
-            attempt = Attempt(answer)
+            attempt = self.attempt(answer)
             found.check(attempt, self._generator(exercise))
         except NotRight as wrong:
             look = f"Look again at chapter {self.number}, “{found.section}”."

@@ -35,11 +35,11 @@ class Recorder(attempt.Attempt):
 
     Args:
         answer: the master's.
-        salt: of values that are sealed.
+        salt: of values that are sealed; None seals none.
         travels: see `Exercise`.
     """
 
-    def __init__(self, answer: Callable[..., Any], salt: str, travels: str) -> None:
+    def __init__(self, answer: Callable[..., Any], salt: str | None, travels: str) -> None:
         super().__init__(answer)
         self.salt, self.travels = salt, travels
         self.cases: list[Case] = []
@@ -82,7 +82,7 @@ class Recorder(attempt.Attempt):
         call, self._call = self._call, None
         if call is None or self._compared:
             return
-        if not call.arguments or self.travels == "sealed":
+        if self._is_secret(call):
             self.cases.append(self._sealed(call, call.expected, {}))
         elif self.travels == "results":
             self.cases.append(call)
@@ -100,7 +100,7 @@ class Recorder(attempt.Attempt):
         if call is None or (part := _part(worked.flat(result), call.expected)) is None:
             return
         whole = part == (0, len(call.expected))
-        if not call.arguments or self.travels == "sealed":
+        if self._is_secret(call):
             if whole:
                 self._compared = True
                 found = Case(case, call.arguments, None, tolerance=tolerance, wrt=call.wrt)
@@ -123,9 +123,12 @@ class Recorder(attempt.Attempt):
             )
         )
 
+    def _is_secret(self, call: Case) -> bool:
+        return self.salt is not None and (not call.arguments or self.travels == "sealed")
+
     def _sealed(self, case: Case, expected: list[Any], mistakes: Mapping[str, Any]) -> Case:
         def sealed(values: list[Any]) -> worked.Sealed:
-            return seal(values, salt=self.salt, tolerance=case.tolerance)
+            return seal(values, salt=self.salt or "", tolerance=case.tolerance)
 
         known = {why: worked.flat(value) for why, value in mistakes.items()}
         finite = {why: v for why, v in known.items() if all(map(math.isfinite, v))}
@@ -148,22 +151,40 @@ def module(master: Master, variant: int) -> str:
     Raises:
         UserError: if a check compares nothing that can be written down.
     """
+    imports = (
+        "from math import inf, nan\n\nimport torch\n\n"
+        "from nbcourse.checks.sheet import Exercise\n"
+        "from nbcourse.checks.worked import Case, Sealed, by_cases\n"
+    )
+    return HEAD.format(chapter=master.assignment) + imports + exercises(master, variant)
+
+
+def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:
+    """The source of a sheet's `EXERCISES`, with what their checks need that travel as code.
+
+    Args:
+        master: of the sheet.
+        variant: which numbers and cases.
+        in_page: those that a page of the site offers, and nothing is sealed.
+
+    Raises:
+        UserError: if a check compares nothing that can be written down.
+    """
     names = worked_out(master, variant)
-    sheet = names["sheet"]
+    sheet, answers = names["sheet"], answer_names(master)
     room = inspect.getmodule(next(iter(sheet.exercises.values())).check)
-    tests = "\n".join(step.visible for step in master.steps if isinstance(step, Test))
-    answers = dict(CALLS_CHECK.findall(tests))
     code: set[str] = set()
     entries = []
     for name, exercise in sheet.exercises.items():
+        if in_page and not exercise.in_page:
+            continue
         numbers = literal(sheet.numbers(name)) if exercise.numbers else ""
         if exercise.travels == "code":
             check = exercise.check.__name__
             code.add(check)
         else:
-            recorder = Recorder(
-                names[answers[name]], f"{sheet.chapter}/{name}/{variant}", exercise.travels
-            )
+            salt = None if in_page else f"{sheet.chapter}/{name}/{variant}"
+            recorder = Recorder(names[answers[name]], salt, exercise.travels)
             exercise.check(recorder, sheet._generator(name))
             if not (cases := recorder.finish()):
                 raise UserError(f"the check of {name!r} has no case that can travel")
@@ -171,13 +192,13 @@ def module(master: Master, variant: int) -> str:
             check = f"by_cases(\n{lines}    )"
         also = f", lambda generator: {numbers}" if numbers else ""
         entries.append(f"    {name!r}: Exercise({exercise.section!r}, {check}{also}),\n")
-    imports = (
-        "from math import inf, nan\n\nimport torch\n\n"
-        "from nbcourse.checks.sheet import Exercise\n"
-        "from nbcourse.checks.worked import Case, Sealed, by_cases\n"
-    )
-    parts = [HEAD.format(chapter=sheet.chapter), imports, _pieces(room, code)]
-    return "".join([*parts, "\nEXERCISES = {\n", *entries, "}\n"])
+    return "".join([_pieces(room, code), "\nEXERCISES = {\n", *entries, "}\n"])
+
+
+def answer_names(master: Master) -> dict[str, str]:
+    """What the check of each exercise is called with: exercise → the name of a function."""
+    tests = "\n".join(step.visible for step in master.steps if isinstance(step, Test))
+    return dict(CALLS_CHECK.findall(tests))
 
 
 def worked_out(master: Master, variant: int) -> dict[str, Any]:

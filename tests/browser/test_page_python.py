@@ -1,0 +1,233 @@
+"""Exercises in their pages, in a browser without a network: typed, checked, told, stopped."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from nbcourse.checks import Sheet
+from nbcourse.checks.attempt import NotRight
+from nbcourse.classroom.page_python import site as page_python
+from nbcourse.publishing import reference, site
+from nbcourse.publishing.chapters import ROOT
+from tests.book.test_site_build import PROSE, write_book
+from tests.browser.test_pages import LOOKS, MOST_BYTES, MOST_REQUESTS, THEIRS, WIDER_THAN_THE_PAGE
+from tests.checks import masters
+from tests.conftest import Watched
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, masters.needed]
+
+RIGHT = """import math
+
+
+def policy_loss(logits, arms, rewards):
+    mean = sum(rewards) / len(rewards)
+    total = 0.0
+    for row, arm, reward in zip(logits, arms, rewards):
+        log_prob = row[arm] - math.log(sum(math.exp(x) for x in row))
+        total += (reward - mean) * log_prob
+    return -total / len(arms)
+"""
+SECOND = """def group_means(rewards, group_size):
+    means = []
+    for start in range(0, len(rewards), group_size):
+        group = rewards[start : start + group_size]
+        means += [sum(group) / group_size] * group_size
+    return means
+"""
+ENDLESS = "print('on and on')\nwhile True:\n    pass\n"
+SMALL_TARGETS = """box => [...box.querySelectorAll("button")]
+  .map(button => button.getBoundingClientRect())
+  .filter(({height, width}) => height < 44 || width < 44)"""
+
+
+class Cell:
+    """One exercise on a page."""
+
+    def __init__(self, tab: Watched, number: int = 0) -> None:
+        self.box = tab.page.locator(".nb-python").nth(number)
+        self.field = self.box.get_by_role("textbox")
+        self.output = self.box.get_by_role("status")
+
+    def press(self, name: str) -> None:
+        self.box.get_by_role("button", name=name, exact=True).click()
+
+    def check(self, code: str) -> None:
+        self.field.fill(code)
+        self.press("Check")
+
+    def says(self, verdict: str) -> str:
+        """What stands there once a check has ended, in this way."""
+        self.box.locator("pre[data-verdict]").wait_for()
+        said = self.output.inner_text()
+        assert self.output.get_attribute("data-verdict") == verdict, said
+        return said
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A small site with two sheets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "ROOMS", {})
+        root = write_book(tmp_path_factory.mktemp("site"), PROSE)
+        for sheet in ("01-bandit", "02-sequences"):
+            shutil.copy(ROOT / "book" / "exercises" / f"{sheet}.ipynb", root / "book" / "exercises")
+        return site.build(root, root=root)
+
+
+@pytest.fixture(scope="module")
+def address(built, serve) -> Iterator[str]:
+    with serve(built) as address:
+        yield f"{address}/exercises/01-bandit.html"
+
+
+@pytest.fixture
+def tab(open_tab, address) -> Iterator[Watched]:
+    tab = open_tab()
+    tab.page.goto(address, wait_until="networkidle")
+    yield tab
+    assert tab.foreign == []
+    assert tab.errors == []
+
+
+def names(requests: list[str]) -> set[str]:
+    return {urlsplit(url).path for url in requests}
+
+
+def test_every_exercise_of_the_sheets_has_its_cell(built):
+    for sheet in ("01-bandit", "02-sequences"):
+        page = (built / "exercises" / f"{sheet}.html").read_text("utf-8")
+        assert re.findall(r'data-exercise="([\w-]+)"', page) == list(Sheet(sheet).exercises)
+    assert "nb-python" not in (built / "exercises" / "01-one.html").read_text("utf-8")
+
+
+def test_python_comes_with_the_first_check_and_not_before(tab, built):
+    opened = names(tab.requests)
+    assert not any(page_python.FILE in path for path in opened)
+    assert len(opened) <= MOST_REQUESTS
+    assert sum((built / path.lstrip("/")).stat().st_size for path in opened) < MOST_BYTES
+    cell = Cell(tab)
+    cell.check(RIGHT)
+    assert cell.says("right").startswith("mend-the-loss: right. Checked: ")
+    assert names(tab.requests) - opened == {f"/_static/{page_python.FILE}"}
+
+
+def test_a_mistake_is_told_in_the_words_of_the_notebook(tab):
+    cell = Cell(tab)
+    cell.check(RIGHT.replace("-total", "total"))
+    said = cell.says("wrong")
+
+    def wrong_sign(logits, arms, rewards):
+        log_probs = logits.log_softmax(1)[range(len(arms)), arms]
+        return ((rewards - rewards.mean()) * log_probs).mean()
+
+    with pytest.raises(NotRight) as notebook:
+        Sheet("01-bandit").check("mend-the-loss", wrong_sign)
+    assert said == str(notebook.value)
+    assert "the sign is the wrong way round" in said
+
+
+def test_what_does_not_run_is_told_with_its_line(tab):
+    cell = Cell(tab)
+    cell.check("def policy_loss(logits, arms, rewards)\n    return 0\n")
+    assert cell.says("error").startswith("line 1: def policy_loss(logits, arms, rewards)\nSyntax")
+    cell.check("print(0.1 + 0.2)\nprint(1 / 0)")
+    assert cell.says("error") == (
+        "0.30000000000000004\n  line 2: print(1 / 0)\nZeroDivisionError: division by zero"
+    )
+    cell.check("import numpy")
+    assert "`math`" in cell.says("error")
+    cell.check("def f(n):\n    return f(n)\n\nf(0)")
+    assert "RecursionError" in cell.says("error")
+    cell.check("raise SystemExit")
+    assert "SystemExit" in cell.says("error")
+    cell.press("Start over")
+    cell.press("Check")
+    assert cell.says("not yet").startswith("mend-the-loss: Not implemented yet.")
+
+
+def test_an_endless_loop_is_stopped_and_the_page_goes_on(tab):
+    cell, other = Cell(tab), Cell(tab, 2)
+    cell.check(ENDLESS)
+    tab.page.get_by_text("on and on", exact=True).wait_for()
+    cell.press("Stop")
+    assert cell.says("stopped") == "on and on\n\nStopped."
+    cell.check(ENDLESS)
+    tab.page.get_by_text("on and on", exact=True).wait_for()
+    other.check("def harmful_bandit():\n    return [0.9, 0.1], [1.0, 0.0]\n")
+    assert "64 times the variance" in other.says("right")
+    assert cell.says("stopped").endswith("Stopped.")
+
+
+def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(tab):
+    cell = Cell(tab)
+    page = tab.page
+    cell.field.focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("def policy_loss(logits, arms, rewards):")
+    page.keyboard.press("Enter")
+    page.keyboard.type("if True:")
+    page.keyboard.press("Enter")
+    page.keyboard.type("return 0")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    typed = "def policy_loss(logits, arms, rewards):\n    if True:\n        return 0\n            "
+    assert cell.field.input_value() == typed
+    page.keyboard.press("Control+Enter")
+    assert "Wrong for the gradient" in cell.says("wrong")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Check"
+    page.reload()
+    assert Cell(tab).field.input_value() == typed
+
+
+def test_the_second_sheet_is_checked_too(tab, address):
+    tab.page.goto(address.replace("01-bandit", "02-sequences"))
+    cell = Cell(tab)
+    cell.check(SECOND)
+    assert "12 rewards, groups of 4" in cell.says("right")
+    cell.check(SECOND.replace(" / group_size", ""))
+    assert "Likely mistake: that is the sum of each group" in cell.says("wrong")
+
+
+def test_it_works_straight_from_the_disk(open_tab, built):
+    tab = open_tab()
+    tab.page.goto((built / "exercises" / "01-bandit.html").as_uri())
+    cell = Cell(tab)
+    cell.check(RIGHT)
+    assert "right. Checked" in cell.says("right")
+    assert tab.foreign == []
+
+
+def test_without_scripts_there_is_the_notebook(open_tab, address):
+    tab = open_tab(java_script_enabled=False)
+    tab.page.goto(address)
+    box = tab.page.locator(".nb-python").first
+    link = box.get_by_role("link", name="the notebook")
+    assert link.get_attribute("href") == "../_sources/exercises/01-bandit.ipynb"
+    assert "raise NotImplementedError" not in box.inner_text()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_cell_is_there_for_everyone(open_tab, address, look):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = open_tab(**LOOKS[look])
+    tab.page.goto(address)
+    cell = Cell(tab)
+    for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
+        cell.check(code)
+        cell.says(verdict)
+        found = Axe().run(tab.page).response["violations"]
+        assert [
+            (rule["id"], node["target"])
+            for rule in found
+            for node in rule["nodes"]
+            if rule["id"] not in THEIRS
+        ] == []
+        assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+    assert cell.box.evaluate(SMALL_TARGETS) == []
