@@ -89,14 +89,16 @@ class Report:
         """What was looked at, and how many causes were seen."""
         count = len(self.findings)
         seen = f"{count} cause{'' if count == 1 else 's'} seen" if count else "No cause was seen"
+        points = f"{self.steps} point{'' if self.steps == 1 else 's'}"
         if self.witnesses:
             steps = ", ".join(map(str, self.witnesses))
             batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
-            said = f"{seen} in the witness {batches} {steps}, and in {self.steps} points of curves."
+            said = f"{seen} in the witness {batches} {steps}, and in {points} of curves."
             return said + (" Not all of a step could be looked at: see below." * bool(self.unseen))
         return (
-            f"{seen} in {self.steps} points of its curves. There is no witness batch, and most "
-            "faults leave curves as they are: set witness.every in the recipe, and ask again."
+            f"{seen} in {points} of its curves. There is no witness batch, and most faults leave "
+            "curves as they are: set witness.every in the recipe (with a trainer of TRL's, call "
+            "keep_witnesses), and ask again."
         )
 
     def as_dict(self) -> dict[str, Any]:
