@@ -146,7 +146,7 @@ def test_tensorboards_folder_is_read_by_step_and_the_later_file_counts(tmp_path)
     ("content", "line"),
     [
         (b"", "holds no scalars"),
-        (REAL[:64], "holds no scalars"),  # nothing but the version
+        (REAL[:88], "holds no scalars"),  # nothing but the version
         (b"\x01" * 40, "is no event file of TensorBoard"),
         (struct.pack("<Q", 4) + b"\xff" * 12, "is no event file of TensorBoard"),
     ],
