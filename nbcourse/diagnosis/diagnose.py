@@ -14,6 +14,7 @@ TOGETHER: tuple[Callable[[Sequence[Witness]], Iterator[Finding]], ...] = (
     policies.draws,
 )
 RULES: tuple[Rule, ...] = (  # in the order of a step
+    policies.tokens,
     policies.sampler,
     credit.masks,
     credit.verdicts,
@@ -28,7 +29,9 @@ RULES: tuple[Rule, ...] = (  # in the order of a step
 )
 
 # What a cause brings about, which is then no finding of its own.
+SAMPLER = {"mismatch", "rounding", "temperature", "truncation"}
 EXPLAINS: Mapping[str, frozenset[str]] = {
+    "re-tokenised": frozenset({f"sampler-{cause}" for cause in SAMPLER} | {"masked-eos"}),
     "same-samples": frozenset({"sampler-temperature", "sampler-truncation"}),
     "same-seed": frozenset({"sampler-temperature", "sampler-truncation"}),
     "masked-eos": frozenset({"all-truncated"}),

@@ -18,6 +18,32 @@ ENOUGH = 4  # tokens with a difference, before one number is called their explan
 WITHIN = 0.05  # what an explanation has to leave, as a share of what there is to explain
 
 
+def tokens(witness: Witness) -> Iterator[Finding]:
+    """Whether the learner's tokens are those that were sampled."""
+    if not witness.has("drawn_tokens", "encoded_tokens", "tokens", "mask"):
+        return
+    learned, drawn, encoded = (
+        [row[row >= 0].tolist() for row in table]
+        for table in (
+            witness["tokens"].masked_fill(~_up_to_mask(witness), -1),
+            witness["drawn_tokens"],
+            witness["encoded_tokens"],
+        )
+    )
+    other = [row for row, there in enumerate(learned) if there != drawn[row][: len(there)]]
+    if not other:
+        return
+    again = [row for row in other if learned[row] == encoded[row][: len(learned[row])]]
+    example = (again or other)[0]
+    yield Finding(
+        "re-tokenised",
+        CERTAIN if len(again) == len(other) else LIKELY,
+        f"at step {witness.step} the learner's tokens of {len(other)} of {len(learned)} responses "
+        f"are not the sampler's, and in {len(again)} they are those of the decoded text: "
+        f"{learned[example][:8]} for {drawn[example][:8]}",
+    )
+
+
 def sampler(witness: Witness) -> Iterator[Finding]:
     """Whether the sampler has the learner's weights, and draws from their whole distribution."""
     prints = witness.facts.get("fingerprints", {})
@@ -279,6 +305,12 @@ def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
             f"than the entropy has it, {-surprise / deviation:.1f} standard deviations: they were "
             "drawn at a lower temperature than the run states",
         )
+
+
+def _up_to_mask(witness: Witness) -> Tensor:
+    """(R, T) up to the last token that the learner looks at."""
+    columns = torch.arange(witness["mask"].shape[1])
+    return columns <= (witness["mask"] * columns).amax(dim=1, keepdim=True)
 
 
 def _stale(witness: Witness) -> bool:

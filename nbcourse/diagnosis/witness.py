@@ -12,10 +12,12 @@ Witness    → facts and tensors, as one file of safetensors
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from nbcourse.errors import UserError
 from nbcourse.lm.lora import own_parameters
@@ -51,6 +53,9 @@ class Witness:
             Of the first update that a row took part in, and as `last_…` of the last one, (R, T):
             `log_probs`, `old_log_probs`, and `coefficients`, the derivative of the loss by each
             log-prob; (R,): `minibatch` and `slice`, −1 for a row that took part in none.
+
+            As the sampler handed them out, (R, T'): `drawn_tokens`; and (R, T"): `encoded_tokens`,
+            those of the text that they decode to. −1 behind the end.
 
             Computed once more, (R, T): `plain_log_probs`, `plain_ref_log_probs`,
             `unshifted_log_probs` by the logits behind each token, `entropy` and
@@ -252,6 +257,7 @@ def _drafted(
         plain,
         plain_reference,
     )
+    tensors |= drawn(learner.tokenizer, (experience.drawn or [])[:rows], ends)
     scored, noise = _asked(learner, experience, rows)
     tensors["scored_log_probs"] = torch.zeros(rows, width)
     tensors["scored_log_probs"][:, : scored.shape[1]] = scored
@@ -411,6 +417,21 @@ def texts(
         )
         for row in rows
     ]
+
+
+def drawn(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Sequence[int]) -> dict[str, Tensor]:
+    """Tokens as they were sampled, up to the one that ends them, and those of their texts."""
+    if not rows:
+        return {}
+    sampled, encoded = [], []
+    for row in rows:
+        length = next((n for n, token in enumerate(row) if token in ends), len(row))
+        said, end = list(row[:length]), list(row[length : length + 1])
+        again = tokenizer(tokenizer.decode(said), add_special_tokens=False)["input_ids"]
+        sampled.append(torch.tensor(said + end, dtype=torch.int32))
+        encoded.append(torch.tensor(list(again) + end, dtype=torch.int32))
+    together = partial(pad_sequence, batch_first=True, padding_value=-1)
+    return {"drawn_tokens": together(sampled), "encoded_tokens": together(encoded)}
 
 
 def verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[str, Tensor]:

@@ -67,6 +67,7 @@ class Witnesses(TrainerCallback):
         self.rewards: Tensor = torch.empty(0)
         self.verdicts: list[float] = []
         self.sampler: str | None = None
+        self.drawn: list[list[int]] = []
         self.inputs: Mapping[str, Any] | None = None  # of the loss that is being made
         self.minibatch: tuple[int, Tensor] = (-1, torch.empty(0))
         if trainer.use_vllm:
@@ -92,18 +93,21 @@ class Witnesses(TrainerCallback):
         return original(*arguments, **options)
 
     def _generate(self, original: Any, *arguments: Any, **options: Any) -> Any:
-        if self.trainer.use_vllm or not self._wanted():
+        if not self._wanted():
             return original(*arguments, **options)
-        self.sampler = None
+        if not self.trainer.use_vllm:
+            self.sampler = None
 
         def first(*_: Any) -> None:  # as it is while it samples, and not before
             self.sampler = self.sampler or fingerprint(self.policy.parameters())
 
         hook = self.policy.register_forward_pre_hook(first)
         try:
-            return original(*arguments, **options)
+            found = original(*arguments, **options)
         finally:
             hook.remove()
+        self.drawn = [list(row) for row in found[1]]
+        return found
 
     def _calculate_rewards(self, original: Any, *arguments: Any, **options: Any) -> Any:
         self.rewards = original(*arguments, **options)
@@ -203,6 +207,7 @@ class Witnesses(TrainerCallback):
             width,
         )
         read = batches.texts(tokenizer, tensors["tokens"], lengths, ends)
+        tensors |= batches.drawn(tokenizer, self.drawn[:rows], ends)
         asking = [row[row >= 0] for row in prompts[:rows]]
         answers: list[str] = []
         if self.read is not None:

@@ -25,7 +25,7 @@ from tests.small import ALONE, learner, recipe
 
 # one of each kind: sampler, learner, mask, reward, credit, loss, weights
 SAMPLE = ("stale-sampler", "shifted-log-probs", "masked-eos", "shifted-rewards", "mixed-groups")
-SAMPLE += ("inverted-kl", "idle-optimiser")
+SAMPLE += ("inverted-kl", "idle-optimiser", "re-tokenised")
 
 
 @pytest.mark.parametrize("name", swept(FAULTS, keep=SAMPLE))
@@ -80,6 +80,17 @@ def test_a_fault_is_not_seen_once_it_is_mended():
     for name in ("mixed-groups", "inverted-kl"):
         again = train(recipe_of(FAULTS[name].changes(0), SEED), name)
         assert causes(again) == []
+
+
+def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
+    """The same vocabulary, and tokens handed on as they are."""
+    healthy = train(recipe_of(FAULTS["re-tokenised"].changes(0), SEED), "healthy")
+    assert "re-tokenised" not in causes(healthy)
+    for witness in healthy.witnesses:
+        rows = zip(
+            witness["drawn_tokens"].tolist(), witness["encoded_tokens"].tolist(), strict=True
+        )
+        assert sum(drawn != again[: len(drawn)] for drawn, again in rows) > 10
 
 
 def test_every_section_that_a_cause_names_is_in_the_book():
