@@ -108,6 +108,13 @@ def test_a_recipe_by_trl_is_diagnosed_as_healthy(tmp_path, name, changes):
     assert witness.has("coefficients", "verified", "verdicts", "scored_log_probs")
     assert witness["coefficients"].abs().max() > 0
     assert witness.facts["weight_change"] > 0
+    for place, sizes in enumerate(witness.facts["minibatches"]):  # the last epoch, if of several
+        prefix = "last_" if witness.has("last_minibatch") else ""
+        rows = witness[f"{prefix}minibatch"] == place
+        if rows.any():
+            assert sizes["rows"] == rows.sum()
+            assert sizes["tokens"] == witness["mask"][rows].sum()
+    assert len(witness.facts["minibatches"]) == (4 if "optimiser" in changes else 1)
 
 
 @pytest.mark.parametrize(
