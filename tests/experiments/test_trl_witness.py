@@ -12,6 +12,7 @@ from nbcourse.experiments import evidence, run
 from nbcourse.experiments import trl as engine
 from nbcourse.training.algorithms import ALGORITHMS
 from tests import small
+from tests.effort import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 trl = pytest.importorskip("trl")
@@ -86,18 +87,19 @@ def causes(found):
 # ---------------------------------------------------------------- health
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("grpo", {"kl": {"beta": 0.05}, "optimiser": PIECES}),
-        ("dapo", {"optimiser": PIECES}),
-        ("cispo", {"optimiser": PIECES}),
-        ("dr-grpo", {}),
-        ("gspo", {"optimiser": PIECES}),
-        ("grpo", {"rollouts": {"temperature": 0.7}, "reward": {"overlong_buffer": 3}}),
-    ],
-)
-def test_a_recipe_by_trl_is_diagnosed_as_healthy(tmp_path, name, changes):
+RECIPES = {
+    "kl, several updates": ("grpo", {"kl": {"beta": 0.05}, "optimiser": PIECES}),
+    "token mean": ("dapo", {"optimiser": PIECES}),
+    "cispo": ("cispo", {"optimiser": PIECES}),
+    "dr-grpo": ("dr-grpo", {}),
+    "gspo": ("gspo", {"optimiser": PIECES}),
+    "cold": ("grpo", {"rollouts": {"temperature": 0.7}, "reward": {"overlong_buffer": 3}}),
+}
+
+
+@pytest.mark.parametrize("case", swept(RECIPES, keep=("kl, several updates", "token mean")))
+def test_a_recipe_by_trl_is_diagnosed_as_healthy(tmp_path, case):
+    name, changes = RECIPES[case]
     found = by_recipe(tmp_path / "run", name, **changes)
     report = diagnose(found)
     assert [witness.step for witness in found.witnesses] == [1, 2]
@@ -117,21 +119,17 @@ def test_a_recipe_by_trl_is_diagnosed_as_healthy(tmp_path, name, changes):
     assert len(witness.facts["minibatches"]) == (4 if "optimiser" in changes else 1)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {
-            "loss_type": "dr_grpo",
-            "beta": 0.1,
-            "use_bias_correction_kl": False,
-        },  # no row of ours: still scaled
-        {"loss_type": "grpo", "steps_per_generation": 8, "gradient_accumulation_steps": 4},
-        {"per_device_train_batch_size": 16, "num_generations": 4, "temperature": 0.8},
-    ],
-)
-def test_a_trainer_of_ones_own_is_diagnosed_as_healthy(tmp_path, options):
-    found = trained(own(tmp_path, **options), tmp_path)
+OPTIONS = {
+    "TRL's own": {},
+    "no row of ours": {"loss_type": "dr_grpo", "beta": 0.1, "use_bias_correction_kl": False},
+    "two updates": {"loss_type": "grpo", "steps_per_generation": 8},
+    "cold": {"per_device_train_batch_size": 16, "num_generations": 4, "temperature": 0.8},
+}
+
+
+@pytest.mark.parametrize("case", swept(OPTIONS, keep=("no row of ours", "two updates")))
+def test_a_trainer_of_ones_own_is_diagnosed_as_healthy(tmp_path, case):
+    found = trained(own(tmp_path, **OPTIONS[case]), tmp_path)
     report = diagnose(found)
     assert report.findings == []
     assert all("parts" in witness.facts for witness in found.witnesses)
@@ -261,19 +259,16 @@ def test_there_are_none_unless_they_are_asked_for(tmp_path):
 # ---------------------------------------------------------------- what it cannot
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"loss_type": "bnpo"}, "loss_type = 'bnpo'"),
-        ({"scale_rewards": "batch"}, "scale_rewards = 'batch'"),
-        ({"mask_truncated_completions": True}, "mask_truncated_completions = True"),
-        ({"top_entropy_quantile": 0.5}, "top_entropy_quantile = 0.5"),
-    ],
-)
+OTHERS = [("loss_type", "bnpo"), ("scale_rewards", "batch")]
+OTHERS += [("mask_truncated_completions", True), ("top_entropy_quantile", 0.5)]
+
+
+@pytest.mark.parametrize(("key", "value"), swept(OTHERS, keep=OTHERS[:1]))
 def test_a_loss_that_no_function_of_ours_computes_is_not_judged_and_that_is_said(
-    tmp_path, options, named
+    tmp_path, key, value
 ):
-    report = diagnose(trained(own(tmp_path, max_steps=1, **options), tmp_path))
+    report = diagnose(trained(own(tmp_path, max_steps=1, **{key: value}), tmp_path))
+    named = f"{key} = {value!r}"
     assert report.findings == []
     assert any(named in line for line in report.unseen)
     assert named in str(report)
