@@ -9,7 +9,7 @@ from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.curves import notes
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, POSSIBLE
-from nbcourse.experiments import evidence, silent_failures
+from nbcourse.experiments import event_files, evidence, silent_failures
 from tests.command import nbcourse, refused
 from tests.diagnosis.runs import broken, causes, sound
 
@@ -117,6 +117,8 @@ def event_file(rows):
 def test_a_real_event_file_is_read(tmp_path):
     path = tmp_path / "events.out.tfevents.1795407417.vm.20111.0"
     path.write_bytes(REAL)
+    tags = {"train/reward": 0.25, "train/loss": -0.5}
+    assert event_files.scalars(REAL, name="x")[:2] == [(1, *pair) for pair in tags.items()]
     rows = [{"step": n, "reward": n / 4, "policy_loss": -0.5} for n in (1, 2, 3)]
     assert list(evidence.read(path).history) == rows
     path.write_bytes(REAL[:-5])  # still being written

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from nbcourse.diagnosis.diagnose import diagnose
 from nbcourse.errors import UserError
-from nbcourse.experiments import evidence, run
+from nbcourse.experiments import evidence, run, trl_witness
 from nbcourse.experiments import trl as engine
 from nbcourse.training.algorithms import ALGORITHMS
 from tests import small
@@ -279,7 +279,7 @@ def test_what_a_witness_cannot_hold_is_refused_by_name(tmp_path):
     with pytest.raises(UserError, match="a batch that is spent within an update"):
         engine.keep_witnesses(trainer, tmp_path)
     with pytest.raises(UserError, match="TRL's GRPOTrainer, and this is object"):
-        engine.keep_witnesses(object(), tmp_path)
+        trl_witness.check(object())
     with pytest.raises(UserError, match=r"witness\.every is 1, .*GRPOTrainer"):
         by_recipe(tmp_path / "run", "rloo")
 
