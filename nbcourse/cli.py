@@ -930,7 +930,8 @@ def diagnose(
     run: Annotated[
         Path | None,
         typer.Argument(
-            help="A run's folder, or a log: `trainer_state.json` of TRL, a `.csv`, a `.jsonl`."
+            help="A run's folder, or its log: `trainer_state.json` of TRL, TensorBoard's event "
+            "files, or the history of a run of W&B as `.csv`, `.json` or `.jsonl`."
         ),
     ] = None,
     json_file: Annotated[
@@ -951,14 +952,16 @@ def diagnose(
 
     Curves do not show the usual mistakes. A run that keeps witness batches (`witness.every` in its
     recipe) can be recomputed: masks from tokens, advantages from rewards, the derivative of the
-    loss from advantages, log-probs from a plain forward pass. Of curves alone the answer is more
-    cautious, and says so.
+    loss from advantages, log-probs from a plain forward pass. A trainer of TRL's keeps them with
+    `nbcourse.experiments.trl.keep_witnesses`; what it does not tell is listed as not looked at. Of
+    curves alone the answer is more cautious, and says so.
 
     \b
     nbcourse train arithmetic-grpo --set witness.every=20 --out runs/mine
     nbcourse diagnose runs/mine
     nbcourse diagnose runs/mine --require healthy --json report.json
     nbcourse diagnose outputs/checkpoint-100/trainer_state.json
+    nbcourse diagnose outputs/runs/Nov23_10-00-00
     """
     from nbcourse.diagnosis.causes import CAUSES
     from nbcourse.diagnosis.diagnose import diagnose as look

@@ -45,6 +45,11 @@ CAUSES: dict[str, Cause] = {
         "score a handful of responses by both, token by token, and look where they part",
         "7.8 When the sampler is not the learner",
     ),
+    "re-tokenised": Cause(
+        "The text was decoded and tokenised again: the learner's tokens are not the sampler's.",
+        "hand token ids from the sampler to the learner, and text to the verifier alone",
+        "7.3 The log-probability of a token",
+    ),
     "shifted-log-probs": Cause(
         "The learner scores each token by the logits behind it, not by those that chose it.",
         "the logits that chose token t stand one position before it: logits[:, :-1], tokens[:, 1:]",

@@ -20,6 +20,7 @@ NAMES: Mapping[str, str] = {
     "sampling/sampling_logp_difference/max": "gap",
     "clip_ratio/low_mean": "clip_low",
     "clip_ratio/high_mean": "clip_high",
+    "cispo_clip_ratio": "clip_high",
     "loss": "policy_loss",
     "critic/score/mean": "reward",
     "response_length/mean": "length",
@@ -87,7 +88,8 @@ def notes(history: History) -> Iterator[str]:
 
 def translated(row: Mapping[str, float]) -> dict[str, float]:
     """A line of another trainer's log under our names."""
-    return {NAMES.get(name, name): value for name, value in row.items()}
+    bare = {name.removeprefix("train/"): value for name, value in row.items()}
+    return {NAMES.get(name, name): value for name, value in bare.items()}
 
 
 def _values(history: History, name: str) -> list[float]:

@@ -14,6 +14,7 @@ TOGETHER: tuple[Callable[[Sequence[Witness]], Iterator[Finding]], ...] = (
     policies.draws,
 )
 RULES: tuple[Rule, ...] = (  # in the order of a step
+    policies.tokens,
     policies.sampler,
     credit.masks,
     credit.verdicts,
@@ -28,7 +29,9 @@ RULES: tuple[Rule, ...] = (  # in the order of a step
 )
 
 # What a cause brings about, which is then no finding of its own.
+SAMPLER = {"mismatch", "rounding", "temperature", "truncation"}
 EXPLAINS: Mapping[str, frozenset[str]] = {
+    "re-tokenised": frozenset({f"sampler-{cause}" for cause in SAMPLER} | {"masked-eos"}),
     "same-samples": frozenset({"sampler-temperature", "sampler-truncation"}),
     "same-seed": frozenset({"sampler-temperature", "sampler-truncation"}),
     "masked-eos": frozenset({"all-truncated"}),
@@ -81,7 +84,31 @@ def diagnose(evidence: Evidence) -> Report:
         steps=len(evidence.history),
         findings=sorted(kept, key=_rank),
         notes=list(curves.notes(evidence.history)),
+        unseen=list(dict.fromkeys(what for one in evidence.witnesses for what in unseen(one))),
     )
+
+
+def unseen(witness: Witness) -> Iterator[str]:
+    """What no rule could look at, since the trainer did not tell it."""
+    if not witness.has("sampler_log_probs"):
+        yield (
+            "the sampler's log-probs, which the trainer does not report: top-p and temperature "
+            "are judged by the tokens alone, other differences of sampler and learner not at all"
+        )
+    if not witness.facts.get("fingerprints", {}).get("sampler"):
+        yield "whether the sampler has the learner's weights: it was not seen while it sampled"
+    if not witness.has("verdicts", "verified"):
+        yield "whether rewards are deserved: they are taken as the trainer had them"
+    if reason := witness.facts.get("not_followed"):
+        yield f"advantages and loss: {reason}"
+    elif credit.row_of(witness) is None:
+        yield (
+            f"advantages and loss: {witness.facts.get('algorithm')!r} is not made of the package's "
+            "functions"
+        )
+    charged = credit.penalty_of(witness).placement != "none"
+    if charged and not witness.has("ref_log_probs", "plain_ref_log_probs"):
+        yield "the reference, which is not a model of its own in this trainer"
 
 
 def _rank(finding: Finding) -> int:

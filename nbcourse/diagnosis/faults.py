@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs as scoring
@@ -41,6 +42,7 @@ class Fault:
         plant: the context within which it is there.
         recipe: what a recipe needs so that the fault has something to spoil.
         algorithms: rows of the table in which it can be planted.
+        recorded: whether it is among the runs of `book/runs/silent-failures`.
     """
 
     cause: str
@@ -49,6 +51,7 @@ class Fault:
     plant: Plant
     recipe: Mapping[str, Any] = field(default_factory=dict)
     algorithms: tuple[str, ...] = ("grpo",)
+    recorded: bool = True
 
     def changes(self, number: int) -> dict[str, Any]:
         """Tables of a recipe for it, with one after the other of its algorithms."""
@@ -178,6 +181,26 @@ def _one_for_all(sample: Any, *arguments: Any, **options: Any) -> Rollout:
     single = sample(*arguments, **options | {"group_size": 1})
     rows = torch.arange(len(single.mask), device=single.mask.device)
     return select(single, rows.repeat_interleave(group))
+
+
+def _tokenised_again(learner: Learner, experience: Experience) -> Experience:
+    """From the text of each response, as if it had come as text; scored again by the learner."""
+    rollout, tokenizer = experience.rollout, learner.tokenizer
+    end = int(tokenizer.eos_token_id)
+    rows = []
+    for text, cut in zip(rollout.texts(tokenizer), rollout.truncated.tolist(), strict=True):
+        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        rows.append(torch.tensor(ids + [end] * (not cut or not ids)))
+    lengths = torch.tensor(list(map(len, rows)), device=learner.device)
+    tokens = pad_sequence(rows, batch_first=True, padding_value=end).to(learner.device)
+    mask = torch.arange(tokens.shape[1], device=learner.device) < lengths[:, None]
+    again = replace(
+        rollout, tokens=tokens, mask=mask, log_probs=torch.zeros(mask.shape).to(mask.device)
+    )
+    with torch.no_grad():
+        temperature = learner.recipe.rollouts.temperature
+        said = rollout_log_probs(learner.policy, again, temperature=temperature)
+    return replace(experience, rollout=replace(again, log_probs=said.masked_fill(~mask, 0.0)))
 
 
 def _unshifted(_: Any) -> Any:
@@ -476,6 +499,12 @@ NO_CRITIC = ("grpo", "rloo", "reinforce++")
 SEVERAL = {"optimiser": {"epochs": 4, "minibatches": 2}}
 MANY = {"rollouts": {"prompts": 24, "group_size": 8}}  # tokens enough for a test
 PIECES = {"optimiser": {"prompts_at_once": 1}}
+WORDS = {  # a vocabulary in which a text can be written in several ways
+    "task": {"name": "word-problems", "max_steps": 1},
+    "model": {"vocabulary": 400},
+    "warm_start": {"steps": 0},
+    "rollouts": {"max_new_tokens": 12},
+}
 MISMATCH = "trl #6789, trl #4159, verl #6280"
 DENOMINATORS = "ms-swift #10117, trl #6024, Liger #1082"
 KL = "trl #6503, trl #6586, rlhf-book #489"
@@ -524,6 +553,14 @@ FAULTS: dict[str, Fault] = {
         MISMATCH,
         _sampling(_in_bfloat16),
         algorithms=EVERY,
+    ),
+    "re-tokenised": Fault(
+        "re-tokenised",
+        "Responses reach the learner as text, and are tokenised again.",
+        "trl #5224, rllm #816",
+        _after(_tokenised_again),
+        WORDS,
+        recorded=False,
     ),
     "shifted-log-probs": Fault(
         "shifted-log-probs",

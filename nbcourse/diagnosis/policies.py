@@ -18,23 +18,52 @@ ENOUGH = 4  # tokens with a difference, before one number is called their explan
 WITHIN = 0.05  # what an explanation has to leave, as a share of what there is to explain
 
 
+def tokens(witness: Witness) -> Iterator[Finding]:
+    """Whether the learner's tokens are those that were sampled."""
+    if not witness.has("drawn_tokens", "encoded_tokens", "tokens", "mask"):
+        return
+    learned, drawn, encoded = (
+        [row[row >= 0].tolist() for row in table]
+        for table in (
+            witness["tokens"].masked_fill(~_up_to_mask(witness), -1),
+            witness["drawn_tokens"],
+            witness["encoded_tokens"],
+        )
+    )
+    other = [row for row, there in enumerate(learned) if there != drawn[row][: len(there)]]
+    if not other:
+        return
+    again = [row for row in other if learned[row] == encoded[row][: len(learned[row])]]
+    example = (again or other)[0]
+    yield Finding(
+        "re-tokenised",
+        CERTAIN if len(again) == len(other) else LIKELY,
+        f"at step {witness.step} the learner's tokens of {len(other)} of {len(learned)} responses "
+        f"are not the sampler's, and in {len(again)} they are those of the decoded text: "
+        f"{learned[example][:8]} for {drawn[example][:8]}",
+    )
+
+
 def sampler(witness: Witness) -> Iterator[Finding]:
     """Whether the sampler has the learner's weights, and draws from their whole distribution."""
-    if not witness.has("sampler_log_probs", "plain_log_probs", "mask"):
-        return
-    mask, said = _sampled(witness), witness["sampler_log_probs"]
-    plain = witness["plain_log_probs"]
-    gap = _largest(said - plain, mask)
     prints = witness.facts.get("fingerprints", {})
     ours, theirs = prints.get("learner"), prints.get("sampler")
-    if ours and theirs and ours != theirs:
+    reported = witness.has("sampler_log_probs", "plain_log_probs", "mask")
+    if reported:
+        mask, said = _sampled(witness), witness["sampler_log_probs"]
+        plain = witness["plain_log_probs"]
+        gap = _largest(said - plain, mask)
+    if _stale(witness):
+        apart = f"; log-probs of the same token differ by up to {gap:.3g} nats" if reported else ""
         yield Finding(
             "stale-sampler",
             CERTAIN,
             f"at step {witness.step} the weights that sampled have fingerprint {theirs}, those "
-            f"that learn {ours}; log-probs of the same token differ by up to {gap:.3g} nats",
+            f"that learn {ours}{apart}",
         )
         return
+    if not reported:
+        return  # as below: the tokens are all there is
     if gap <= _rounding(witness):
         return  # then `draws` looks at the tokens themselves
     off = int(((said - plain).abs() > _rounding(witness))[mask].sum())
@@ -144,7 +173,8 @@ def old(witness: Witness) -> Iterator[Finding]:
     if off <= _rounding(witness):
         return
     whose = ""
-    if _largest(before - witness["plain_ref_log_probs"], taken) <= _rounding(witness):
+    plain_ref = witness.tensors.get("plain_ref_log_probs")
+    if plain_ref is not None and _largest(before - plain_ref, taken) <= _rounding(witness):
         whose = "; they are the reference's"
     yield Finding(
         "stale-old-log-probs",
@@ -224,10 +254,10 @@ def _nucleus_of(witness: Witness, log_probs: Tensor, mask: Tensor) -> float | No
 
 
 def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
-    """Whether tokens were drawn from another distribution than the one that is reported.
+    """Whether tokens were drawn from another distribution than the one that the run states.
 
     All witnesses count together. Not those whose responses were chosen by their reward (dynamic
-    sampling), which are no fair draw, nor those whose log-probs are wrong themselves.
+    sampling), which are no fair draw, nor those whose log-probs or weights are wrong themselves.
 
     Two tests, each of which a fair sampler fails less than once in a million times. If the sampler
     keeps to a nucleus, no token lies outside of it: a fair draw does that with the probability
@@ -239,9 +269,9 @@ def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
         witness
         for witness in witnesses
         if not witness.facts.get("selected")
-        and witness.has("likeliest", "entropy", "plain_log_probs", "sampler_log_probs")
-        and _largest(witness["sampler_log_probs"] - witness["plain_log_probs"], _sampled(witness))
-        <= _rounding(witness)
+        and witness.has("likeliest", "entropy", "plain_log_probs")
+        and not _stale(witness)
+        and not _reports_others(witness)
     ]
     if not fair:
         return
@@ -273,8 +303,29 @@ def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
             LIKELY,
             f"at step {steps} the {len(plain)} tokens are {-surprise:.3g} nats likelier in all "
             f"than the entropy has it, {-surprise / deviation:.1f} standard deviations: they were "
-            "drawn at a lower temperature than their log-probs are reported at",
+            "drawn at a lower temperature than the run states",
         )
+
+
+def _up_to_mask(witness: Witness) -> Tensor:
+    """(R, T) up to the last token that the learner looks at."""
+    columns = torch.arange(witness["mask"].shape[1])
+    return columns <= (witness["mask"] * columns).amax(dim=1, keepdim=True)
+
+
+def _stale(witness: Witness) -> bool:
+    """Whether other weights sampled than learn, as far as both are known."""
+    prints = witness.facts.get("fingerprints", {})
+    ours, theirs = prints.get("learner"), prints.get("sampler")
+    return bool(ours and theirs and ours != theirs)
+
+
+def _reports_others(witness: Witness) -> bool:
+    """Whether the sampler reports log-probs, and they are not those of the policy."""
+    if not witness.has("sampler_log_probs"):
+        return False
+    gap = witness["sampler_log_probs"] - witness["plain_log_probs"]
+    return _largest(gap, _sampled(witness)) > _rounding(witness)
 
 
 def _sampled(witness: Witness) -> Tensor:

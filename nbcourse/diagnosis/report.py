@@ -52,6 +52,7 @@ class Report:
         steps: lines of its curves.
         findings: the most certain first, and of these what comes first in a step.
         notes: what looks like a fault and is none.
+        unseen: what could not be looked at, for want of what the run did not tell.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Report:
     steps: int
     findings: Sequence[Finding]
     notes: Sequence[str] = ()
+    unseen: Sequence[str] = ()
 
     @property
     def healthy(self) -> bool:
@@ -79,6 +81,7 @@ class Report:
             ]
         used = {finding.confidence for finding in self.findings}
         lines += [f"{word}: {MEANING[word]}" for word in CONFIDENCES if word in used]
+        lines += [f"[not looked at] {what}" for what in self.unseen]
         lines += [f"[note] {note}" for note in self.notes]
         return "\n".join(lines).rstrip()
 
@@ -86,13 +89,16 @@ class Report:
         """What was looked at, and how many causes were seen."""
         count = len(self.findings)
         seen = f"{count} cause{'' if count == 1 else 's'} seen" if count else "No cause was seen"
+        points = f"{self.steps} point{'' if self.steps == 1 else 's'}"
         if self.witnesses:
             steps = ", ".join(map(str, self.witnesses))
             batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
-            return f"{seen} in the witness {batches} {steps}, and in {self.steps} points of curves."
+            said = f"{seen} in the witness {batches} {steps}, and in {points} of curves."
+            return said + (" Not all of a step could be looked at: see below." * bool(self.unseen))
         return (
-            f"{seen} in {self.steps} points of its curves. There is no witness batch, and most "
-            "faults leave curves as they are: set witness.every in the recipe, and ask again."
+            f"{seen} in {points} of its curves. There is no witness batch, and most faults leave "
+            "curves as they are: set witness.every in the recipe (with a trainer of TRL's, call "
+            "keep_witnesses), and ask again."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +111,7 @@ class Report:
             "steps": self.steps,
             "findings": [finding.as_dict() for finding in self.findings],
             "notes": list(self.notes),
+            "not_looked_at": list(self.unseen),
         }
 
     def missing(self, requirements: Sequence[str]) -> list[str]:

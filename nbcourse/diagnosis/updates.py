@@ -37,7 +37,7 @@ class _Update:
     old_log_probs: Tensor
     found: Tensor  # the derivative of the run's loss
     slices: Tensor  # (r,) which backward pass each row was in
-    sizes: dict[str, int]  # rows and tokens of the whole minibatch
+    sizes: dict[str, Any]  # rows and tokens of the whole minibatch, and its weight if not 1
 
     @property
     def moved(self) -> bool:
@@ -57,7 +57,6 @@ class _Update:
         leaf = (self.log_probs if log_probs is None else log_probs).clone().requires_grad_()
         old = self.old_log_probs if old_log_probs is None else old_log_probs
         cap = witness.facts["importance_cap"]
-        sampled = witness["sampler_log_probs"][self.rows]
         loss = policy_loss(
             row or self.row,
             witness.facts["settings"],
@@ -73,11 +72,13 @@ class _Update:
             values=witness["values"][self.rows] if witness.has("values") else None,
             sampler_weights=None
             if cap is None
-            else truncated_importance_weights(old, sampled, cap=cap),
+            else truncated_importance_weights(
+                old, witness["sampler_log_probs"][self.rows], cap=cap
+            ),
             batch_mask=self.batch_mask(),
         )
         (gradient,) = torch.autograd.grad(loss, leaf)
-        return gradient
+        return gradient * self.sizes.get("weight", 1.0)
 
     def batch_mask(self) -> Tensor:
         """A mask of as many rows and tokens as the minibatch had: nothing else of it is read."""

@@ -4,21 +4,24 @@ Curves are means, and the usual mistakes leave means alone. A witness keeps the 
 as the run used them, and beside them what a second, plain way of computing gives: each response by
 itself, without padding, cache or shared prompt.
 
-Recorder   → looks on while a run is made, and hands out a witness every so many steps
+Recorder   → looks on while a run of ours is made, and hands out a witness every so many steps
+Draft      → a witness while its step is being made, whichever trainer makes it
 Witness    → facts and tensors, as one file of safetensors
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from nbcourse.errors import UserError
 from nbcourse.lm.lora import own_parameters
-from nbcourse.lm.rollouts import Rollout, select
+from nbcourse.lm.rollouts import select
 from nbcourse.lm.sampling import end_tokens
 from nbcourse.tasks.task import Task
 from nbcourse.training.algorithms import Estimate, Penalty
@@ -50,6 +53,9 @@ class Witness:
             Of the first update that a row took part in, and as `last_…` of the last one, (R, T):
             `log_probs`, `old_log_probs`, and `coefficients`, the derivative of the loss by each
             log-prob; (R,): `minibatch` and `slice`, −1 for a row that took part in none.
+
+            As the sampler handed them out, (R, T'): `drawn_tokens`; and (R, T"): `encoded_tokens`,
+            those of the text that they decode to. −1 behind the end.
 
             Computed once more, (R, T): `plain_log_probs`, `plain_ref_log_probs`,
             `unshifted_log_probs` by the logits behind each token, `entropy` and
@@ -123,15 +129,15 @@ class Recorder(Watch):
     ) -> None:
         self.every, self.tokens_at_most, self.keep = every, tokens, keep
         self.processes = processes
-        self.open: _Open | None = None
+        self.open: Draft | None = None
 
     def before_updates(
         self, learner: Any, experience: Any, estimate: Any, penalty: Any, step: int
     ) -> None:
         """Take what there is before learning, if a witness of this step is wanted."""
-        wanted = step == 0 or (step + 1) % self.every == 0
+        wanted = is_wanted(step + 1, self.every)
         self.open = (
-            _Open(learner, experience, estimate, penalty, step + 1, self.tokens_at_most)
+            _drafted(learner, experience, estimate, penalty, step + 1, self.tokens_at_most)
             if wanted
             else None
         )
@@ -147,52 +153,25 @@ class Recorder(Watch):
         """Take what has become of the weights, and hand the witness out."""
         if self.open is not None:
             self.open.facts["processes"] = self.processes
-            self.keep(self.open.close(learner))
+            self.keep(self.open.close(learner.optimiser, learner.reference))
             self.open = None
 
 
-class _Open:
-    """A witness while its step is being made."""
+class Draft:
+    """A witness while its step is being made, by whichever trainer.
+
+    Args:
+        policy: whose weights the step moves.
+        tensors: of the rows that are kept, (R, …), by the names of `Witness`.
+        facts: likewise; `fingerprints` among them.
+    """
 
     def __init__(
-        self,
-        learner: Learner,
-        experience: Experience,
-        estimate: Estimate,
-        penalty: Penalty,
-        step: int,
-        tokens_at_most: int,
+        self, policy: nn.Module, tensors: dict[str, Tensor], facts: dict[str, Any]
     ) -> None:
-        group, rollout = learner.recipe.rollouts.group_size, experience.rollout
-        ends = end_tokens(learner.policy, learner.tokenizer)
-        lengths = _lengths(rollout.tokens, ends)
-        of_groups = lengths.view(-1, group).sum(dim=1).cumsum(dim=0)
-        self.rows = group * max(1, int((of_groups <= tokens_at_most).sum()))
-        self.width = int(torch.maximum(lengths, _extent(rollout.mask))[: self.rows].max())
-        self.tensors = {
-            name: tensor.detach()[: self.rows].cpu().clone()
-            for name, tensor in _as_used(experience, estimate, penalty).items()
-            if tensor is not None
-        }
-        for name in PER_TOKEN & self.tensors.keys():
-            self.tensors[name] = self.tensors[name][:, : self.width].clone()
-        texts = _texts(learner, self.tensors["tokens"], lengths, ends)
-        problems = (experience.problems or [])[: self.rows]
-        self.tensors["lengths"] = lengths[: self.rows].cpu().int()
-        self.tensors |= _verified(learner.recipe.task.build(), texts, problems)
-        self.tensors |= _plainly(learner, rollout, lengths[: self.rows], self.width)
-        scored, noise = _asked(learner, experience, self.rows)
-        self._table("scored_log_probs")[:, : scored.shape[1]] = scored
-        self.facts = {
-            **_facts(learner, experience, penalty, step),
-            "reference_noise": noise,
-            "ends": ends,
-            "prompts": [str(problem.prompt)[:TEXT] for problem in problems[::group]],
-            "answers": [str(problem.answer)[:TEXT] for problem in problems[::group]],
-            "responses": [text[:TEXT] for text in texts],
-            "pieces": _pieces(learner, self.tensors["tokens"], lengths),
-        }
-        self.before = {name: p.detach().clone() for name, p in _trained(learner.policy)}
+        self.policy, self.tensors, self.facts = policy, tensors, facts
+        self.rows, self.width = tensors["tokens"].shape
+        self.before = {name: p.detach().clone() for name, p in _trained(policy)}
         self.minibatches: list[Tensor] = []
         self.slices = 0
 
@@ -223,10 +202,11 @@ class _Open:
             if seen.any():
                 self._column("last_" + name)[where[seen]] = number
 
-    def close(self, learner: Learner) -> Witness:
+    def close(self, optimiser: Any, reference: nn.Module | None) -> Witness:
         """All that is there, and how the weights have moved."""
-        self.facts |= _movement(self.before, learner)
-        self.facts["fingerprints"]["reference_after"] = _of_reference(learner)
+        self.facts |= _movement(self.before, self.policy, optimiser)
+        if reference is not None:
+            self.facts["fingerprints"]["reference_after"] = of_reference(reference)
         self.facts["minibatches"] = [
             {"rows": int(mask.any(dim=1).sum()), "tokens": int(mask.sum())}
             for mask in self.minibatches
@@ -238,6 +218,59 @@ class _Open:
 
     def _column(self, name: str) -> Tensor:
         return self.tensors.setdefault(name, torch.full((self.rows,), -1, dtype=torch.int32))
+
+
+def _drafted(
+    learner: Learner,
+    experience: Experience,
+    estimate: Estimate,
+    penalty: Penalty,
+    step: int,
+    tokens_at_most: int,
+) -> Draft:
+    """What there is of a step of ours before it learns."""
+    group, rollout = learner.recipe.rollouts.group_size, experience.rollout
+    ends = end_tokens(learner.policy, learner.tokenizer)
+    lengths = lengths_of(rollout.tokens, ends)
+    rows = rows_within(lengths, group_size=group, tokens=tokens_at_most)
+    width = int(torch.maximum(lengths, _extent(rollout.mask))[:rows].max())
+    tensors = kept(_as_used(experience, estimate, penalty), rows, width)
+    problems = (experience.problems or [])[:rows]
+    tensors["lengths"] = lengths[:rows].cpu().int()
+    read = texts(learner.tokenizer, tensors["tokens"], lengths, ends)
+    tensors |= verified(learner.recipe.task.build(), [text for text, _ in read], problems)
+
+    def plain(ids: Tensor, prompt: int) -> Tensor:
+        with learner.precision():
+            return distributions(learner.policy, ids, prompt, learner.recipe.rollouts.temperature)
+
+    def plain_reference(ids: Tensor, prompt: int) -> Tensor:
+        with learner.precision(), learner.referring():
+            return distributions(
+                learner.reference, ids, prompt, learner.recipe.rollouts.temperature
+            )
+
+    tensors |= plainly(
+        [rollout.prompt_ids[row][rollout.prompt_mask[row]] for row in range(rows)],
+        [rollout.tokens[row, :length] for row, length in enumerate(lengths[:rows].tolist())],
+        width,
+        plain,
+        plain_reference,
+    )
+    tensors |= drawn(learner.tokenizer, (experience.drawn or [])[:rows], ends)
+    scored, noise = _asked(learner, experience, rows)
+    tensors["scored_log_probs"] = torch.zeros(rows, width)
+    tensors["scored_log_probs"][:, : scored.shape[1]] = scored
+    facts = {
+        **_facts(learner, experience, penalty, step),
+        "reference_noise": noise,
+        "ends": ends,
+        "prompts": [str(problem.prompt)[:TEXT] for problem in problems[::group]],
+        "answers": [str(problem.answer)[:TEXT] for problem in problems[::group]],
+        "responses": [text[:TEXT] for text, _ in read],
+        "pieces": [pieces for _, pieces in read],
+    }
+    return Draft(learner.policy, tensors, facts)
 
 
 def _as_used(
@@ -293,7 +326,7 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
         "fingerprints": {
             "sampler": experience.sampler,
             "learner": fingerprint(learner.policy.parameters()),
-            "reference": _of_reference(learner),
+            "reference": of_reference(learner.reference),
         },
     }
 
@@ -310,23 +343,23 @@ def _asked(learner: Learner, experience: Experience, rows: int) -> tuple[Tensor,
     return scored.masked_fill(~part.mask, 0.0).cpu(), noise
 
 
-def _of_reference(learner: Learner) -> str:
+def of_reference(reference: nn.Module) -> str:
     """Its fingerprint, that of an adapter beside its weights left out."""
-    return fingerprint(parameter for _, parameter in own_parameters(learner.reference))
+    return fingerprint(parameter for _, parameter in own_parameters(reference))
 
 
-def _movement(before: dict[str, Tensor], learner: Learner) -> dict[str, Any]:
+def _movement(before: dict[str, Tensor], policy: nn.Module, optimiser: Any) -> dict[str, Any]:
     """How a step has changed the policy's weights, and what the optimiser counted."""
     kept = on_grid = count = 0
     change, size, counted = [], [], []
-    for name, parameter in _trained(learner.policy):
+    for name, parameter in _trained(policy):
         now, then = parameter.detach(), before[name]
         change.append((now - then).float().norm())
         size.append(then.float().norm())
         kept += int((now == then).sum())
         on_grid += int((now == now.bfloat16().to(now.dtype)).sum())
         count += now.numel()
-        counted.append(int(learner.optimiser.state.get(parameter, {}).get("step", 0)))
+        counted.append(int(optimiser.state.get(parameter, {}).get("step", 0)))
     return {
         "weight_change": torch.stack(change).norm().item(),
         "weight_norm": torch.stack(size).norm().item(),
@@ -345,23 +378,63 @@ def _extent(mask: Tensor) -> Tensor:
     return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
 
 
-def _lengths(tokens: Tensor, ends: Sequence[int]) -> Tensor:
+def is_wanted(step: int, every: int) -> bool:
+    """Whether a step has a witness: the first one, and every n-th."""
+    return step == 1 or step % every == 0
+
+
+def lengths_of(tokens: Tensor, ends: Sequence[int]) -> Tensor:
     """(B,) tokens up to the first that ends a response, whatever a mask says."""
     ended = torch.isin(tokens, torch.tensor(ends, device=tokens.device))
     return torch.where(ended.any(dim=1), ended.int().argmax(dim=1) + 1, tokens.shape[1])
 
 
-def _texts(learner: Learner, tokens: Tensor, lengths: Tensor, ends: Sequence[int]) -> list[str]:
+def rows_within(lengths: Tensor, *, group_size: int, tokens: int) -> int:
+    """How many rows a witness keeps: whole groups of so many tokens at most, and at least one."""
+    of_groups = lengths.view(-1, group_size).sum(dim=1).cumsum(dim=0)
+    return group_size * max(1, int((of_groups <= tokens).sum()))
+
+
+def kept(tensors: Mapping[str, Tensor | None], rows: int, width: int) -> dict[str, Tensor]:
+    """Copies of those that are there, of the first rows and columns."""
+    found = {
+        name: tensor.detach()[:rows].cpu().clone()
+        for name, tensor in tensors.items()
+        if tensor is not None
+    }
+    return found | {name: found[name][:, :width].clone() for name in PER_TOKEN & found.keys()}
+
+
+def texts(
+    tokenizer: Any, tokens: Tensor, lengths: Tensor, ends: Sequence[int]
+) -> list[tuple[str, list[str]]]:
+    """Each response as text, without the token that ends it, and the text of each of its tokens."""
     rows = [row[:length].tolist() for row, length in zip(tokens, lengths.tolist(), strict=False)]
-    return [str(learner.tokenizer.decode(row[:-1] if row[-1] in ends else row)) for row in rows]
+    return [
+        (
+            str(tokenizer.decode(row[:-1] if row[-1] in ends else row)),
+            [str(tokenizer.decode([token])) for token in row],
+        )
+        for row in rows
+    ]
 
 
-def _pieces(learner: Learner, tokens: Tensor, lengths: Tensor) -> list[list[str]]:
-    rows = zip(tokens.tolist(), lengths.tolist(), strict=False)
-    return [[str(learner.tokenizer.decode([t])) for t in row[:length]] for row, length in rows]
+def drawn(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Sequence[int]) -> dict[str, Tensor]:
+    """Tokens as they were sampled, up to the one that ends them, and those of their texts."""
+    if not rows:
+        return {}
+    sampled, encoded = [], []
+    for row in rows:
+        length = next((n for n, token in enumerate(row) if token in ends), len(row))
+        said, end = list(row[:length]), list(row[length : length + 1])
+        again = tokenizer(tokenizer.decode(said), add_special_tokens=False)["input_ids"]
+        sampled.append(torch.tensor(said + end, dtype=torch.int32))
+        encoded.append(torch.tensor(list(again) + end, dtype=torch.int32))
+    together = partial(pad_sequence, batch_first=True, padding_value=-1)
+    return {"drawn_tokens": together(sampled), "encoded_tokens": together(encoded)}
 
 
-def _verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[str, Tensor]:
+def verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[str, Tensor]:
     """The strict reading of each response, if that is what the task's verdict should be."""
     if not problems or type(task).rewards is not Task.rewards:
         return {}
@@ -369,45 +442,56 @@ def _verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict
     return {"verified": torch.tensor([task.read(text) == asked.answer for text, asked in read])}
 
 
+Answers = Callable[[Tensor, int], Tensor]  # the ids, how many are the prompt's → (t + 1, V)
+
+
 @torch.no_grad()
-def _plainly(learner: Learner, rollout: Rollout, lengths: Tensor, width: int) -> dict[str, Tensor]:
-    """Log-probs of each response by itself, and of what else could have been said."""
-    temperature = learner.recipe.rollouts.temperature
-    names = ("plain_log_probs", "unshifted_log_probs", "entropy", "surprisal_variance")
-    found = {name: torch.zeros(len(lengths), width) for name in (*names, "plain_ref_log_probs")}
-    vocabulary = learner.policy.config.vocab_size
-    found["likeliest"] = torch.zeros(len(lengths), width, min(LIKELIEST, vocabulary))
+def plainly(
+    prompts: Sequence[Tensor],
+    responses: Sequence[Tensor],
+    width: int,
+    policy: Answers,
+    reference: Answers | None,
+) -> dict[str, Tensor]:
+    """Log-probs of each response by itself, and of what else could have been said.
+
+    Args:
+        prompts: the ids of each, without padding.
+        responses: likewise.
+        width: T.
+        policy: answers as `distributions` does.
+        reference: likewise, if there is one.
+    """
+    found: dict[str, Tensor] = {}
     known: dict[tuple[int, ...], int] = {}
-    for row, length in enumerate(lengths.tolist()):
-        prompt = rollout.prompt_ids[row][rollout.prompt_mask[row]]
-        response = rollout.tokens[row, :length]
+    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         ids = torch.cat([prompt, response])
         if (first := known.setdefault((len(prompt), *ids.tolist()), row)) < row:
             for table in found.values():
                 table[row] = table[first]
             continue
-        with learner.precision():
-            every = _distributions(learner.policy, ids, len(prompt), temperature)
-            with learner.referring():
-                of_ref = _distributions(learner.reference, ids, len(prompt), temperature)
-        chosen = response[:, None]
+        every, chosen = policy(ids, len(prompt)), response[:, None]
         now, later = every[:-1], every[1:]
         probs = now.exp()
         entropy = -(probs * now).nan_to_num(0.0).sum(dim=1)
-        for name, values in {
+        columns = {
             "plain_log_probs": now.gather(1, chosen)[:, 0],
             "unshifted_log_probs": later.gather(1, chosen)[:, 0],
-            "plain_ref_log_probs": of_ref[:-1].gather(1, chosen)[:, 0],
             "entropy": entropy,
             "surprisal_variance": (probs * now.square()).nan_to_num(0.0).sum(dim=1)
             - entropy.square(),
-            "likeliest": now.topk(found["likeliest"].shape[2], dim=1).values,
-        }.items():
-            found[name][row, :length] = values.cpu()
+            "likeliest": now.topk(min(LIKELIEST, now.shape[1]), dim=1).values,
+        }
+        if reference is not None:
+            of_ref = reference(ids, len(prompt))[:-1]
+            columns["plain_ref_log_probs"] = of_ref.gather(1, chosen)[:, 0]
+        for name, values in columns.items():
+            shape = (len(prompts), width, *values.shape[1:])
+            found.setdefault(name, torch.zeros(shape))[row, : len(response)] = values.cpu()
     return found
 
 
-def _distributions(model: nn.Module, ids: Tensor, prompt: int, temperature: float) -> Tensor:
+def distributions(model: nn.Module, ids: Tensor, prompt: int, temperature: float) -> Tensor:
     """(t + 1, V) log-probs of what may follow the prompt, and each token of the response."""
     logits = model(input_ids=ids[None], use_cache=False).logits[0, prompt - 1 :]
     return (logits.float() / temperature).log_softmax(dim=-1)

@@ -1,10 +1,17 @@
 """What a run left behind for a diagnosis, whichever trainer wrote it.
 
-a folder       metrics.jsonl and witness/ of `nbcourse train`, or trainer_state.json of transformers
-*.zip          the same, packed: the recorded runs of the silent-failure benchmark
-*.jsonl        a line of numbers for each step
-*.json         the state of transformers' trainers, TRL's among them: log_history
-*.csv          what a dashboard exports: a column for each number
+a folder       metrics.jsonl and witness/ of `nbcourse train`, witness/ of `keep_witnesses`,
+               trainer_state.json of transformers, or TensorBoard's event files, somewhere below
+*.zip          the first of these, packed: the recorded runs of the silent-failure benchmark
+*tfevents*     one event file of TensorBoard
+*.jsonl        a line of numbers for each step: ours, or the history of a run of W&B
+*.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
+               history, as W&B's `run.scan_history()` gives them
+*.csv          what a dashboard exports: a column for each number. Of W&B the chart of one run
+               ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
+               sync` them first
+
+Names are translated by `curves.NAMES`, without the "train/" that transformers puts before them.
 """
 
 import csv
@@ -12,7 +19,8 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +28,14 @@ from nbcourse.diagnosis.curves import translated
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
-from nbcourse.experiments import records
+from nbcourse.experiments import event_files, records
 from nbcourse.experiments.run import WITNESS
 
 STATE = "trainer_state.json"
-KINDS = "a folder, or a file .zip, .jsonl, .json or .csv"
+EVENTS = "events.out.tfevents."
+KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json or .csv"
+SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
+BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
 def read(path: str | Path) -> Evidence:
@@ -48,6 +59,12 @@ def read(path: str | Path) -> Evidence:
             raise UserError(f"{path} is damaged: {error}") from error
         return _of_files(path.stem, content)
     readers = {".jsonl": _lines, ".json": _state, ".csv": _table}
+    if path.name.startswith(EVENTS):
+        if not (rows := _events([path])):
+            raise UserError(f"{path} holds no scalars")
+        return Evidence(path.name, (), tuple(map(translated, rows)))
+    if path.suffix == ".wandb":
+        raise UserError(f"{path} is {SYNC}")
     if path.suffix not in readers:
         raise UserError(f"{path} is of a kind that is not known: expected {KINDS}")
     rows = readers[path.suffix](path.read_bytes(), str(path))
@@ -70,6 +87,8 @@ def pack(evidence: Evidence) -> bytes:
 def _inside(folder: Path) -> Iterable[Path]:
     yield from (p for name in (records.METRICS, STATE) if (p := folder / name).is_file())
     yield from sorted((folder / WITNESS).glob("step-*.safetensors"))
+    yield from sorted(folder.rglob(f"{EVENTS}*"))
+    yield from sorted(folder.glob("*.wandb"))
 
 
 def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
@@ -88,8 +107,14 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
             rows = reader(content(file), file)
             break
     if not rows and not witnesses:
+        paths = [file for file in files.values() if isinstance(file, Path)]
+        rows = _events([path for path in paths if path.name.startswith(EVENTS)])
+    if not rows and not witnesses:
+        if any(file.endswith(".wandb") for file in files):
+            raise UserError(f"{name} holds {SYNC}")
         raise NotFound(
-            f"no run in {name}: expected {records.METRICS}, {STATE} or a folder {WITNESS}"
+            f"no run in {name}: expected {records.METRICS}, {STATE}, a folder {WITNESS} or "
+            "TensorBoard's event files"
         )
     return Evidence(name, witnesses, tuple(map(translated, rows)))
 
@@ -106,18 +131,48 @@ def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
     state = _json(content.decode("utf-8", "replace"), name)
-    log = state.get("log_history") if isinstance(state, dict) else None
+    log = state.get("log_history") if isinstance(state, dict) else state
     if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
-        raise UserError(f"{name} has no log_history: expected the state of a transformers trainer")
+        raise UserError(
+            f"{name} has no log_history: expected the state of a transformers trainer, or a list "
+            "of rows"
+        )
     return [row for row in log if "train_runtime" not in row]  # the summary at the end
 
 
 def _table(content: bytes, name: str) -> list[dict[str, Any]]:
-    reader = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
-    rows = [{key: _number(value) for key, value in row.items() if key} for row in reader]
+    lines = csv.reader(io.StringIO(content.decode("utf-8", "replace")))
+    columns = {
+        number: column.rpartition(" - ")[2]  # before it, W&B has the name of the run
+        for number, column in enumerate(next(lines, []))
+        if column and not column.endswith(BOUNDS)
+    }
+    if twice := [column for column, count in Counter(columns.values()).items() if count > 1]:
+        raise UserError(f"{name} has several columns {twice[0]!r}: export one run")
+    rows = [
+        {columns[number]: _number(value) for number, value in enumerate(row) if number in columns}
+        for row in lines
+    ]
     if not rows or not any(math.isfinite(v) for row in rows for v in row.values()):
         raise UserError(f"{name} holds no numbers: expected a header and a row for each step")
     return rows
+
+
+def _events(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The scalars of a run's event files, by step; of a step that was made twice, the later ones.
+
+    Raises:
+        ValueError: if they are those of several runs.
+    """
+    by_folder: dict[Path, dict[int, dict[str, Any]]] = {}
+    for file in files:
+        for step, tag, value in event_files.scalars(file.read_bytes(), name=str(file)):
+            rows = by_folder.setdefault(file.parent, {})
+            rows.setdefault(step, {"step": step})[tag] = value
+    if len(by_folder) > 1:
+        names = ", ".join(str(folder) for folder in by_folder)
+        raise UserError(f"there are event files of several runs, name one: {names}")
+    return [row for rows in by_folder.values() for _, row in sorted(rows.items())]
 
 
 def _json(text: str, name: str) -> Any:

@@ -103,7 +103,7 @@ def recipe_of(changes: Tables, seed: int) -> Recipe:
     """The small recipe with some tables changed."""
     tables: dict[str, Any] = copy.deepcopy(BASE)
     for section, table in changes.items():
-        tables[section] = {**tables[section], **table} if section in tables else dict(table)
+        tables[section] = {**({} if "name" in table else tables.get(section, {})), **table}
     if tables["warm_start"]["steps"] == 0:
         tables["warm_start"] = {"steps": 0}
     return check({**tables, "seed": seed})

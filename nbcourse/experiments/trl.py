@@ -10,24 +10,28 @@ What stays different:
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
 - Nothing is kept to resume from; only the model before the first step, for `report.evaluate`.
+
+`keep_witnesses` adds witness batches to a GRPOTrainer of a reader's own, without a recipe.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 
+from nbcourse.diagnosis.witness import verified
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.progress import track
 from nbcourse.training import algorithms
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
 from nbcourse.training.experience import Draws, score
 from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
@@ -215,8 +219,8 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
     (
         "witness.every",
         lambda r: r.witness.every,
-        lambda r: r.witness.every > 0,
-        "this engine keeps no witness batches",
+        lambda r: r.witness.every > 0 and _trainer(r) != "GRPO",
+        "witness batches need TRL's GRPOTrainer",
     ),
 )
 
@@ -451,12 +455,14 @@ def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[...,
         completion_ids: list[list[int]],
         number: list[int],
         log_metric: Callable[[str, float], None],
+        log_extra: Callable[[str, list[Any]], None],
         **_: Any,
     ) -> list[float]:
         rollout = _as_rollout(learner, prompts, completion_ids)
         with learner.precision():
             scores, correct = score(learner, rollout, [problems[i] for i in number])
         log_metric("accuracy", correct.mean().item())
+        log_extra("verdict", correct.tolist())
         return scores.tolist()
 
     return reward
@@ -525,6 +531,8 @@ def _in(
     metrics = run.keep_metrics(folder, recipe, log=log) if writing else None
     recorder = _recorder(learner, metrics, progress and writing)
     trainer = make_trainer(learner, folder, processes, [recorder])
+    if recipe.witness.every:
+        _keep_ours(trainer, learner, folder)
     built = perf_counter() - start
     trainer.train()
     learner.policy = trainer.accelerator.unwrap_model(trainer.model).eval()
@@ -574,6 +582,125 @@ def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) 
                 metrics.close()
 
     return Recorder()
+
+
+# ---------------------------------------------------------------- witness batches
+
+# What a trainer may have been told to do that none of our functions does, unless it has this value.
+PLAIN: Mapping[str, Any] = {
+    "mask_truncated_completions": False,
+    "top_entropy_quantile": 1.0,
+    "entropy_coef": 0.0,
+    "off_policy_mask_threshold": None,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "use_bias_correction_kl": False,
+    "use_liger_kernel": False,
+}
+
+
+def keep_witnesses(
+    trainer: Any, folder: str | Path, *, every: int = 20, tokens: int = 1024
+) -> None:
+    """Add witness batches to a `trl.GRPOTrainer`, for `nbcourse diagnose FOLDER`.
+
+        trainer = GRPOTrainer(model, reward_funcs, args, train_dataset)
+        keep_witnesses(trainer, "outputs/mine", every=20)
+        trainer.train()
+
+    What the loss should be is taken from the trainer's arguments.
+
+    Args:
+        trainer: not yet training.
+        folder: the witnesses go to the folder `witness` in it.
+        every: batches of responses from one to the next, the first one's included.
+        tokens: of responses in each at most, whole groups of them, but one group always.
+
+    Raises:
+        ValueError: naming what a witness cannot hold: several processes, fp16, images, tools, or a
+            trainer of another kind.
+
+    Book: section 16.9.
+    """
+    from nbcourse.experiments.trl_witness import Witnesses, check
+
+    check(trainer)
+    Witnesses(
+        trainer, run.keeper(Path(folder)), every=every, tokens=tokens, stated=stated(trainer.args)
+    )
+
+
+def stated(args: Any) -> dict[str, Any]:
+    """What the loss of a `trl.GRPOConfig` should be, in the words of a witness."""
+    charged = "loss" if args.beta else "none"
+    found: dict[str, Any] = {
+        "algorithm": f"TRL's {args.loss_type}",
+        "settings": {},
+        "penalty": vars(Penalty(charged, "k3", args.beta)),
+    }
+    odd = {name: getattr(args, name, plain) for name, plain in PLAIN.items()}
+    odd = {name: value for name, value in odd.items() if value != PLAIN[name]}
+    if not args.beta:
+        odd.pop("use_bias_correction_kl", None)
+    if args.use_vllm and args.vllm_importance_sampling_correction:
+        odd["vllm_importance_sampling_correction"] = True
+    defaults = {"scale_rewards": "group", "importance_sampling_level": "token"}
+    told = {name: getattr(args, name) for name in (*defaults, "loss_type")}
+    for advantage, surrogate, aggregation in product(ADVANTAGES, SURROGATES, AVERAGES):
+        chosen = ADVANTAGES[advantage], SURROGATES[surrogate], AVERAGES[aggregation]
+        fixed = defaults | dict(chosen[2].fixed) | dict(chosen[0].fixed) | dict(chosen[1].fixed)
+        averaged = chosen[1].fixed.get("loss_type") is None or aggregation == "token-mean"
+        if odd or fixed != told or not averaged or any(part.trainer != "GRPO" for part in chosen):
+            continue
+        found["parts"] = {
+            "advantage": advantage.__name__,
+            "surrogate": surrogate.__name__,
+            "aggregation": aggregation,
+        }
+        found["settings"] = _settings(args, {**chosen[0].settings, **chosen[1].settings})
+        return found
+    reason = ", ".join(f"{name} = {value!r}" for name, value in (odd or told).items())
+    return found | {"not_followed": f"no function of the package does what TRL does with {reason}"}
+
+
+def _settings(args: Any, known: Mapping[str, Limit]) -> dict[str, Any]:
+    """The settings that a `trl.GRPOConfig` gives our functions."""
+    cispo = args.loss_type == "cispo"  # whose cap is that of the ratio itself
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    values = {
+        "eps": 1e-4,
+        "clip_low": 1.0 if cispo else args.epsilon,
+        "clip_high": high - 1 if cispo else high,
+        "dual_clip": args.delta,
+    }
+    return {name: values[name] for name in known}
+
+
+def _keep_ours(trainer: Any, learner: Learner, folder: Path) -> None:
+    """Witnesses of a recipe's run: what it states is the recipe's, and verdicts are read again."""
+    from nbcourse.experiments.trl_witness import Witnesses
+
+    recipe, problems = learner.recipe, _problems(learner)
+    task = recipe.task.build()
+
+    def read(
+        asked: Sequence[Mapping[str, Any]], texts: Sequence[str]
+    ) -> tuple[dict[str, torch.Tensor], list[str]]:
+        those = [problems[row["number"]] for row in asked]
+        return verified(task, texts, those), [str(problem.answer) for problem in those]
+
+    Witnesses(
+        trainer,
+        run.keeper(folder),
+        every=recipe.witness.every,
+        tokens=recipe.witness.tokens,
+        stated={
+            "algorithm": recipe.algorithm.name,
+            "settings": {**recipe.row.all_settings, **recipe.settings},
+            "penalty": vars(recipe.penalty),
+            "reward": recipe.reward.model_dump(),
+        },
+        read=read,
+    )
 
 
 def _translated(

@@ -41,6 +41,7 @@ class Experience:
         no_spread: share of the sampled groups whose responses all earned the same.
         problems: what each response answers.
         sampler: `watch.fingerprint` of the weights that sampled.
+        drawn: the row of tokens of each response as the sampler handed it out.
     """
 
     rollout: Rollout
@@ -55,6 +56,7 @@ class Experience:
     no_spread: float = 0.0
     problems: list[Any] | None = None
     sampler: str = ""
+    drawn: list[list[int]] | None = None
 
     def rewards_of_steps(self) -> dict[str, Tensor | None]:
         """`step_rewards` and `step_ends`, (B, S): the steps, and last the score, at the last token.
@@ -212,7 +214,14 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
     steps = steps_of(learner, rollout, asked) if recipe.row.needs("step_rewards") else None
     sampler = fingerprint(learner.policy.parameters())
     return Experience(
-        rollout, scores, correct, greedy_scores, steps, problems=asked, sampler=sampler
+        rollout,
+        scores,
+        correct,
+        greedy_scores,
+        steps,
+        problems=asked,
+        sampler=sampler,
+        drawn=rollout.tokens.tolist(),
     )
 
 
@@ -292,6 +301,7 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     if len(rows) == 0:
         return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
     greedy, steps, problems = batch.greedy_scores, batch.steps, batch.problems
+    drawn = batch.drawn
     return replace(
         batch,
         rollout=select(batch.rollout, rows),
@@ -300,6 +310,7 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
         greedy_scores=None if greedy is None else greedy[rows],
         steps=None if steps is None else [steps[row] for row in rows.tolist()],
         problems=None if problems is None else [problems[row] for row in rows.tolist()],
+        drawn=None if drawn is None else [drawn[row] for row in rows.tolist()],
     )
 
 
@@ -317,4 +328,7 @@ def _join(parts: Sequence[Experience]) -> Experience:
         if parts[0].problems is None
         else [problem for part in parts for problem in part.problems or ()],
         sampler=parts[0].sampler,
+        drawn=None
+        if parts[0].drawn is None
+        else [row for part in parts for row in part.drawn or ()],
     )

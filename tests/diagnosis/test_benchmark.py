@@ -15,8 +15,10 @@ RESULTS = {result["run"]: result for result in records.read_results(FOLDER)}
 
 
 def test_it_holds_every_fault_three_times_and_thirty_healthy_runs():
+    """Those that are younger than the record say so themselves."""
     planted = [answer["what"] for answer in ANSWERS.values() if answer["cause"]]
-    assert {name: planted.count(name) for name in planted} == dict.fromkeys(FAULTS, 3)
+    older = [name for name, fault in FAULTS.items() if fault.recorded]
+    assert {name: planted.count(name) for name in planted} == dict.fromkeys(older, 3)
     assert len(ANSWERS) - len(planted) == 30
     logs = list((FOLDER / silent_failures.LOGS).iterdir())
     assert {path.stem for path in logs} == set(ANSWERS)

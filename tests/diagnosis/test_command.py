@@ -1,6 +1,7 @@
 """`nbcourse diagnose` as a user meets it: runs, logs of others, wrong files, CI."""
 
 import json
+import struct
 
 import pytest
 
@@ -8,7 +9,7 @@ from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.curves import notes
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, POSSIBLE
-from nbcourse.experiments import evidence, silent_failures
+from nbcourse.experiments import event_files, evidence, silent_failures
 from tests.command import nbcourse, refused
 from tests.diagnosis.runs import broken, causes, sound
 
@@ -74,6 +75,119 @@ def test_trl_and_dashboards_are_read(tmp_path):
         assert causes(found) == ["no-signal"]
 
 
+# ---------------------------------------------------------------- what other tools leave
+
+FLAT = {"train/reward": 0.0, "train/frac_reward_zero_std": 1.0, "train/loss": 0.001}
+
+# Written by `EventFileWriter` of tensorboard 2.21.0: the version, then steps 1 to 3 with
+# train/reward = step / 4 and train/loss = −1/2.
+REAL = (
+    b"H\x00\x00\x00\x00\x00\x00\x00\xfe\x92H\x9d\tx\xb4w\x8e\xef\xc0\xdaA\x1a\rbrain.Event:2R."
+    b"\n,tensorboard.summary.writer.event_file_writer\xad\n\xebI5\x00\x00\x00\x00\x00\x00\x00"
+    b"\xd6\xc5]\xe6\t\x00\x00@\xc0\x0bZ\xd6A\x10\x01*(\n\x13\n\x0ctrain/reward\x15\x00\x00\x80>"
+    b"\n\x11\n\ntrain/loss\x15\x00\x00\x00\xbf\x9e\x05\xe0\xde5\x00\x00\x00\x00\x00\x00\x00"
+    b"\xd6\xc5]\xe6\t\x00\x00\x80\xc0\x0bZ\xd6A\x10\x02*(\n\x13\n\x0ctrain/reward\x15\x00\x00\x00?"
+    b"\n\x11\n\ntrain/loss\x15\x00\x00\x00\xbf\x1dl\x9fs5\x00\x00\x00\x00\x00\x00\x00"
+    b"\xd6\xc5]\xe6\t\x00\x00\xc0\xc0\x0bZ\xd6A\x10\x03*(\n\x13\n\x0ctrain/reward\x15\x00\x00@?"
+    b"\n\x11\n\ntrain/loss\x15\x00\x00\x00\xbfcE\xeb\x11"
+)
+
+
+def event_file(rows):
+    """The format by hand: (step, {tag: value}) each an event; the checksums are not looked at."""
+
+    def field(number, content):  # of kind 2: its key, its length, itself
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    def record(step, values):
+        parts = [
+            field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)  # 2 << 3 | 5: a float
+            for tag, value in values.items()
+        ]
+        steps = bytes([0x10, step & 127 | 128, step >> 7])  # a varint of two bytes
+        event = steps + bytes([5 << 3 | 2]) + varint(b"".join(field(1, part) for part in parts))
+        return struct.pack("<Q", len(event)) + b"crc-" + event + b"crc-"
+
+    def varint(content):
+        return bytes([len(content) & 127 | 128, len(content) >> 7]) + content
+
+    return b"".join(record(step, values) for step, values in rows)
+
+
+def test_a_real_event_file_is_read(tmp_path):
+    path = tmp_path / "events.out.tfevents.1795407417.vm.20111.0"
+    path.write_bytes(REAL)
+    tags = {"train/reward": 0.25, "train/loss": -0.5}
+    assert event_files.scalars(REAL, name="x")[:2] == [(1, *pair) for pair in tags.items()]
+    rows = [{"step": n, "reward": n / 4, "policy_loss": -0.5} for n in (1, 2, 3)]
+    assert list(evidence.read(path).history) == rows
+    path.write_bytes(REAL[:-5])  # still being written
+    assert list(evidence.read(path).history) == rows[:2]
+
+
+def test_tensorboards_folder_is_read_by_step_and_the_later_file_counts(tmp_path):
+    folder = tmp_path / "runs" / "Nov23"
+    folder.mkdir(parents=True)
+    for number, steps in enumerate([range(1, 300), range(200, 401)]):  # a run that was resumed
+        content = event_file([(step, {**FLAT, "train/kl": number}) for step in steps])
+        (folder / f"events.out.tfevents.{number}.host").write_bytes(content)
+    found = evidence.read(tmp_path)
+    assert [row["step"] for row in found.history] == list(range(1, 401))
+    assert [found.history[n]["kl"] for n in (0, 198, 199, 399)] == [0, 0, 1, 1]
+    assert causes(found) == ["no-signal"]
+    said = " ".join(nbcourse("diagnose", tmp_path).split())
+    assert "1 cause seen in 400 points of its curves. There is no witness batch" in said
+    other = tmp_path / "runs" / "Nov24"
+    other.mkdir()
+    (other / "events.out.tfevents.9.host").write_bytes(REAL)
+    assert "event files of several runs, name one" in refused("diagnose", tmp_path)
+    assert len(evidence.read(other).history) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "holds no scalars"),
+        (REAL[:88], "holds no scalars"),  # nothing but the version
+        (b"\x01" * 40, "is no event file of TensorBoard"),
+        (struct.pack("<Q", 4) + b"\xff" * 12, "is no event file of TensorBoard"),
+    ],
+)
+def test_what_is_no_event_file_is_refused_in_one_line(tmp_path, content, line):
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(content)
+    assert line in refused("diagnose", path)
+
+
+def test_an_export_of_wandb_is_read(tmp_path):
+    """A chart of one run, the table of `run.history()`, the rows of `run.scan_history()`."""
+    chart = tmp_path / "chart.csv"
+    names = [f"mine - {name}{end}" for name in FLAT for end in ("", "__MIN", "__MAX")]
+    lines = [f'"{n}",' + ",".join(f'"{v}"' for v in FLAT.values() for _ in "123") for n in range(6)]
+    chart.write_text("\n".join([",".join(f'"{name}"' for name in ("Step", *names)), *lines]))
+    history = tmp_path / "history.csv"
+    lines = [f"{n},{n},{3.5 * n}," + ",".join(map(str, FLAT.values())) for n in range(6)]
+    history.write_text("\n".join([",_step,_runtime," + ",".join(FLAT), *lines]))
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([{**FLAT, "_step": n} for n in range(6)]))
+    for path in (chart, history, rows):
+        found = evidence.read(path)
+        assert len(found.history) == 6, path
+        assert found.history[5]["no_spread"] == 1.0
+        assert found.history[5]["policy_loss"] == 0.001
+        assert causes(found) == ["no-signal"]
+
+
+def test_what_wandb_keeps_to_itself_is_refused_with_a_way_out(tmp_path):
+    (tmp_path / "run-abc.wandb").write_bytes(b":W&B\xe1\xbe\x00")
+    for path in (tmp_path, tmp_path / "run-abc.wandb"):
+        assert "`wandb sync` it, and export the run's history" in refused("diagnose", path)
+    (tmp_path / "chart.csv").write_text("Step,a - train/reward,b - train/reward\n1,0.5,0.5\n")
+    assert "several columns 'train/reward': export one run" in refused(
+        "diagnose", tmp_path / "chart.csv"
+    )
+
+
 def test_dials_that_look_broken_are_explained_and_not_accused():
     healthy = [{"clip_low": 0.0, "clip_high": 0.0, "policy_loss": 1e-4, "updates": 1}] * 6
     assert len(list(notes(healthy))) == 2
@@ -83,7 +197,11 @@ def test_dials_that_look_broken_are_explained_and_not_accused():
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("run.txt", "", "is of a kind that is not known: expected a folder, or a file .zip"),
+        (
+            "run.txt",
+            "",
+            "is of a kind that is not known: expected a folder, TensorBoard's event file",
+        ),
         ("run.zip", "no zip", "run.zip is damaged"),
         ("run.jsonl", "nonsense\n", "line 1 is damaged: it is not JSON"),
         ("run.jsonl", "[1]\n", "line 1: expected an object"),

@@ -9,7 +9,7 @@ from nbcourse.diagnosis import credit, policies, updates
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
-from nbcourse.diagnosis.witness import Recorder
+from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.experiments.silent_failures import SOUND, recipe_of, train
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs, sampling
@@ -25,7 +25,7 @@ from tests.small import ALONE, learner, recipe
 
 # one of each kind: sampler, learner, mask, reward, credit, loss, weights
 SAMPLE = ("stale-sampler", "shifted-log-probs", "masked-eos", "shifted-rewards", "mixed-groups")
-SAMPLE += ("inverted-kl", "idle-optimiser")
+SAMPLE += ("inverted-kl", "idle-optimiser", "re-tokenised")
 
 
 @pytest.mark.parametrize("name", swept(FAULTS, keep=SAMPLE))
@@ -80,6 +80,28 @@ def test_a_fault_is_not_seen_once_it_is_mended():
     for name in ("mixed-groups", "inverted-kl"):
         again = train(recipe_of(FAULTS[name].changes(0), SEED), name)
         assert causes(again) == []
+
+
+@pytest.mark.parametrize(("size", "named"), [(3e-4, []), (0.5, ["amplified-flat-groups"])])
+def test_what_an_eps_of_a_ten_thousandth_leaves_of_a_rounding_error_is_no_fault(size, named):
+    """Four scores of −1/3 have a spread of 3e-8, over 1e-4 3e-4. Token rewards are not needed."""
+    healthy, *_ = sound("grpo").witnesses
+    tensors = {name: t.clone() for name, t in healthy.tensors.items() if name != "token_rewards"}
+    tensors["scores"][:4] = -1 / 3
+    tensors["advantages"][:4] = size
+    found = list(credit.advantages(Witness(healthy.facts, tensors)))
+    assert [finding.cause for finding in found] == named
+
+
+def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
+    """The same vocabulary, and tokens handed on as they are."""
+    healthy = train(recipe_of(FAULTS["re-tokenised"].changes(0), SEED), "healthy")
+    assert "re-tokenised" not in causes(healthy)
+    for witness in healthy.witnesses:
+        rows = zip(
+            witness["drawn_tokens"].tolist(), witness["encoded_tokens"].tolist(), strict=True
+        )
+        assert sum(drawn != again[: len(drawn)] for drawn, again in rows) > 10
 
 
 def test_every_section_that_a_cause_names_is_in_the_book():

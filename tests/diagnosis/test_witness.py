@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
+from tokenizers.models import BPE
 from torch.testing import assert_close
+from transformers import PreTrainedTokenizerFast
 
-from nbcourse.diagnosis.witness import FORMAT, Recorder, Witness
+from nbcourse.diagnosis.witness import FORMAT, Recorder, Witness, drawn
 from nbcourse.errors import UserError
 from nbcourse.experiments import evidence
 from nbcourse.experiments.run import train
@@ -144,6 +148,16 @@ def test_there_are_none_unless_they_are_asked_for(tmp_path):
     assert not (tmp_path / "witness").exists()
     with pytest.raises(UserError, match=r"witness.tokens is not used: witness.every is 0"):
         recipe("grpo", witness={"tokens": 5})
+
+
+def test_the_tokens_of_the_text_are_kept_beside_those_that_were_drawn():
+    """a and b were drawn, and are written as one token, ab."""
+    core = Tokenizer(BPE(vocab={"a": 0, "b": 1, "ab": 2, "<end>": 3}, merges=[("a", "b")]))
+    core.decoder = Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+    found = drawn(tokenizer, [[0, 1, 3, 3], [2, 0, 1, 0], [1, 1, 1, 1]], [3])
+    assert found["drawn_tokens"].tolist() == [[0, 1, 3, -1], [2, 0, 1, 0], [1, 1, 1, 1]]
+    assert found["encoded_tokens"].tolist() == [[2, 3, -1, -1], [2, 2, 0, -1], [1, 1, 1, 1]]
 
 
 def test_packed_evidence_is_read_back(tmp_path):

@@ -170,7 +170,7 @@ def test_two_processes_share_the_responses():
         ("grpo", {"optimiser": {"target_kl": 0.1, "epochs": 2}}, "optimiser.target_kl is 0.1"),
         ("grpo", {"steps": 0}, "steps is 0"),
         ("grpo", {"checkpoint": {"every": 5}}, "checkpoint.every is 5"),
-        ("grpo", {"witness": {"every": 5}}, "witness.every is 5"),
+        ("rloo", {"witness": {"every": 5}}, "witness.every is 5"),
         ("grpo", {"optimiser": {"minibatches": 4}}, "rollouts.prompts is 6"),
     ],
 )
