@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.diagnosis.combinations import drawn, pairs, together
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.errors import UserError
 from nbcourse.experiments import evidence, records, silent_failures
+from nbcourse.experiments.combinations import drawn, pairs, together
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.seeds import generator

@@ -9,6 +9,8 @@ import torch
 
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.diagnosis.suspects import CHECKS
+from nbcourse.errors import UserError
+from nbcourse.experiments.silent_failures import recipe_of
 
 MOST = 3
 # Mistakes of a trainer; the others are recipes that leave a sound trainer nothing to learn from.
@@ -24,7 +26,7 @@ def together(*names: str) -> dict[str, Any]:
 
     Faults go together if no two of them are asked after by one check of the tree (they would spoil
     one quantity, and only their sum could be seen), if some algorithm has all of them, and if what
-    they need of a recipe does not contradict.
+    they need makes one recipe of the benchmark's.
 
     Args:
         names: of `FAULTS`, one or more.
@@ -47,6 +49,10 @@ def together(*names: str) -> dict[str, Any]:
     tables: dict[str, Any] = {"algorithm": {"name": shared[0]}}
     for name, fault in zip(names, faults, strict=True):
         _merge(tables, fault.recipe, name)
+    try:
+        recipe_of(tables, 0)
+    except UserError as error:
+        raise Apart(f"{' and '.join(names)}: {error}") from None
     return tables
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 import torch
 
-from nbcourse.diagnosis.combinations import MOST, OF_A_TRAINER, Apart, drawn, pairs, together
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.experiments import hunt
+from nbcourse.experiments.combinations import MOST, OF_A_TRAINER, Apart, drawn, pairs, together
 from tests.diagnosis.runs import SEED, causes
 
 
@@ -22,6 +22,7 @@ from tests.diagnosis.runs import SEED, causes
             ("left-padding", "amplified-flat-groups"),
             "amplified-flat-groups needs reward.overlong_buffer = 3, another 4",
         ),
+        (("left-padding", "paid-truncation"), "expected less than rollouts.max_new_tokens = 2"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_reason(names, why):
