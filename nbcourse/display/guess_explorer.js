@@ -12,7 +12,9 @@ function panel(name, values) {
   const y = value => HIGH - 22 - (high > low ? (value - low) / (high - low) : 0.5) * (HIGH - 48);
   const places = values.flatMap((value, i) =>
     value === null ? [] : [`${x(i).toFixed(1)},${y(value).toFixed(1)}`]);
-  const range = [low, high].map(value => Number(value.toPrecision(2)));
+  const shown = value => (value && Math.abs(value) < 1e-3 ? value.toExponential(0)
+    : String(Number(value.toPrecision(3)))).replaceAll("-", "−");
+  const range = [low, high].map(shown);
   return `<svg viewBox="0 0 ${WIDE} ${HIGH}" role="img"
     aria-label="${name}, from ${range[0]} to ${range[1]}"><text x="4" y="14">${name}</text>
     <polyline points="${places.join(" ")}" fill="none" stroke="#0072B2" stroke-width="2"/>

@@ -66,7 +66,8 @@ def explore_guesses(
 def _recipe(evidence: Evidence) -> str:
     facts = evidence.witnesses[0].facts
     groups = f"{len(facts['prompts'])} prompts × {facts['group_size']} in the witness"
-    updates = f"{facts['updates_expected']} updates for each batch"
+    count = facts["updates_expected"]
+    updates = f"{count} update{'' if count == 1 else 's'} for each batch"
     penalty = f", β = {beta:g}" if (beta := facts["penalty"]["beta"]) else ""
     return f"{facts['algorithm']}, {groups}, {updates}{penalty}"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import hunt
+from nbcourse.experiments import hunt, records
 from nbcourse.experiments.combinations import MOST, OF_A_TRAINER, Apart, drawn, pairs, together
 from tests.diagnosis.runs import SEED, causes
 
@@ -135,3 +135,28 @@ def test_a_student_gets_a_run_and_not_the_answer(tmp_path, capsys):
     assert f"found {len(planted)} of {len(planted)}, accused 0 falsely: 100%" in (
         capsys.readouterr().out
     )
+
+
+def test_the_recorded_pairs_are_of_a_commit_and_their_score_is_that_of_the_results():
+    folder = records.RUNS / "two-faults"
+    results = records.read_results(folder)
+    possible = set(pairs())
+    recorded = records.read_json(folder / hunt.SCORE)
+    assert recorded == {"pairs_possible": len(possible), **hunt.score_of(results)}
+    assert {tuple(one["faults"]) for one in results} <= possible
+    assert records.read_json(folder / records.ENVIRONMENT)["uncommitted_changes"] is False
+
+
+def test_pairs_are_counted_by_what_was_missed():
+    results = [{"missed": [], "false": ["wrong-kl"]}, {"missed": ["kl-sign"], "false": []}]
+    results += [{"missed": ["kl-sign", "masked-eos"], "false": ["wrong-kl", "wrong-loss"]}]
+    found = hunt.score_of(results)
+    assert [found[key] for key in ("pairs", "both_named", "one_named", "none_named")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    assert found["false_names"] == 3
+    # Wilson at 1 of 3: (1/3 + 0.64 ± 1.96 √(2/27 + 0.1067)) / 2.2805, worked out by hand
+    assert found["both_named_interval_95"] == pytest.approx([0.0615, 0.7923], abs=1e-3)
