@@ -8,7 +8,8 @@ Both read the curves of a run, and get ours under TRL's names or their own. Neit
 most of our causes: their words are symptoms. So each word is taken for every cause that its own
 documentation, or the remedy that it prints, speaks of, and for those that bring the symptom about;
 a run counts as named if the planted cause is one of them. Findings below a warning do not count
-against a healthy run. A package that is not installed is left out, with a line that says so.
+against a healthy run. Neither is a dependency of ours, so they are imported where they are asked;
+a package that is not installed is left out, with a line that says so.
 
 rlprobe says nothing of a run of fewer than thirty steps, and the benchmark's have twenty: it is
 scored as it is, and once more with that floor lowered.
@@ -18,7 +19,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -111,30 +112,27 @@ def rlprobe(run: Evidence, *, shortest: int = 30) -> list[str]:
         run: its curves.
         shortest: how many steps a run must have for its detectors to look at it; theirs is 30.
     """
-    from rlprobe.doctor import Detector, RunView, diagnose_view
-    from rlprobe.schemas import RunManifest, StepRecord
-
+    doctor, schemas = import_module("rlprobe.doctor"), import_module("rlprobe.schemas")
     steps = [
-        StepRecord(
+        schemas.StepRecord(
             step=row["step"],
             clip_fraction=row["clip_low"] + row["clip_high"] if "clip_low" in row else None,
             **{theirs: row[ours] for ours, theirs in RLPROBE_NAMES.items() if ours in row},
         )
         for row in run.history
     ]
-    manifest = RunManifest(run_id=run.name, created_at="", algorithm=_algorithm(run))
-    theirs, Detector.min_steps = Detector.min_steps, shortest
+    manifest = schemas.RunManifest(run_id=run.name, created_at="", algorithm=_algorithm(run))
+    theirs, doctor.Detector.min_steps = doctor.Detector.min_steps, shortest
     try:
-        findings = diagnose_view(RunView(manifest, steps))
+        findings = doctor.diagnose_view(doctor.RunView(manifest, steps))
     finally:
-        Detector.min_steps = theirs
+        doctor.Detector.min_steps = theirs
     return [finding.signature_id for finding in findings if finding.severity != "info"]
 
 
 def rl_doctor(run: Evidence) -> list[str]:
     """The checks that rl-doctor warns of in a run, worst first."""
-    from rl_doctor import Severity, diagnose, run_from_records
-
+    doctor = import_module("rl_doctor")
     rows = [
         {theirs: row[ours] for ours, theirs in TRL_NAMES.items() if ours in row}
         | (
@@ -147,8 +145,8 @@ def rl_doctor(run: Evidence) -> list[str]:
     facts = run.witnesses[0].facts
     config = {"algorithm": _algorithm(run), "num_generations": facts["group_size"]}
     config |= {"beta": facts["penalty"]["beta"], "max_new_tokens": facts["max_new_tokens"]}
-    found = diagnose(run_from_records(rows, config=config, name=run.name)).problems
-    return [finding.detector for finding in found if finding.severity >= Severity.WARNING]
+    found = doctor.diagnose(doctor.run_from_records(rows, config=config, name=run.name)).problems
+    return [finding.detector for finding in found if finding.severity >= doctor.Severity.WARNING]
 
 
 def _algorithm(run: Evidence) -> str:
