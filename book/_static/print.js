@@ -42,3 +42,11 @@ addEventListener("beforeprint", () => {
     addEventListener("afterprint", () => at.remove(), { once: true });
   }
 });
+
+// A tree that folds lies open on paper.
+addEventListener("beforeprint", () => {
+  for (const branch of document.querySelectorAll(".nb-tree details:not([open])")) {
+    branch.open = true;
+    addEventListener("afterprint", () => { branch.open = false; }, { once: true });
+  }
+});

@@ -1,7 +1,8 @@
 """Checks of chapter 16: laws of a witness batch, and tests that catch what they should."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -212,11 +213,12 @@ def _a_test_case(result: Any) -> tuple[Tensor, int, Tensor]:
 
 # ---------------------------------------------------------------- which fault it is
 
-WORDS = ("healthy", "sampler", "old", "ends", "groups")
+FAULTS = ("sampler", "old", "ends", "groups")
+WORDS = ("healthy", *FAULTS)
 SIZE = 4
 
 
-def _witness(kind: str, generator: Generator) -> dict[str, Tensor]:
+def _witness(faults: Collection[str], generator: Generator) -> dict[str, Tensor]:
     """Twelve responses to three prompts; what stands behind an end is garbage."""
     rows, columns = 3 * SIZE, 6
     lengths = torch.randint(2, columns + 1, (rows,), generator=generator)
@@ -231,15 +233,15 @@ def _witness(kind: str, generator: Generator) -> dict[str, Tensor]:
     scored = plain + rounding()
     tables = {
         "plain": plain,
-        "sampler": plain + rounding() + (other if kind == "sampler" else 0.0),
+        "sampler": plain + rounding() + (other if "sampler" in faults else 0.0),
         "scored": scored,
-        "old": scored + (other if kind == "old" else rounding()),
+        "old": scored + (other if "old" in faults else rounding()),
     }
     rewards = torch.randint(0, 2, (rows,), generator=generator).float()
     rewards[:SIZE], rewards[SIZE : SIZE + 2] = 1.0, torch.tensor([1.0, 0.0])
     rewards[-1] = 0.0
-    estimate = _across_prompts if kind == "groups" else _z_scores
-    untrained = (torch.arange(rows) % 2 == 0) & (kind == "ends")  # not of every response
+    estimate = _across_prompts if "groups" in faults else _z_scores
+    untrained = (torch.arange(rows) % 2 == 0) & ("ends" in faults)  # not of every response
     mask = torch.arange(columns) < (lengths - untrained.int())[:, None]
     return {
         **{
@@ -267,7 +269,7 @@ MISSED = {
 
 def name_the_fault(attempt: Attempt, generator: Generator) -> None:
     for kind in WORDS * 6:
-        said = attempt(_witness(kind, generator))
+        said = attempt(_witness([kind], generator))
         if said not in WORDS:
             raise NotRight(f"Expected one of {', '.join(map(repr, WORDS))}, got {said!r:.60}.")
         accuses = "accuses a healthy run" if kind == "healthy" else f"is a case of {kind!r}"
@@ -278,6 +280,78 @@ def name_the_fault(attempt: Attempt, generator: Generator) -> None:
             if kind == "healthy"
             else f"Your function says {said!r}, and it {accuses}: {MISSED[kind]}.",
         )
+
+
+# ---------------------------------------------------------------- several faults at once
+
+HUNTED = (*FAULTS, "loss")
+MOST = 3
+WRONGLY = {
+    "sampler": "the sampler is compared with `plain`, over the tokens that were sampled",
+    "old": "the old log-probs are compared with `scored`, and with nothing else",
+    "ends": "only the mask and the lengths say whether an end is trained",
+    "groups": "the advantages are judged by the rewards, and by nothing that comes later",
+    "loss": "the derivative is right for the advantages, the ratio and the mask *that the run "
+    "used*, wrong ones among them; take these as they are",
+}
+UNSEEN = MISSED | {
+    "loss": "recompute the derivative of every token under the mask: its sign may be wrong, or "
+    "the number that it is divided by",
+}
+
+
+def _slopes(witness: Mapping[str, Tensor], *, wrong: str = "") -> Tensor:
+    """(R, T) the derivative of the loss by each log-prob, 0 outside of the mask."""
+    mask, ratio = witness["mask"], (witness["scored"] - witness["old"]).exp()
+    tokens = mask.sum(dim=1, keepdim=True)
+    divided_by = mask.shape[1] if wrong == "padding" else tokens
+    right = -ratio * witness["advantages"][:, None] / (len(mask) * divided_by)
+    return torch.where(mask, -right if wrong == "sign" else right, 0.0)
+
+
+def the_hunt(attempt: Attempt, generator: Generator) -> None:
+    planted, found = dict.fromkeys(HUNTED, 0), dict.fromkeys(HUNTED, 0)
+    falsely: dict[str, list[set[str]]] = {name: [] for name in HUNTED}  # what was there instead
+    for count in range(MOST + 1):
+        for faults in combinations(HUNTED, count):
+            witness = _witness(faults, generator)
+            kind = ("sign", "padding")[int(torch.randint(0, 2, (), generator=generator))]
+            witness["coefficients"] = _slopes(witness, wrong=kind if "loss" in faults else "")
+            said = _verdicts(attempt(witness))
+            for name in HUNTED:
+                planted[name] += name in faults
+                found[name] += said[name] and name in faults
+                falsely[name] += [set(faults)] if said[name] and name not in faults else []
+    total = (
+        f"{sum(found.values())} of {sum(planted.values())} faults found, "
+        f"{sum(map(len, falsely.values()))} false accusations, in 26 witnesses."
+    )
+    for name in HUNTED:
+        missed, instead = planted[name] - found[name], falsely[name]
+        beside = ", ".join(map(repr, sorted(set.intersection(*instead)))) if instead else ""
+        accused = f"Accused falsely, {len(instead)} times: {name!r}"
+        accused += f", each time beside {beside}" if beside else ""
+        attempt.holds(
+            not missed and not instead,
+            f"{name!r}: all {planted[name]} found, and none accused falsely",
+            otherwise=f"{total} Missed {missed} times: {name!r}; {UNSEEN[name]}."
+            if missed
+            else f"{total} {accused}; {WRONGLY[name]}.",
+        )
+
+
+def _verdicts(result: Any) -> dict[str, bool]:
+    names = ", ".join(map(repr, HUNTED))
+    if not isinstance(result, dict) or set(result) != set(HUNTED):
+        raise NotRight(f"Expected a dict with the keys {names}, got {result!r:.80}.")
+    said = {}
+    for name in HUNTED:
+        value = result[name]
+        value = value.item() if isinstance(value, Tensor) and not value.dim() else value
+        if value not in (True, False):
+            raise NotRight(f"Expected True or False for {name!r}, got {value!r:.40}.")
+        said[name] = bool(value)
+    return said
 
 
 # ---------------------------------------------------------------- how many tokens
@@ -343,5 +417,6 @@ EXERCISES = {
     "by-hand": Exercise("16.3 Who samples, and who scores", by_hand, two_probabilities),
     "catch-five": Exercise("16.5 Whose credit it is", catch_five, travels="code"),
     "name-the-fault": Exercise("16.2 Seven laws", name_the_fault, travels="results"),
+    "the-hunt": Exercise("16.11 Several faults at once", the_hunt, travels="results"),
     "tokens-needed": Exercise("16.3 Who samples, and who scores", tokens_needed),
 }

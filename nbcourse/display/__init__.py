@@ -9,8 +9,10 @@ from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
 from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
+from nbcourse.display.guess_explorer import explore_guesses
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.listings import show_installation, show_source, table
+from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "explore_clip",
     "explore_downhill",
     "explore_group",
+    "explore_guesses",
     "explore_kl",
     "explore_lambda",
     "explore_passes",
@@ -29,6 +32,7 @@ __all__ = [
     "show",
     "show_installation",
     "show_source",
+    "show_suspects",
     "table",
     "training_loop",
 ]

@@ -19,7 +19,6 @@ import argparse
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +27,7 @@ from typing import Any
 import torch
 
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
-from nbcourse.diagnosis.faults import FAULTS
+from nbcourse.diagnosis.faults import FAULTS, planted
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.experiments import evidence, records
 from nbcourse.functional.accuracy import wilson_interval
@@ -122,13 +121,13 @@ def learner_of(recipe: Recipe) -> Learner:
 _STARTS: dict[tuple[Any, ...], Learner] = {}
 
 
-def train(recipe: Recipe, name: str, *, fault: str | None = None) -> Evidence:
-    """The curves and witnesses of a run, with a fault or without."""
+def train(recipe: Recipe, name: str, *, faults: Sequence[str] = ()) -> Evidence:
+    """The curves and witnesses of a run, with faults or without."""
     torch.manual_seed(recipe.seed)  # for a fault that draws without a generator
     learner = learner_of(recipe)
     witnesses: list[Witness] = []
     learner.watch = Recorder(recipe.witness.every, recipe.witness.tokens, witnesses.append)
-    with FAULTS[fault].planted() if fault else nullcontext():
+    with planted(*faults):
         history = list(loop.steps(learner, loop.begin(recipe), ALONE))
     kept = [{key: value for key, value in row.items() if "second" not in key} for row in history]
     return Evidence(name, witnesses, kept)
@@ -161,7 +160,7 @@ def record(folder: Path, first_seed: int) -> None:
         list(zip(numbers, runs, strict=True)), "runs", total=len(runs)
     ):
         name = f"{number:03d}"
-        found = train(recipe_of(changes, seed), name, fault=fault)
+        found = train(recipe_of(changes, seed), name, faults=[fault] if fault else [])
         (folder / LOGS / f"{name}.zip").write_bytes(evidence.pack(found))
         cause = FAULTS[fault].cause if fault else None
         answers[name] = {"what": what, "cause": cause, "seed": seed}

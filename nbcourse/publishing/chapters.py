@@ -52,7 +52,8 @@ def find(name: str, among: list[Path] | None = None) -> Path:
     Capitals do not matter: appendix B is the one that lies in a file with a small b.
     """
     chapters = notebooks() if among is None else among
-    wanted = Path(name).stem.lower()
+    file = Path(name)  # a name may have a point, and is no shorter for it: there is no chapter 1.5
+    wanted = (file.stem if file.suffix in (".ipynb", ".md") else file.name).lower()
     for chapter in chapters:
         if wanted in names(chapter):
             return chapter

@@ -35,7 +35,7 @@ def test_a_chapter_answers_to_its_names(name, found):
     assert chapters.find(name, SHELF).stem == found
 
 
-@pytest.mark.parametrize("name", ["", "2", "001", "band", "start", "bandit-01", "appendix"])
+@pytest.mark.parametrize("name", ["", "2", "001", "1.5", "band", "start", "bandit-01", "appendix"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name):
     known = "00-start-here, 01-bandit, 12-kl, appendix-b-errata"
     with pytest.raises(ValueError, match=known) as caught:

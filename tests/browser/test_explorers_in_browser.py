@@ -13,12 +13,14 @@ import torch
 
 from nbcourse import display
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
+from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, records
 from nbcourse.functional import accuracy, advantages
 from nbcourse.toys import bandit, enumeration
 from tests.conftest import Watched
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
+BENCHMARK = records.RUNS / "silent-failures"
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
@@ -26,6 +28,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "tokens": (lambda: display.explore_tokens(witness()), "2-6-5-3", "2-6-99-3"),
     "group": (display.explore_group, "70-30-2", "70-30-99"),
     "passes": (display.explore_passes, "30-16-4", "30-16-0"),
+    "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
 
@@ -34,6 +37,13 @@ pytestmark = pytest.mark.browser
 
 def witness():
     return evidence.read(BATCH).witnesses[-1]
+
+
+def recorded():
+    """Three runs of the benchmark, one of them healthy, and what was diagnosed of them."""
+    results = {row["run"]: row for row in records.read_results(BENCHMARK)}
+    runs = {n: evidence.read(BENCHMARK / "logs" / f"{n}.zip") for n in ("006", "010", "012")}
+    return runs, {name: results[name] for name in runs}
 
 
 def numbers(text: str) -> list[float]:
@@ -184,6 +194,61 @@ def test_a_finger_chooses_a_token_and_a_reader_another_row(opened):
     before = part.locator(".nb-readout").inner_text()
     part.locator("[data-name=answer]").press("ArrowRight")
     assert part.locator(".nb-readout").inner_text() != before
+
+
+# ---------------------------------------------------------------- guesses
+
+CHOICES = [None, *(cause for check in CHECKS.values() for cause in check.causes)]
+
+
+@pytest.mark.parametrize(
+    ("said", "named", "told"),
+    [  # the runs are healthy, mixed-groups, idle-optimiser
+        ((None, "mixed-groups", "idle-optimiser"), 3, 3),
+        (("kl-sign", "mixed-groups", "masked-eos"), 1, 2),
+        ((None, None, None), 1, 1),
+        (("kl-sign", None), 0, 0),
+    ],
+)
+def test_guesses_are_scored_as_diagnoses_are(opened, said, named, told):
+    many = len(said)
+    follow(opened, "guess", "-".join(str(CHOICES.index(cause)) for cause in said))
+    rows = opened.of("guess").locator("tr")
+    _, results = recorded()
+    truths = [row["cause"] for row in results.values()][:many]
+    expected = {"you": (named, told)}
+    for basis, who in (("curves", "curves"), ("witness", "witnesses")):
+        first = [next(iter(row[basis]), None) for row in results.values()][:many]
+        pairs = list(zip(first, truths, strict=True))
+        expected[who] = (
+            sum(a == b for a, b in pairs),
+            sum((a is None) == (b is None) for a, b in pairs),
+        )
+    assert rows.count() == 5
+    for row in rows.all()[1:4]:
+        shown = numbers(row.inner_text())
+        counts = expected[row.locator("th").inner_text()]
+        for count, (right, low, high) in zip(counts, (shown[:3], shown[3:]), strict=True):
+            ends = accuracy.wilson_interval(count, many)
+            assert right == count
+            assert [low, high] == pytest.approx([100 * end for end in ends], abs=0.51)
+    assert numbers(rows.nth(4).inner_text()) == pytest.approx(
+        [many / len(CHOICES), many / 2], abs=0.051
+    )
+
+
+def test_a_reader_plays_through_and_can_begin_again(opened):
+    part = opened.of("guess")
+    part.get_by_role("button", name="Start again").click()
+    for cause in ("mixed-groups", "mixed-groups", "healthy"):
+        assert part.locator(".nb-dials svg").count() == 6
+        part.get_by_label("your guess").select_option(label=cause)
+        part.get_by_role("button", name="That is my guess").click()
+    assert "idle-optimiser" in part.locator(".nb-readout").inner_text()
+    assert not part.get_by_role("button", name="That is my guess").is_visible()
+    assert numbers(part.locator("tr").nth(1).inner_text())[0] == 1
+    part.get_by_role("button", name="Start again").click()
+    assert part.get_by_role("button", name="That is my guess").is_visible()
 
 
 # Last, since it leaves the page as it is on paper, where no control can be hit.

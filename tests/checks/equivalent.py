@@ -230,6 +230,14 @@ REASONS: dict[tuple[str, str], dict[str, str]] = {
             "differences cancel in the mean, so there are some of either sign"
         ),
     },
+    ("16-silent-failures", "the-hunt"): {
+        r"0\.001|0\.0001|> tolerance": (
+            "rounding is below 1e-4, of derivatives below 1e-6; faults are above 0.1 and 1e-3"
+        ),
+        r"\.abs\(\) →|first - second": (
+            "differences cancel in the mean, so there are some of either sign"
+        ),
+    },
     ("16-silent-failures", "tokens-needed"): {
         r"\.double\(\) → log_probs": "the table comes in double precision",
         r"code int\(": ONE,

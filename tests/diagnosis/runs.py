@@ -12,7 +12,7 @@ SEED = 7  # none of those of the recorded benchmark
 @lru_cache
 def broken(name: str) -> Evidence:
     """A run with a fault."""
-    return train(recipe_of(FAULTS[name].changes(0), SEED), name, fault=name)
+    return train(recipe_of(FAULTS[name].changes(0), SEED), name, faults=[name])
 
 
 @lru_cache

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nbcourse.display import explore_group, explore_passes, explore_tokens
+from nbcourse.display import explore_group, explore_guesses, explore_passes, explore_tokens
 from nbcourse.display.in_page import in_page
 from nbcourse.experiments import evidence, records
 
@@ -40,6 +40,7 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_group(group_size=1), "group_size is 1, expected a multiple of 1 from 2"),
         (lambda _: explore_passes(k=65), "k is 65, expected a multiple of 1 from 1 to 64"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
+        (lambda w: explore_guesses({"007": None}, {}), "run '007' has no result"),
         (lambda w: explore_tokens(w, groups=9), "groups is 9, expected 1 to 4"),
     ],
 )

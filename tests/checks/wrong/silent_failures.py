@@ -82,6 +82,37 @@ def wrong_answers(sheet):
 
         return name
 
+    def found(
+        *, alone=False, ratio=True, by_rewards=False, by_mask=True, wrong_only="", words=None
+    ):
+        def find(w):
+            mask, lengths, A = w["mask"], w["lengths"], w["advantages"]
+            inside = torch.arange(mask.shape[1]) < lengths[:, None]
+
+            def apart(first, second):
+                return bool((w[first] - w[second])[inside].abs().max() > 1e-3)
+
+            z = scores(w["rewards"], 4)
+            rho = (w["scored"] - w["old"]).exp() if ratio else torch.ones_like(w["old"])
+            used, under = z if by_rewards else A, mask if by_mask else inside
+            slopes = -rho * used[:, None] / (len(A) * under.sum(1, keepdim=True))
+            off = (w["coefficients"] - slopes)[mask]
+            if wrong_only == "sign":
+                off = off * (w["coefficients"] * slopes < 0)[mask]
+            said = {
+                "sampler": apart("sampler", "plain"),
+                "old": apart("old", "scored"),
+                "ends": bool((mask.sum(1) < lengths).any()),
+                "groups": bool((A - z).abs().max() > 1e-3),
+                "loss": bool(off.abs().max() > 1e-4),
+            }
+            if alone:
+                first = next((name for name, there in said.items() if there), None)
+                said = {name: name == first for name in said}
+            return said if words is None else words(said)
+
+        return find
+
     def needed(
         log_probs, temperature, z, *, scored="fair", spread="fair", up=math.ceil, root=False
     ):
@@ -176,6 +207,45 @@ def wrong_answers(sheet):
                 "is a case of 'old'",
             ),
             "another word": (lambda w: "fine", "Expected one of 'healthy', 'sampler'"),
+        },
+        # Each name is in 1 + 4 + 6 of the 26 sets of at most three of five: 55 are planted. It
+        # stands without another one in 1 + 3 + 3, and the second name behind the first in 1 + 3.
+        "the-hunt": {
+            "the first one only": (
+                found(alone=True),
+                "25 of 55 faults found, 0 false accusations, in 26 witnesses. "
+                "Missed 4 times: 'old'",
+            ),
+            "a ratio of 1": (
+                found(ratio=False),
+                "Accused falsely, 7 times: 'loss', each time beside 'old'; the derivative is right",
+            ),
+            "the right advantages": (
+                found(by_rewards=True),
+                "55 of 55 faults found, 7 false accusations, in 26 witnesses. Accused falsely, 7 "
+                "times: 'loss', each time beside 'groups'",
+            ),
+            "the right mask": (found(by_mask=False), "7 times: 'loss', each time beside 'ends'"),
+            "a wrong sign only": (
+                found(wrong_only="sign"),
+                "'loss'; recompute the derivative of every token under the mask",
+            ),
+            "all of them": (
+                lambda w: dict.fromkeys(("sampler", "old", "ends", "groups", "loss"), True),
+                "55 of 55 faults found, 75 false accusations",
+            ),
+            "none of them": (
+                lambda w: dict.fromkeys(("sampler", "old", "ends", "groups", "loss"), False),
+                "0 of 55 faults found, 0 false accusations",
+            ),
+            "a list": (
+                found(words=lambda said: [name for name in said if said[name]]),
+                "Expected a dict with the keys 'sampler', 'old'",
+            ),
+            "words": (
+                found(words=lambda said: {name: "no" for name in said}),
+                "Expected True or False for 'sampler', got 'no'",
+            ),
         },
         "tokens-needed": {
             "τ the wrong way": (

@@ -1,0 +1,137 @@
+"""From a symptom to the causes that may be behind it: a tree whose leaves are all of `CAUSES`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question to a witness batch, and whom to suspect where the answer is yes.
+
+    Attributes:
+        question: in the form "is it so that …".
+        look: the numbers of a witness, or the dial of a log, that answer it.
+        causes: of `CAUSES`, those that a yes points to.
+    """
+
+    question: str
+    look: str
+    causes: tuple[str, ...]
+
+
+# In the order of a step: a fault early in a step spoils what comes later.
+CHECKS: Mapping[str, Check] = {
+    "tokens": Check(
+        "sampler and learner differ in tokens",
+        "drawn_tokens against tokens",
+        ("re-tokenised",),
+    ),
+    "sampler": Check(
+        "sampler and plain log-probs differ, or tokens are likelier than they should be",
+        "sampler_log_probs against plain_log_probs; surprisal against entropy; the dial gap",
+        (
+            "stale-sampler",
+            "sampler-temperature",
+            "sampler-truncation",
+            "sampler-rounding",
+            "sampler-mismatch",
+        ),
+    ),
+    "samples": Check(
+        "responses repeat each other",
+        "the tokens of one group, and those of two processes",
+        ("same-samples", "same-seed"),
+    ),
+    "mask": Check(
+        "the mask ends elsewhere than the response",
+        "mask against lengths",
+        ("masked-eos", "trained-padding"),
+    ),
+    "verdicts": Check(
+        "verdict and strict reader differ, or score and verdict",
+        "verdicts against verified and truncated; scores against verdicts",
+        (
+            "lenient-verifier",
+            "silent-verifier",
+            "paid-truncation",
+            "shifted-rewards",
+            "wrong-scores",
+        ),
+    ),
+    "reference": Check(
+        "the reference moves, or answers twice differently",
+        "ref_log_probs against plain_ref_log_probs; the dial kl_ref",
+        ("reference-moves", "reference-noise", "reference-mismatch"),
+    ),
+    "penalty": Check(
+        "the charge for the KL is not β times the stated estimate",
+        "token_rewards or coefficients, with β and without it",
+        ("kl-sign", "inverted-kl", "wrong-kl-estimator", "wrong-kl"),
+    ),
+    "token rewards": Check(
+        "the score does not stand on the last token",
+        "token_rewards against scores and mask",
+        ("misplaced-reward",),
+    ),
+    "advantages": Check(
+        "advantages do not follow from rewards",
+        "advantages against scores and group, or against values and token_rewards",
+        (
+            "mixed-groups",
+            "missing-baseline",
+            "amplified-flat-groups",
+            "padded-whitening",
+            "wrong-advantages",
+        ),
+    ),
+    "targets": Check(
+        "the critic's targets are not A + V",
+        "returns against advantages and values",
+        ("value-target-rewards", "wrong-value-targets"),
+    ),
+    "learner": Check(
+        "learner and plain log-probs differ",
+        "scored_log_probs against plain_log_probs",
+        ("shifted-log-probs", "learner-temperature", "left-padding", "learner-mismatch"),
+    ),
+    "ratio": Check(
+        "the first ratio is not 1, or every ratio is",
+        "old_log_probs against scored_log_probs; log_probs of the last update; clip fractions",
+        ("stale-old-log-probs", "following-old-log-probs"),
+    ),
+    "loss": Check(
+        "the derivative is not that of the loss",
+        "coefficients against the derivative on paper",
+        (
+            "inverted-ratio",
+            "inverted-clip",
+            "flipped-loss",
+            "micro-batch-means",
+            "padding-in-denominator",
+            "dropped-micro-batches",
+            "wrong-loss",
+        ),
+    ),
+    "weights": Check(
+        "weights stay as they were, are rounded, or moments are lost",
+        "weight_change and fingerprints of the witness; updates that the optimiser has counted",
+        ("idle-optimiser", "lost-moments", "rounded-updates"),
+    ),
+    "signal": Check(
+        "none of these, and still nothing is learned",
+        "the dials no_spread, truncated and accuracy",
+        ("no-signal", "all-truncated"),
+    ),
+}
+
+# What a curve shows → the checks to begin with, the likeliest first.
+SYMPTOMS: Mapping[str, tuple[str, ...]] = {
+    "reward flat from the first step": ("weights", "signal", "learner", "loss"),
+    "reward rises, held-out accuracy does not (see also chapter 14)": ("verdicts",),
+    "sampled answers better than greedy ones would be": ("sampler",),
+    "learns, more slowly than it should": ("advantages", "ratio", "loss", "reference"),
+    "rises, then falls apart": ("tokens", "ratio", "penalty", "loss", "targets"),
+    "lengths run into the limit": ("mask", "verdicts"),
+    "gradient norm or loss jumps with the batch size": ("loss",),
+    "after a restart it is another run": ("weights",),
+}

@@ -1,0 +1,169 @@
+"""The hunt: each student gets a run of a trainer with one to three faults of their own.
+
+    python -m nbcourse.experiments.hunt new ada --key KEY --out hunts
+    python -m nbcourse.experiments.hunt mark ada masked-eos mixed-groups --key KEY
+    python -m nbcourse.experiments.hunt pairs book/runs/two-faults --count 150
+
+`new` writes the curves and witness batches of a student's run, and nothing that says what is wrong
+with it. `mark` counts the causes that were found of those that were planted, and false accusations.
+Which faults a student has follows from the name and the class's key, which students do not get:
+nothing has to be kept. `pairs` plants faults two by two and records which of them `diagnose` sees.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.diagnosis.faults import FAULTS
+from nbcourse.errors import UserError
+from nbcourse.experiments import evidence, records, silent_failures
+from nbcourse.experiments.combinations import drawn, pairs, together
+from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.progress import track
+from nbcourse.seeds import generator
+
+SCORE = "score.json"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a list of accusations is worth.
+
+    Attributes:
+        found: causes that were planted and named.
+        missed: causes that were planted and not named.
+        false: causes that were named and not planted.
+    """
+
+    found: tuple[str, ...]
+    missed: tuple[str, ...]
+    false: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Found less falsely accused, of those planted; 0 at least."""
+        planted = len(self.found) + len(self.missed)
+        return max(0, len(self.found) - len(self.false)) / planted
+
+    def __str__(self) -> str:
+        """In a line."""
+        planted = len(self.found) + len(self.missed)
+        return (
+            f"found {len(self.found)} of {planted}, accused {len(self.false)} falsely: "
+            f"{self.share:.0%}"
+        )
+
+
+def faults_of(student: str, key: str) -> tuple[str, ...]:
+    """One to three faults, the same whenever they are asked for."""
+    return drawn(_source(student, key))
+
+
+def run_of(student: str, key: str) -> Evidence:
+    """A run of the student's trainer: the small model of the benchmark."""
+    seed = int(torch.randint(10_000, (), generator=_source(f"seed of {student}", key)))
+    return train(faults_of(student, key), seed, student)
+
+
+def train(names: Sequence[str], seed: int, name: str) -> Evidence:
+    """A run with all of these faults."""
+    return silent_failures.train(
+        silent_failures.recipe_of(together(*names), seed), name, faults=names
+    )
+
+
+def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
+    """Count causes that were named against faults that were planted.
+
+    Raises:
+        UserError: if there is no such cause.
+    """
+    for cause in named:
+        if cause not in CAUSES:
+            raise UserError(f"there is no cause {cause!r}; `nbcourse diagnose --causes` lists them")
+    causes = tuple(FAULTS[name].cause for name in planted)
+    return Mark(
+        found=tuple(cause for cause in causes if cause in named),
+        missed=tuple(cause for cause in causes if cause not in named),
+        false=tuple(cause for cause in dict.fromkeys(named) if cause not in causes),
+    )
+
+
+def record_pairs(folder: Path, count: int, seed: int) -> None:
+    """Plant pairs that go together, drawn at random, and record what is seen of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began, environment = perf_counter(), records.environment(1)
+    possible = list(pairs())
+    order = torch.randperm(len(possible), generator=generator(seed, "pairs")).tolist()[:count]
+    results: list[dict[str, Any]] = []
+    for place in track(order, "pairs", total=len(order)):
+        planted = possible[place]
+        report = diagnose(train(planted, seed, " and ".join(planted)))
+        found = mark(planted, [finding.cause for finding in report.findings])
+        results.append(
+            {"faults": list(planted), "missed": list(found.missed), "false": list(found.false)}
+        )
+    records.write_results(folder, results)
+    records.write_json(folder / SCORE, {"pairs_possible": len(possible), **score_of(results)})
+    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
+    seconds = round(perf_counter() - began, 1)
+    environment |= {"command": command, "seed": seed, "seconds": seconds}
+    records.write_json(folder / records.ENVIRONMENT, environment)
+
+
+def score_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many of the pairs were seen whole, in part, or not at all, and how many false names."""
+    whole = sum(not one["missed"] for one in results)
+    return {
+        "pairs": len(results),
+        "both_named": whole,
+        "both_named_interval_95": list(wilson_interval(whole, len(results))),
+        "one_named": sum(len(one["missed"]) == 1 for one in results),
+        "none_named": sum(len(one["missed"]) == 2 for one in results),
+        "false_names": sum(len(one["false"]) for one in results),
+    }
+
+
+def _source(student: str, key: str) -> torch.Generator:
+    digest = sha256(f"{key}/{student}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="The hunt for one to three faults.")
+    commands = parser.add_subparsers(dest="what", required=True)
+    new, marked = commands.add_parser("new"), commands.add_parser("mark")
+    both = commands.add_parser("pairs")
+    for command in (new, marked):
+        command.add_argument("student")
+        command.add_argument("--key", required=True, help="the class's, which students do not get")
+    new.add_argument("--out", type=Path, default=Path("hunts"))
+    marked.add_argument("causes", nargs="*")
+    both.add_argument("folder", type=Path)
+    both.add_argument("--count", type=int, default=150)
+    both.add_argument("--seed", type=int, default=3000)
+    given = parser.parse_args(arguments)
+    if given.what == "new":
+        given.out.mkdir(parents=True, exist_ok=True)
+        target = given.out / f"{given.student}.zip"
+        target.write_bytes(evidence.pack(run_of(given.student, given.key)))
+        print(f"{target} written")
+    elif given.what == "mark":
+        found = mark(faults_of(given.student, given.key), given.causes)
+        print(f"{found}\nmissed: {', '.join(found.missed) or 'none'}")
+    else:
+        record_pairs(given.folder, given.count, given.seed)
+
+
+if __name__ == "__main__":
+    main()
