@@ -134,6 +134,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
             words.update(re.findall(r"[\w-]+", text))
         else:
             text = "\n".join(needed(sheet(file, static), words) for file in files)
+            text = re.sub(r"\n\s+", "\n", text)
         (static / bundle).write_text(text, encoding="utf-8")
     _write_icons(static, [static / bundle for bundle in bundles if bundle.endswith("css")])
 

@@ -9,6 +9,7 @@ from nbcourse.checks.worked import Case
 from nbcourse.classroom.page_python.stand_ins import Tensor, leaves, linecache, mapped, traceback
 
 STEP, DIGITS = 1e-5, 9  # of a difference, and what of it is neither cut nor rounded off
+FULL = ("Maximum call stack size exceeded", "too much recursion")  # Chromium's words, and Firefox's
 OWN = "<string>"  # as `exec` names it; of what `compile` returns Brython runs but a part
 
 
@@ -120,6 +121,8 @@ def answer(sheet: Sheet, exercise: str, name: str, code: str) -> str:
 def stopped(error: BaseException) -> str:
     """An error with the lines of the reader's own that were running."""
     kind, said = type(error).__name__, str(error)
+    if said in FULL:  # of the browser's stack, before Python has counted its own calls
+        kind, said = "RecursionError", "maximum recursion depth exceeded"
     if isinstance(error, ImportError):
         said = "here there is Python itself and `math`; what needs more, the notebook can do"
     if isinstance(error, SyntaxError):
