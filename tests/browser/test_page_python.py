@@ -14,7 +14,13 @@ from nbcourse.classroom.page_python import site as page_python
 from nbcourse.publishing import reference, site
 from nbcourse.publishing.chapters import ROOT
 from tests.book.test_site_build import PROSE, write_book
-from tests.browser.test_pages import LOOKS, MOST_BYTES, MOST_REQUESTS, THEIRS, WIDER_THAN_THE_PAGE
+from tests.browser.test_pages import (
+    LOOKS,
+    MOST_BYTES,
+    MOST_REQUESTS,
+    WIDER_THAN_THE_PAGE,
+    objections,
+)
 from tests.checks import masters
 from tests.conftest import Watched
 
@@ -215,20 +221,12 @@ def test_without_scripts_there_is_the_notebook(open_tab, address):
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_cell_is_there_for_everyone(open_tab, address, look):
-    from axe_playwright_python.sync_playwright import Axe
-
     tab = open_tab(**LOOKS[look])
     tab.page.goto(address)
     cell = Cell(tab)
     for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
         cell.check(code)
         cell.says(verdict)
-        found = Axe().run(tab.page).response["violations"]
-        assert [
-            (rule["id"], node["target"])
-            for rule in found
-            for node in rule["nodes"]
-            if rule["id"] not in THEIRS
-        ] == []
+        assert objections(tab.page) == []
         assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
     assert cell.box.evaluate(SMALL_TARGETS) == []
