@@ -545,8 +545,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="With --dry-run: a run that was made on this machine, two steps are enough; "
-            "expect its lengths, its groups and its speed.",
+            help="A run that was made on this machine, two steps are enough: expect its lengths, "
+            "its groups and its speed. `compare` shows what came of it.",
         ),
     ] = None,
 ) -> None:
@@ -562,7 +562,8 @@ def train(
     - `nbcourse train arithmetic-grpo`
     - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
     - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
-    - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`
+    - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`, and without
+      `--dry-run` the same is kept beside what the run takes
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
     from nbcourse.experiments import trackers
@@ -579,10 +580,10 @@ def train(
             raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
         _predict(checked, like)
         return
-    if like is not None:
-        raise UserError("--like is for --dry-run")
     if engine == "trl" and (resume or is_base):
         raise UserError("--engine trl takes no --resume and makes no base model")
+    if like is not None and (engine == "trl" or is_base):
+        raise UserError("--like is for reinforcement learning with this package's own engine")
     if log is not None:
         trackers.check(log)
     if slow := _slow_products(checked):
@@ -599,7 +600,7 @@ def train(
         else:
             from nbcourse.experiments import run as runs
 
-            runs.train(checked, folder=folder, resume=resume, log=log)
+            runs.train(checked, folder=folder, resume=resume, log=log, like=like)
     except KeyboardInterrupt:
         _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
     except FloatingPointError as error:
@@ -815,16 +816,12 @@ def compare(
 
     Runs that differ in nothing but the seed are one line, with the mean over seeds and an interval.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from nbcourse.experiments import comparison
 
-    table = Table(*comparison.HEADER)
     groups = comparison.groups(runs)
-    for row in comparison.rows(groups):
-        table.add_row(*row)
-    Console().print(table)
+    _show(*comparison.HEADER, rows=comparison.rows(groups))
+    if planned := comparison.plan_rows(groups):
+        _show(*comparison.PLAN_HEADER, rows=planned)
     if found := comparison.confounded(groups):
         typer.echo(
             f"\nThey differ in {len(found)} fields, and nothing here says which one mattered:"

@@ -65,3 +65,9 @@ def learner(recipe: Recipe) -> Learner:
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in learner.trained()}
+
+
+def without_costs(rows):
+    """The numbers of some steps that two runs share: all but time and memory."""
+    costs = ("seconds_", "memory_", "tokens_per_second")
+    return [{k: v for k, v in row.items() if not k.startswith(costs)} for row in rows]

@@ -10,15 +10,11 @@ from nbcourse.experiments import records
 from nbcourse.training import loop
 from nbcourse.training.recipe import check, load
 from tests.effort import swept
-from tests.small import ALONE, learner
+from tests.small import ALONE, learner, without_costs
 
 SFT = records.RUNS / "arithmetic-sft-seed0" / "model"
 STEPS = 12  # past the warm-up of the learning rate, and two evaluations
 SEEDS = pytest.mark.parametrize("seed", swept([0, 1], keep=[0]))
-
-
-def is_timing(name: str) -> bool:
-    return name.startswith("seconds_") or name == "tokens_per_second"
 
 
 @pytest.mark.slow
@@ -30,10 +26,7 @@ def test_the_page_gives_the_numbers_of_the_real_loop(seed):
     recipe = check(tables)
     made = learner(recipe)
     plain = page.grpo(made.tokenizer, copy.deepcopy(made.policy), seed, STEPS)
-    real = [
-        {name: value for name, value in row.items() if not is_timing(name)}
-        for row in loop.steps(made, loop.begin(recipe), ALONE)
-    ]
+    real = without_costs(loop.steps(made, loop.begin(recipe), ALONE))
     assert len(real) == STEPS
     assert {"reward", "kl_ref", "grad_norm", "policy_loss", "updates"} < real[0].keys()
     assert [row["step"] for row in real if "held_out" in row] == [10, STEPS]

@@ -1,6 +1,6 @@
 """How fast a machine is at best: two numbers and its memory, from a datasheet or measured."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -56,7 +56,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def measure(device: torch.device | str = "cpu") -> Machine:
+def measure(device: torch.device | str = "cpu", precisions: Iterable[str] = BYTES) -> Machine:
     """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
 
     Takes about a second. A datasheet states peaks; this is what PyTorch reaches when nothing else
@@ -64,15 +64,16 @@ def measure(device: torch.device | str = "cpu") -> Machine:
 
     Args:
         device: "cpu" or "cuda", with or without a number.
+        precisions: of the products.
     """
     device = torch.device(device)
     cuda = device.type == "cuda"
-    numbers, size = (1 << 28, 8192) if cuda else (1 << 26, 1024)
+    numbers = 1 << 28 if cuda else 1 << 25
 
     source = torch.ones(numbers, device=device)
     target = torch.empty_like(source)
     copying = shortest(partial(target.copy_, source), device)
-    speed = {precision: product_speed(precision, device, size) for precision in BYTES}
+    speed = {precision: product_speed(precision, device) for precision in precisions}
     if cuda:
         name = torch.cuda.get_device_name(device)
         memory = torch.cuda.get_device_properties(device).total_memory
@@ -83,22 +84,27 @@ def measure(device: torch.device | str = "cpu") -> Machine:
     return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
 
 
-def product_speed(precision: str, device: torch.device, size: int) -> float:
-    """FLOP/s of the product of two matrices, (size, size) each."""
-    square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
-    return 2 * size**3 / shortest(partial(torch.matmul, square, square), device)
+def product_speed(precision: str, device: torch.device) -> float:
+    """FLOP/s of a product of square matrices: the smallest that takes a hundredth of a second.
+
+    A processor without instructions for bfloat16 takes seconds where another takes milliseconds.
+    """
+    size = 256
+    while True:
+        square = torch.ones(size, size, dtype=getattr(torch, precision), device=device)
+        seconds = shortest(partial(torch.matmul, square, square), device)
+        if seconds > 0.01 or size == 8192:
+            return 2 * size**3 / seconds
+        size *= 2
 
 
 def slower_than_float32(precision: str) -> float:
-    """How many times longer this machine's CPU takes for products in this precision.
-
-    A processor without instructions for bfloat16 takes several times as long as for float32.
-    """
-    full, low = (product_speed(x, torch.device("cpu"), 256) for x in ("float32", precision))
+    """How many times longer this machine's CPU takes for products in this precision."""
+    full, low = (product_speed(x, torch.device("cpu")) for x in ("float32", precision))
     return full / low
 
 
-def shortest(work: Callable[[], object], device: torch.device, lasting: float = 0.3) -> float:
+def shortest(work: Callable[[], object], device: torch.device, lasting: float = 0.1) -> float:
     """Seconds of the fastest of some runs; the first ones pay for what is done only once."""
     seconds: list[float] = []
     while len(seconds) < 3 or sum(seconds) < lasting:

@@ -4,14 +4,19 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
 from nbcourse.experiments.controlled import Difference, differences, interval
 from nbcourse.training.recipe import Recipe
 
+SECONDS = ("at least", "expected", "taken", "ratio")
+GIGABYTES = ("foreseen", "held", "ratio")
+PLAN_HEADER = ("run", "phase", *(f"s {x}" for x in SECONDS), *(f"GB {x}" for x in GIGABYTES))
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 
 
@@ -44,6 +49,33 @@ class Group:
             (mean(x for x, _ in points), [y for _, y in points])
             for points in zip(*curves, strict=False)
         ]
+
+
+class Foreseen(NamedTuple):
+    """A phase of a step as it was foreseen, and as it was; NaN where that is not known.
+
+    Attributes:
+        phase: its name.
+        least: seconds that it takes at least.
+        expected: seconds that were expected.
+        taken: seconds that it took.
+        predicted: bytes, if all responses reach the limit.
+        held: bytes, at most.
+    """
+
+    phase: str
+    least: float
+    expected: float
+    taken: float
+    predicted: float
+    held: float
+
+    def cells(self) -> list[str]:
+        """For a table."""
+        seconds = [self.least, self.expected, self.taken, self.expected / self.taken]
+        gigabytes = [self.predicted / 1e9, self.held / 1e9, self.predicted / self.held]
+        numbers = [f"{number:.3g}" for number in seconds + gigabytes]
+        return [self.phase, *("–" if number == "nan" else number for number in numbers)]
 
 
 def groups(folders: Sequence[str | Path]) -> list[Group]:
@@ -87,6 +119,43 @@ def confounded(compared: Sequence[Group]) -> list[Difference]:
 def rows(compared: Sequence[Group]) -> list[list[str]]:
     """The table, a line for each group; see `HEADER`."""
     return [_row(group) for group in compared]
+
+
+def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
+    """What was foreseen of each phase of a step beside what it took; see `PLAN_HEADER`.
+
+    Lines for each group whose runs have all kept a plan: means of seconds over steps and seeds,
+    and the largest of the memories.
+
+    Book: chapter 15, "Before you press enter".
+    """
+    return [
+        [group.name, *line.cells()]
+        for group in compared
+        if all((folder / records.PLAN).is_file() for folder in group.folders)
+        for line in _foreseen(group)
+    ]
+
+
+def _foreseen(group: Group) -> list[Foreseen]:
+    plans = [records.read_json(folder / records.PLAN)["phases"] for folder in group.folders]
+    steps = [step for lines in group.metrics for step in lines]
+    found = []
+    for phase in plans[0]:
+        seconds = [plan[phase]["seconds"] for plan in plans]
+        found.append(
+            Foreseen(
+                phase,
+                least=mean(each["least"] for each in seconds),
+                expected=mean(each.get("expected", nan) for each in seconds),
+                taken=mean(step.get(f"seconds_{phase}", 0.0) for step in steps),
+                predicted=max(plan[phase]["memory"] for plan in plans),
+                held=max(step.get(f"memory_{phase}", 0.0) for step in steps) or nan,
+            )
+        )
+    _, *seconds_and_bytes = zip(*found, strict=True)
+    totals = [*map(sum, seconds_and_bytes[:3]), *map(max, seconds_and_bytes[3:])]
+    return [*found, Foreseen("a step", *totals)]
 
 
 def _row(group: Group) -> list[str]:

@@ -25,6 +25,7 @@ from nbcourse.functional.accuracy import (
 from nbcourse.lm import loading
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import Task
+from nbcourse.training.clock import peak_memory
 from nbcourse.training.held_out import Answers, ask
 from nbcourse.training.models import precision, rendered
 from nbcourse.training.recipe import Pretraining, Recipe
@@ -133,7 +134,7 @@ def evaluate(
     result |= {
         "times_asked": _times_asked(path) + 1,
         "seconds": perf_counter() - began,
-        "peak_memory_bytes": records.peak_memory(),
+        "peak_memory_bytes": peak_memory(),
         "seed": recipe.seed,
         "environment": environment,
         "recipe": recipe.model_dump(mode="json"),

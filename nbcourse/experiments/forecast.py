@@ -2,21 +2,25 @@
 
 A roofline is what no step can beat, and nothing says in advance how far a machine stays behind it,
 how long the responses will be, or how many groups will teach nothing. An earlier run knows all
-three; a run of two steps is one.
+three; a run of two steps is one. What is foreseen is kept beside a run before its first step, so
+that both can be compared when it is over.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from nbcourse.budget import machines
 from nbcourse.budget.machines import Machine
 from nbcourse.budget.prediction import Plan, predict, prompt_tokens
 from nbcourse.budget.shapes import Shape, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
+from nbcourse.training.clock import resident
 from nbcourse.training.experience import ROUNDS
 from nbcourse.training.loop import leaves_out_flat_groups
 from nbcourse.training.recipe import Recipe
@@ -158,6 +162,49 @@ def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Sec
         )
         for phase in PHASES
     }
+
+
+def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
+    """What is foreseen of a run on this machine, for `plan.json`.
+
+    Args:
+        recipe: of the run.
+        shape: of its model.
+        like: an earlier run on this machine; without one nothing says what to expect of time.
+
+    Returns:
+        The machine, and for each phase of a step the bytes that it needs if all responses reach the
+        limit, beside those of the process itself, and its `Seconds`, of which without an earlier
+        run only `least` is known.
+
+    Raises:
+        FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
+    """
+    machine = _this_machine(recipe.model.precision)
+    prompt, _ = prompt_tokens(recipe)
+    found = predict(recipe, shape, machine, prompt_tokens=prompt)
+    if like is None:
+        shortest = Conditions(1, no_spread=1, batches=1)
+        least = rooflines(recipe, shape, machine, shortest, prompt=prompt)
+        seconds = {phase: {"least": least[phase]} for phase in PHASES}
+    else:
+        check_made_here(like)
+        foreseen = forecast(found.plan, machine, earlier_run(like, machine))
+        seconds = {phase: foreseen[phase]._asdict() for phase in PHASES}
+    own = resident()
+    return {
+        "machine": asdict(machine),
+        "like": None if like is None else str(like),
+        "phases": {
+            phase: {"memory": own + found.peaks[phase], "seconds": seconds[phase]}
+            for phase in PHASES
+        },
+    }
+
+
+@cache
+def _this_machine(precision: str) -> Machine:
+    return machines.measure("cuda" if machines.has_gpu() else "cpu", [precision])
 
 
 def rooflines(

@@ -2,6 +2,7 @@
 
 recipe.json        the whole recipe, defaults included
 environment.json   command, commit, versions, hardware, when it began, digest of the reader's code
+plan.json          what was foreseen of its time and memory, before the first step
 start.json         the verdicts on the held-out problems before the first step
 metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done
@@ -35,9 +36,10 @@ from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
 if TYPE_CHECKING:
     from accelerate.tracking import GeneralTracker
 
-RECIPE, ENVIRONMENT, START, METRICS, SUMMARY = (
+RECIPE, ENVIRONMENT, PLAN, START, METRICS, SUMMARY = (
     "recipe.json",
     "environment.json",
+    "plan.json",
     "start.json",
     "metrics.jsonl",
     "summary.json",
@@ -242,18 +244,6 @@ def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]
         "threads": torch.get_num_threads(),
         **({"code": {"file": code.path.name, "sha256": code.sha256}} if code.path else {}),
     }
-
-
-def peak_memory() -> int:
-    """Bytes that this process has held at most: on the GPU if there is one, or else in memory."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _processor() -> str:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from nbcourse.budget.shapes import shape_of
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, durable, records, trackers
+from nbcourse.experiments import checkpoint, durable, forecast, records, trackers
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
 from nbcourse.progress import track
 from nbcourse.seeds import generator
+from nbcourse.training.clock import peak_memory
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import State, begin, steps
@@ -38,6 +40,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     log: str | None = None,
+    like: Path | None = None,
 ) -> tuple[Learner, list[dict[str, float]]]:
     """Train by a recipe.
 
@@ -47,6 +50,8 @@ def train(
         resume: go on from the last checkpoint in the folder, if there is one.
         progress: draw a progress bar.
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
+        like: a run that was made on this machine, whose lengths, groups and speed are expected of
+            this one; see `forecast`.
 
     Returns:
         The learner with its trained policy, and one dictionary of numbers for each step;
@@ -66,6 +71,8 @@ def train(
         return learner, list(_shown(learner, begin(recipe), processes, progress))
     folder = Path(folder)
     with prepared(folder, recipe, resume=resume, processes=processes):
+        if processes.count == 1 and not (folder / CHECKPOINTS).exists():
+            keep_plan(folder, recipe, like)
         return _in(folder, recipe, processes, progress=progress, log=log)
 
 
@@ -231,6 +238,17 @@ def keep_metrics(
     return records.Metrics(folder, kept=kept or (), tracker=tracker)
 
 
+def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
+    """Keep what is foreseen of a run, if its model is one whose shape can be told beforehand."""
+    try:
+        shape = shape_of(recipe)
+    except (UserError, OSError):
+        if like is not None:
+            raise
+        return
+    records.write_json(folder / records.PLAN, forecast.plan_of(recipe, shape, like))
+
+
 def keep_start(folder: Path, learner: Learner) -> None:
     """Keep what a run starts from: the weights, and the verdicts on the held-out problems."""
     right = verdicts(learner, learner.recipe.evaluation.problems)
@@ -291,7 +309,7 @@ def summarise(
             "steps": recipe.steps,
             "seconds_before_first_step": before_first_step,
             "seconds_of_steps": sum(map(records.seconds, history)),
-            "peak_memory_bytes": records.peak_memory(),
+            "peak_memory_bytes": peak_memory(),
         },
     )
 

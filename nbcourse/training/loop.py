@@ -1,8 +1,6 @@
 """The training loop: prompts → rollouts → rewards → advantages → loss → step, again and again."""
 
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +20,7 @@ from nbcourse.training.algorithms import (
     moves_without_advantage,
     policy_loss,
 )
+from nbcourse.training.clock import Clock
 from nbcourse.training.diagnostics import Means
 from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
 from nbcourse.training.held_out import held_out_accuracy
@@ -113,7 +112,14 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
     if (state.step + 1) % recipe.evaluation.every == 0 or last:
         with clock("evaluate"):
             metrics["held_out"] = held_out_accuracy(learner)
-    return metrics | clock.report(experience)
+    tokens = int(experience.rollout.mask.sum())
+    working = sum(clock.seconds[phase] for phase in ("sample", "consult", "learn"))
+    metrics |= {
+        "responses": experience.sampled,
+        "tokens": tokens,
+        "tokens_per_second": tokens / working,
+    }
+    return metrics | clock.report()
 
 
 def learn(
@@ -378,28 +384,3 @@ def clip_gradients(learner: Learner) -> float:
     limit = learner.recipe.optimiser.max_grad_norm
     torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return norm.item()
-
-
-class Clock:
-    """Seconds spent in each phase of a step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Time what happens within."""
-        start = time.perf_counter()
-        yield
-        self.seconds[phase] = time.perf_counter() - start
-
-    def report(self, experience: Experience) -> dict[str, float]:
-        """Responses and tokens of the step, and how long its phases took."""
-        tokens = int(experience.rollout.mask.sum())
-        working = sum(self.seconds[phase] for phase in ("sample", "consult", "learn"))
-        return {
-            "responses": experience.sampled,
-            "tokens": tokens,
-            "tokens_per_second": tokens / working,
-            **{f"seconds_{phase}": seconds for phase, seconds in self.seconds.items()},
-        }

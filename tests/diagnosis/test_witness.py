@@ -19,15 +19,14 @@ from nbcourse.lm.sampling import end_tokens
 from nbcourse.training import loop
 from nbcourse.training.watch import Watch, fingerprint
 from tests.diagnosis.runs import broken, sound
-from tests.small import ALONE, learner, recipe
+from tests.small import ALONE, learner, recipe, without_costs
 
 WARM = {"steps": 25, "batch_size": 32}
 
 
 def steps(made, watch=None):
     made.watch = watch or Watch()
-    rows = list(loop.steps(made, loop.begin(made.recipe), ALONE))
-    return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
+    return without_costs(loop.steps(made, loop.begin(made.recipe), ALONE))
 
 
 def witnesses(name="grpo", *, every=1, tokens=1024, **changes):

@@ -149,7 +149,17 @@ def test_a_dry_run_expects_what_an_earlier_run_took(runs, tmp_path):
     shown = " ".join(answer.output.split())
     assert "if all reach the limit" in shown
     assert not (tmp_path / "run").exists()
-    assert "--like is for --dry-run" in train(tmp_path, "--like", str(runs)).stderr
+
+
+def test_a_run_is_compared_with_what_was_expected_of_it(runs, tmp_path):
+    earlier = str(runs / "rloo-seed0")
+    assert train(tmp_path / "run", "--like", earlier).exit_code == 0
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["like"] == earlier
+    answer = invoke("compare", str(tmp_path / "run"))
+    assert answer.exit_code == 0, answer.output
+    assert "a step" in answer.output
+    refused = train(tmp_path / "trl", "--like", earlier, "--engine", "trl")
+    assert "--like is for reinforcement learning" in refused.stderr
 
 
 def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):

@@ -106,6 +106,37 @@ def test_a_run_made_elsewhere_or_without_a_step_tells_nothing(tmp_path):
             forecast.check_made_here(run)
 
 
+def planned(recipe, monkeypatch, like=None):
+    monkeypatch.setattr(forecast, "_this_machine", lambda precision: MACHINE)
+    monkeypatch.setattr(forecast, "resident", lambda: 10**9)
+    return forecast.plan_of(recipe, shape_of(recipe), like)
+
+
+def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
+    """A response of one token takes none beyond those that reading the prompt gives."""
+    recipe = recipe_of("grpo", evaluation={"every": 2})
+    found, least = planned(recipe, monkeypatch)["phases"], roofline(recipe, 1)
+    assert list(found) == ["sample", "consult", "learn", "evaluate"]
+    assert found["sample"]["seconds"] == {"least": least["read prompts"]}
+    assert found["learn"]["seconds"] == {"least": least["update weights"]}  # no group teaches
+    prompt, _ = budget.prompt_tokens(recipe)
+    peaks = budget.predict(recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt).peaks
+    for phase, peak in peaks.items():
+        assert found[phase]["memory"] == 10**9 + peak
+
+
+def test_a_plan_like_an_earlier_run_is_its_forecast(monkeypatch, tmp_path):
+    recipe = recipe_of("grpo")
+    step = {f"seconds_{phase}": 1.0 for phase in SLOWDOWN} | {"length": 3.2, "no_spread": 0.25}
+    run = write_run(tmp_path / "run", recipe, [step])
+    found = planned(recipe, monkeypatch, like=run)
+    expected = forecast_of(recipe, forecast.earlier_run(run, MACHINE))
+    assert found["like"] == str(run)
+    for phase, seconds in expected.items():
+        assert found["phases"][phase]["seconds"] == seconds._asdict()
+        assert seconds.expected == pytest.approx(1.0)  # the same recipe as the earlier run's
+
+
 @pytest.mark.parametrize(("no_spread", "count"), [(0, 1), (0.5, 2), (0.6, 3), (0.99, 8), (1, 8)])
 def test_dynamic_sampling_draws_whole_batches_and_gives_up_in_the_end(no_spread, count):
     assert forecast.batches(no_spread) == count

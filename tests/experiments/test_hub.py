@@ -22,7 +22,7 @@ from nbcourse.tasks.questions import Verified
 from nbcourse.training.experience import Draws, collect, score
 from nbcourse.training.recipe import check
 from tests import hub
-from tests.small import ALONE, learner, weights
+from tests.small import ALONE, learner, weights, without_costs
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce")
 
@@ -69,10 +69,6 @@ def generous(monkeypatch):
     monkeypatch.setattr(Verified, "rewards", rewards)
 
 
-def timeless(rows):
-    return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_is_trained_stopped_resumed_and_loaded_again(places, tmp_path, generous, name):
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -81,7 +77,7 @@ def test_it_is_trained_stopped_resumed_and_loaded_again(places, tmp_path, genero
     whole, history = train(recipe, folder=tmp_path / "whole", progress=False)
     train(check({**content(places, name), "steps": 1}), folder=tmp_path / "parts", progress=False)
     parts, again = train(recipe, folder=tmp_path / "parts", resume=True, progress=False)
-    assert timeless(history) == timeless(again)
+    assert without_costs(history) == without_costs(again)
     before = weights(learner(recipe))
     for (key, ours), (other, theirs) in zip(whole.trained(), parts.trained(), strict=True):
         assert key == other

@@ -28,7 +28,7 @@ from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
-from tests.small import base_recipe, base_tables, recipe
+from tests.small import base_recipe, base_tables, recipe, without_costs
 
 STEPS = 7  # three of the first stage, four of the second; a checkpoint after 2, 4, 6 and 7
 PLAIN = {"prompt": {"instruction": "Think."}}
@@ -217,9 +217,7 @@ def whole(tmp_path_factory):
 
 
 def timeless(folder):
-    return [
-        {k: v for k, v in row.items() if "second" not in k} for row in records.read_metrics(folder)
-    ]
+    return without_costs(records.read_metrics(folder))
 
 
 def same_run(one, two):
@@ -301,8 +299,7 @@ def test_evaluation_asks_the_held_out_problems_greedily(whole, monkeypatch):
 
 def test_without_a_folder_the_numbers_are_the_same(whole):
     _, _, history = pretrain(base_recipe(), progress=False)
-    kept = [{k: v for k, v in row.items() if "second" not in k} for row in history]
-    assert kept == timeless(whole[0])
+    assert without_costs(history) == timeless(whole[0])
 
 
 class Killed(BaseException):

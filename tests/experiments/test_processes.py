@@ -13,7 +13,7 @@ import torch
 
 from nbcourse.training.processes import Processes, connect, moved
 from tests.effort import PATIENCE
-from tests.small import tables
+from tests.small import tables, without_costs
 
 SCRIPT = Path(__file__).with_name("parallel.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,21 +90,14 @@ def two(tmp_path_factory):
     return folder, start(folder, 2)
 
 
-def untimed(history):
-    return [
-        {k: v for k, v in row.items() if not k.startswith(("seconds_", "tokens_per_second"))}
-        for row in history
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_processes_train_as_one_does(one, two, name):
-    alone = untimed(one[1][0]["runs"][name]["history"])
+    alone = without_costs(one[1][0]["runs"][name]["history"])
     assert [row["step"] for row in alone] == [1, 2, 3]
     assert any(row["grad_norm"] > 0 for row in alone)
     for report in two[1]:
-        together = untimed(report["runs"][name]["history"])
+        together = without_costs(report["runs"][name]["history"])
         assert len(together) == len(alone)
         for ours, theirs in zip(together, alone, strict=True):
             assert ours.keys() == theirs.keys()

@@ -731,11 +731,12 @@ def test_what_a_step_tells():
     text = """step reward accuracy no_spread truncated length length_right length_wrong
         entropy kl_ref kl_old gap clip_low clip_high grad_norm policy_loss value_loss
         explained_variance monte_carlo_explained_variance updates beta responses tokens
-        tokens_per_second seconds_sample seconds_consult seconds_learn"""
+        tokens_per_second seconds_sample seconds_consult seconds_learn memory_sample
+        memory_consult memory_learn"""
     always = set(text.split())
     assert [row["step"] for row in history] == [1, 2, 3]
     for row in history:
-        assert always == set(row) - {"held_out", "seconds_evaluate"}
+        assert always == set(row) - {"held_out", "seconds_evaluate", "memory_evaluate"}
     assert ["held_out" in row for row in history] == [False, True, True]  # every second, and last
 
 

@@ -1,0 +1,83 @@
+"""What each phase of a step takes: seconds, and bytes of memory at most."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+_RESET = Path("/proc/self/clear_refs")  # Linux: "5" forgets the peak of the resident memory
+_highest = 0  # bytes, of all peaks that were forgotten
+
+
+class Clock:
+    """Seconds and peak memory of the phases of a step.
+
+    Attributes:
+        seconds: spent in each phase.
+        memory: bytes that the process held at most during each; see `peak_memory`.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.memory: dict[str, int] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Measure what happens within."""
+        _forget_peak()
+        start = perf_counter()
+        yield
+        self.seconds[phase] = perf_counter() - start
+        self.memory[phase] = _peak()
+
+    def report(self) -> dict[str, float]:
+        """The numbers of each phase, by names such as `seconds_learn` and `memory_learn`."""
+        return {
+            **{f"seconds_{phase}": seconds for phase, seconds in self.seconds.items()},
+            **{f"memory_{phase}": memory for phase, memory in self.memory.items()},
+        }
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most: on the GPU if there is one, or else in memory.
+
+    In memory that counts the whole process, Python and libraries included, and what the C library
+    keeps of blocks that were given back to it.
+    """
+    return max(_highest, _peak())
+
+
+def resident() -> int:
+    """Bytes that this process holds now, counted as `peak_memory` counts them."""
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated()
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _peak() -> int:
+    """Bytes held at most since they were forgotten; ever, where that is not to be had."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _forget_peak() -> None:
+    global _highest
+    _highest = max(_highest, _peak())
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    elif _RESET.exists():
+        try:
+            _RESET.write_text("5", encoding="ascii")
+        except OSError:  # not allowed in this container
+            return

@@ -1,0 +1,43 @@
+"""What a phase took: its seconds, and the memory that it needed and no other did."""
+
+import sys
+from time import sleep
+
+import pytest
+import torch
+
+from nbcourse.training.clock import Clock, peak_memory, resident
+
+MEGABYTES = 1_000_000
+SIZE = 400 * MEGABYTES
+ON_LINUX = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or torch.cuda.is_available(),
+    reason="only Linux forgets a peak, and a GPU counts its own memory",
+)
+
+
+def test_a_phase_takes_what_happens_in_it():
+    clock = Clock()
+    with clock("short"):
+        pass
+    with clock("long"):
+        sleep(0.05)
+    assert clock.seconds["short"] < 0.05 <= clock.seconds["long"]
+    assert list(clock.report()) == ["seconds_short", "seconds_long", "memory_short", "memory_long"]
+
+
+@ON_LINUX
+def test_a_phase_answers_for_its_own_memory_and_the_process_for_all():
+    """What is mapped and touched is held; what was unmapped before counts no more."""
+    clock = Clock()
+    with clock("large"):
+        block = bytearray(SIZE)
+    del block
+    with clock("small"):
+        before = resident()
+    assert clock.memory["large"] - clock.memory["small"] == pytest.approx(SIZE, rel=0.1)
+    assert clock.memory["small"] == pytest.approx(before, abs=5 * MEGABYTES)
+    assert peak_memory() >= clock.memory["large"]
+    with clock("small again"):
+        pass
+    assert peak_memory() >= clock.memory["large"]  # however often a peak was forgotten since
