@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 
 FLOAT32 = 4
-BYTES = {"float32": 4, "bfloat16": 2}  # of a number in a matrix product
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # of a number in a matrix product
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,27 @@ class Machine:
 
 
 def _datasheet(
-    name: str, gigabytes: float, bandwidth: float, *, low: float, full: float
+    name: str, gigabytes: float, bandwidth: float, *, half: float, full: float, bfloat: bool = True
 ) -> Machine:
     """In the units of datasheets: GB (taken as 10⁹ bytes), GB/s and TFLOP/s."""
-    speed = {"float32": full * 1e12, "bfloat16": low * 1e12}
-    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, speed)
+    speed = {"float32": full, "bfloat16": half if bfloat else full, "float16": half}
+    flops = {precision: 1e12 * speed[precision] for precision in BYTES}
+    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, flops)
 
 
-# Dense bfloat16 with tensor cores; float32 without, for PyTorch does not round to TF32 unasked.
+# Dense float16 and bfloat16 with tensor cores; float32 without, for PyTorch does not round to TF32
+# unasked.
 DATASHEETS = {
     # NVIDIA A100 datasheet, SXM, 80 GB
-    "A100-80GB": _datasheet("A100-80GB", 80, 2039, low=312, full=19.5),
+    "A100-80GB": _datasheet("A100-80GB", 80, 2039, half=312, full=19.5),
     # NVIDIA H100 datasheet, SXM; half of the figure "with sparsity"
-    "H100": _datasheet("H100", 80, 3350, low=989.5, full=67),
+    "H100": _datasheet("H100", 80, 3350, half=989.5, full=67),
     # NVIDIA H200 datasheet, SXM; half of the figure "with sparsity"
-    "H200": _datasheet("H200", 141, 4800, low=989.5, full=67),
-    # NVIDIA Ada GPU architecture whitepaper, appendix A; bfloat16 summed in float32
-    "RTX 4090": _datasheet("RTX 4090", 24, 1008, low=165.2, full=82.6),
-    # NVIDIA T4 datasheet; it has no bfloat16 units, so at best the speed of float32
-    "T4": _datasheet("T4", 16, 320, low=8.1, full=8.1),
+    "H200": _datasheet("H200", 141, 4800, half=989.5, full=67),
+    # NVIDIA Ada GPU architecture whitepaper, appendix A; summed in float32
+    "RTX 4090": _datasheet("RTX 4090", 24, 1008, half=165.2, full=82.6),
+    # NVIDIA T4 datasheet; it has no bfloat16 units, so at best the speed of float32 there
+    "T4": _datasheet("T4", 16, 320, half=65, full=8.1, bfloat=False),
 }
 
 

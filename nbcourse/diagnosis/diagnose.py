@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nbcourse.diagnosis import credit, curves, policies, updates
+from nbcourse.diagnosis.policies import ROUNDING
 from nbcourse.diagnosis.report import CONFIDENCES, Finding, Report
 from nbcourse.diagnosis.witness import Witness
 
@@ -70,8 +71,8 @@ def diagnose(evidence: Evidence) -> Report:
     for both in TOGETHER:
         for finding in both(evidence.witnesses):
             found.setdefault(finding.cause, finding)
-    precisions = {witness.facts.get("precision") for witness in evidence.witnesses}
-    low = "bfloat16" if "bfloat16" in precisions else "float32"
+    precisions = {witness.facts.get("precision", "float32") for witness in evidence.witnesses}
+    low = max(precisions, key=ROUNDING.__getitem__, default="float32")
     for finding in curves.findings(evidence.history, precision=low):
         by_witness = finding.cause in ("sampler-mismatch", "idle-optimiser")
         if not found and not (by_witness and evidence.witnesses):

@@ -10,7 +10,7 @@ from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
 from nbcourse.diagnosis.witness import Witness
 
 # Largest difference that two ways of computing the same log-probs make, by precision, in nats.
-ROUNDING = {"float32": 1e-3, "bfloat16": 1.5}
+ROUNDING = {"float32": 1e-3, "float16": 0.2, "bfloat16": 1.5}
 FALSE_ALARM = 1e-6  # of each statistical test
 Z = 5.0  # a sum of surprisals this many standard deviations off: two-sided 6e-7
 NUCLEI = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)

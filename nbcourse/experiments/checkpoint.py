@@ -29,6 +29,7 @@ FORMAT = 2
 START = "start"
 TENSORS = "tensors.safetensors"
 NUMBERS = "numbers.json"
+LOSS_SCALE = "loss_scale"
 OPTIMISER = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps for each parameter
 
 
@@ -47,7 +48,8 @@ def save(folder: Path, learner: Learner, state: State) -> None:
         "beta": state.controller.beta,
         "average": state.average,
     }
-    save_step(folder, state.step, learner.trained(), learner.optimiser, numbers)
+    scaler = learner.scaler
+    save_step(folder, state.step, learner.trained(), learner.optimiser, scaler, numbers)
 
 
 def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, State] | None:
@@ -66,7 +68,7 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
         reward_model = frozen(RewardModel(policy)).to(device)
         _fill(reward_model, "reward_model", start, folder / START)
     learner = assemble(recipe, tokenizer, policy, reference, reward_model)
-    numbers = load_step(folder, learner.trained(), learner.optimiser)
+    numbers = load_step(folder, learner.trained(), learner.optimiser, learner.scaler)
     state = begin(recipe)
     try:
         state.step = numbers["step"]
@@ -97,9 +99,12 @@ def save_step(
     step: int,
     trained: Iterable[tuple[str, nn.Parameter]],
     optimiser: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
     numbers: dict[str, Any],
 ) -> None:
-    """Write weights, AdamW's moments and some numbers after a step, then remove older ones."""
+    """Write weights, AdamW's moments, the loss's scale and some numbers, then remove older ones."""
+    if scaler.is_enabled():
+        numbers = {**numbers, LOSS_SCALE: scaler.state_dict()}
     tensors: dict[str, Tensor] = {}
     for name, parameter in trained:
         tensors[f"weights.{name}"] = parameter.detach()
@@ -113,9 +118,12 @@ def save_step(
 
 
 def load_step(
-    folder: Path, trained: Iterable[tuple[str, nn.Parameter]], optimiser: torch.optim.Optimizer
+    folder: Path,
+    trained: Iterable[tuple[str, nn.Parameter]],
+    optimiser: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
 ) -> dict[str, Any]:
-    """Fill in weights and moments from the last checkpoint; returns its numbers, {} without one.
+    """Fill in what `save_step` keeps of the last step; returns its numbers, {} without one.
 
     Raises:
         ValueError: if it is damaged or does not fit.
@@ -128,6 +136,10 @@ def load_step(
         raise _lacks(folder, "'step'")
     if found[-1] != _folder_of(folder, numbers["step"]):
         raise UserError(f"{found[-1]} says that it is of step {numbers['step']}")
+    if scaler.is_enabled():
+        if LOSS_SCALE not in numbers:
+            raise _lacks(folder, repr(LOSS_SCALE))
+        scaler.load_state_dict(numbers[LOSS_SCALE])
     for name, parameter in trained:
         _copy(parameter, f"weights.{name}", tensors, found[-1])
         moments = fresh_moments(parameter)

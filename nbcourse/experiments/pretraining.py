@@ -17,7 +17,7 @@ from nbcourse.lm.warm_start import imitation_loss
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
-from nbcourse.training.models import load_model, precision, rendered
+from nbcourse.training.models import load_model, loss_scaler, precision, rendered
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Pretraining, StageSection
 
@@ -74,18 +74,19 @@ def _make(
     start = perf_counter()
     tokenizer, model = load_model(recipe, processes.device)
     optimiser, done = optimiser_of(model), 0
+    scaler = loss_scaler(recipe.model, processes.device)
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     history: list[dict[str, float]] = []
     if folder is not None:
         kept = folder / run.CHECKPOINTS
-        done = checkpoint.load_step(kept, trained, optimiser).get("step", 0)
+        done = checkpoint.load_step(kept, trained, optimiser, scaler).get("step", 0)
         history = records.read_history(folder, done=done)
     built = perf_counter() - start
     metrics = None
     if folder is not None:
         metrics = run.keep_metrics(folder, recipe, kept=history, log=log)
     ask = partial(_held_out, recipe, tokenizer, model)
-    rows = _steps(recipe, tokenizer, model, optimiser, done)
+    rows = _steps(recipe, tokenizer, model, optimiser, scaler, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
     for row in bar:
         step, last = int(row["step"]), row["step"] == recipe.steps
@@ -99,7 +100,7 @@ def _make(
             metrics.write(row)
             if step % recipe.checkpoint.every == 0 or last:
                 metrics.sync()
-                checkpoint.save_step(kept, step, trained, optimiser, {})
+                checkpoint.save_step(kept, step, trained, optimiser, scaler, {})
     if folder is not None and metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:
@@ -113,6 +114,7 @@ def _steps(
     tokenizer: "PreTrainedTokenizerBase",
     model: "PreTrainedModel",
     optimiser: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
     done: int,
 ) -> Iterator[dict[str, float]]:
     """The remaining updates of both stages; after each, its numbers."""
@@ -125,6 +127,7 @@ def _steps(
             label=name,
             steps=range(max(0, done - before), stage.steps),
             learning_rate=partial(_rate, stage),
+            scaler=scaler,
         )
         began = perf_counter()
         for step, loss in enumerate(losses, start=max(before, done) + 1):

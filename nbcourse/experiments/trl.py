@@ -140,6 +140,7 @@ CHOSEN: Options = {
     "beta": lambda r: r.penalty.beta,
     "gradient_checkpointing": lambda r: r.model.gradient_checkpointing,
     "bf16": lambda r: r.model.precision == "bfloat16",
+    "fp16": lambda r: r.model.precision == "float16",
     "learning_rate": lambda r: r.optimiser.learning_rate,
     "weight_decay": lambda r: r.optimiser.weight_decay,
     "max_grad_norm": lambda r: r.optimiser.max_grad_norm,

@@ -221,6 +221,8 @@ class Witnesses(TrainerCallback):
             prints["sampler"] = self.sampler
         if trainer.ref_model is not None:
             prints["reference"] = batches.of_reference(trainer.ref_model)
+        low = {"bfloat16": trainer.args.bf16, "float16": trainer.args.fp16}
+        precision = next((name for name, chosen in low.items() if chosen), "float32")
         facts = {
             "format": FORMAT,
             "step": self._step(),
@@ -229,7 +231,7 @@ class Witnesses(TrainerCallback):
             "max_new_tokens": trainer.max_completion_length,
             "temperature": trainer.temperature,
             "selected": False,
-            "precision": "bfloat16" if trainer.args.bf16 else "float32",
+            "precision": precision,
             "importance_cap": None,
             "batch": {"rows": len(ids), "width": ids.shape[1]},
             "processes": 1,

@@ -67,6 +67,7 @@ def updates(
     label: str,
     steps: range,
     learning_rate: Callable[[int], float],
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Iterator[float]:
     """Make the steps one by one; after each, yield its loss.
 
@@ -76,23 +77,28 @@ def updates(
         label: what error messages call it.
         steps: which steps; one that goes on from a checkpoint does not begin with 0.
         learning_rate: of each step.
+        scaler: of the loss, where products are taken in float16; it leaves out an update whose
+            gradient overflows.
 
     Raises:
         FloatingPointError: if the loss is not finite, naming the step.
     """
+    scaler = scaler or torch.amp.GradScaler(enabled=False)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for step in steps:
         optimiser.zero_grad()
         total = 0.0
         for loss in losses_of_batch(step):
-            loss.backward()
+            scaler.scale(loss).backward()
             total += loss.item()
         if not math.isfinite(total):
             raise FloatingPointError(f"{label}: the loss of step {step} is {total}")
+        scaler.unscale_(optimiser)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step)
-        optimiser.step()
+        scaler.step(optimiser)
+        scaler.update()
         yield total
 
 

@@ -11,7 +11,8 @@ kl_ref              mean over responses of log π − log π_ref, nats a respons
 kl_old              KL to the policy before the first update, nats a token (k3), while learning
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
-grad_norm           before clipping
+grad_norm           before clipping; infinite where float16 overflowed and an update was left out
+loss_scale          by which the loss is multiplied in float16
 policy_loss, value_loss
 explained_variance  of the critic's targets, which for λ < 1 are made of its own values
 monte_carlo_explained_variance  of the returns that were paid, which no critic has a part in

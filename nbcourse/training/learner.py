@@ -19,7 +19,7 @@ from nbcourse.lm.log_probs import (
 )
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.lm.rollouts import Rollout
-from nbcourse.training.models import precision, rendered
+from nbcourse.training.models import loss_scaler, precision, rendered
 from nbcourse.training.recipe import Recipe
 from nbcourse.training.watch import Watch
 
@@ -45,6 +45,7 @@ class Learner:
         reward_model: where the reward comes from one.
         watch: is shown what every step does.
         optimiser: over the policy and the critic.
+        scaler: of the loss; does nothing unless the recipe's precision is float16.
     """
 
     recipe: Recipe
@@ -55,6 +56,7 @@ class Learner:
     reward_model: RewardModel | None = None
     watch: Watch = field(default_factory=Watch)
     optimiser: torch.optim.Optimizer = field(init=False)
+    scaler: torch.amp.GradScaler = field(init=False)
 
     def __post_init__(self) -> None:
         settings, critic = self.recipe.optimiser, self.recipe.critic
@@ -68,6 +70,7 @@ class Learner:
             weight_decay=settings.weight_decay,
             fused=True,
         )
+        self.scaler = loss_scaler(self.recipe.model, self.device)
 
     @property
     def device(self) -> torch.device:

@@ -147,11 +147,13 @@ def learn(
             break
         means.merge(seen)
         means.add("grad_norm", clip_gradients(learner))
-        learner.optimiser.step()
+        learner.scaler.step(learner.optimiser)  # leaves an update out whose gradient overflowed
+        learner.scaler.update()
         updates += 1
     learner.watch.after_updates(learner)
     critic = diagnostics.of_critic(learner, experience, estimate, penalty)
-    return {**means.result(), **critic, "updates": updates}
+    scale = {"loss_scale": learner.scaler.get_scale()} if learner.scaler.is_enabled() else {}
+    return {**means.result(), **critic, **scale, "updates": updates}
 
 
 def minibatches(recipe: Recipe, experience: Experience, step: int) -> Iterator[Tensor]:
@@ -271,7 +273,7 @@ def backward(
     means = Means()
     for rows in processes.share(parts):
         loss = slice_loss(learner, experience, estimate, penalty, rows, batch_mask, means, first)
-        loss.backward()
+        learner.scaler.scale(loss).backward()
     processes.add(gradients)
     everyone = Means()
     for share in processes.gather([means], processes.count):
@@ -372,12 +374,18 @@ def slice_loss(
 def clip_gradients(learner: Learner) -> float:
     """Scale the gradient down to the recipe's norm; returns the norm it had.
 
+    Where the loss was scaled, the gradient is scaled back first; it may then have overflowed, and
+    its norm is not finite.
+
     Raises:
-        FloatingPointError: naming a parameter whose gradient is not finite.
+        FloatingPointError: naming a parameter whose gradient is not finite, whatever the scale.
     """
+    learner.scaler.unscale_(learner.optimiser)
     gradients = {name: p.grad for name, p in learner.trained() if p.grad is not None}
     norm = torch.nn.utils.get_total_norm(gradients.values())
     if not norm.isfinite():
+        if learner.scaler.is_enabled() and learner.scaler.get_scale() > 1:
+            return norm.item()
         broken = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
         raise FloatingPointError(f"the gradient of {', '.join(broken[:3])} is not finite")
     parameters = [parameter for _, parameter in learner.trained()]

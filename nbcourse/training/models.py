@@ -87,8 +87,20 @@ def rendered(
 
 def precision(settings: ModelSection, device: torch.device) -> AbstractContextManager:
     """Within it, matrix products are taken in the precision of these settings."""
-    low = settings.precision == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=low)
+    low = settings.precision != "float32"
+    dtype = torch.float16 if settings.precision == "float16" else torch.bfloat16
+    return torch.autocast(device.type, dtype, enabled=low)
+
+
+def loss_scaler(settings: ModelSection, device: torch.device) -> torch.amp.GradScaler:
+    """What scales the loss where products are in float16, and does nothing elsewhere.
+
+    float16 has no number between 0 and 6e-8, and none above 65,504. The loss is multiplied by as
+    much as the gradients bear; where one overflows, the update is left out and the factor halved.
+
+    Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
+    """
+    return torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
 
 
 def frozen(model: Model) -> Model:

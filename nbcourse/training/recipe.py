@@ -212,8 +212,10 @@ class ModelSection(Section):
     lora_rank: Count | None = Field(
         None, description="of an adapter that learns in place of the weights; they do if not given"
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of the matrix products; the weights are float32 in any case"
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32",
+        description="of the matrix products; the weights are float32 in any case. float16 is for "
+        "cards without bfloat16, and scales the loss so that small gradients survive",
     )
     gradient_checkpointing: bool = Field(
         False, description="compute activations twice, to bound memory; same gradient"
