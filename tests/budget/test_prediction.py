@@ -477,12 +477,28 @@ def test_a_machine_is_measured_by_what_it_does_in_the_seconds_it_takes(monkeypat
 
     monkeypatch.setattr(machines, "shortest", half_a_second)
     machine = machines.measure("cpu")
-    (copy, _), (_, full), (product, low) = asked
+    (copy, _), *products = asked
     assert machine.bandwidth == 2 * copy.nbytes / 0.5  # read once and written once
-    assert machine.speed == {"float32": full / 0.5, "bfloat16": low / 0.5}
-    assert full == low > 1e9
-    assert product.dtype == torch.bfloat16
+    assert list(machine.speed.values()) == [flops / 0.5 for _, flops in products]
+    assert [f"torch.{name}" for name in machine.speed] == [str(p.dtype) for p, _ in products]
     assert machine.memory > 1e9
+
+
+def test_products_are_as_large_as_a_clock_wants_them(monkeypatch):
+    """2 · 256³ FLOPs take 34 ms at 1 GFLOP/s and 3 ms at 10, where 2 · 512³ take 27."""
+    sizes = []
+
+    def at(speed):
+        def seconds(work, device):
+            sizes.append(len(work.args[0]))
+            return 2 * sizes[-1] ** 3 / speed
+
+        monkeypatch.setattr(machines, "shortest", seconds)
+        return machines.product_speed("float32", torch.device("cpu"))
+
+    assert at(1e9) == pytest.approx(1e9)
+    assert at(10e9) == pytest.approx(10e9)
+    assert sizes == [256, 256, 512]
 
 
 def test_the_shortest_of_several_runs_counts_and_enough_of_them_are_made(monkeypatch):
