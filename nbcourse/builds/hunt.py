@@ -46,7 +46,7 @@ NAMES = """\
 # mixed-groups: the advantages of rows 0 to 3 do not follow from their rewards
 # `nbcourse diagnose --causes` lists them all. A false accusation takes off what a found one earns.
 """
-TESTS = '''\
+TESTS = f'''\
 """Tests that fail on the trainer as you got it, and pass on any that is right.
 
 They are run with each of your faults alone, and on healthy trainers that add in another order: be
@@ -55,7 +55,7 @@ them here.
 """
 
 import torch
-import trainer
+import {planted.TRAINER}
 '''
 
 

@@ -48,13 +48,13 @@ A rollout is a dict of tensors with one row for each response:
     finished (B,)   bool, whether the response ended itself
 """
 '''
-IMPORTS = """
+IMPORTS = f"""
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from given import EOS, LONGEST, Policy, decode, draw, encode, warm
+from {pieces.GIVEN} import EOS, LONGEST, Policy, decode, draw, encode, warm
 
 Rollout = dict[str, Tensor]
 """
