@@ -62,10 +62,10 @@ Rollout = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to plant a fault.
+    """One way to write a piece: with a fault in it, or as right as the book's.
 
     Attributes:
-        piece: in which it is planted.
+        piece: which one.
         edits: what of the book's text is replaced, and by what.
     """
 
@@ -78,7 +78,7 @@ class Way:
         return tuple(name for name, source in right.items() if wrong[name] != source)
 
     def text(self) -> str:
-        """The piece with the fault in it.
+        """The piece, written so.
 
         Raises:
             ValueError: if the book's text does not hold what the edit replaces, just once.
@@ -100,13 +100,11 @@ def trainer(algorithm: str, ways: Iterable[Way] = (), forms: Iterable[int] = ())
             has changed.
     """
     texts = {name: pieces.solution(name) for name in CONTENTS[algorithm]}
-    for piece, edits in [(way.piece, way.edits) for way in ways]:
-        for old, new in edits:
-            texts[piece] = texts[piece].replace(old, new)
-    for piece, edits in [FORMS[place] for place in forms]:
-        if piece in texts and all(texts[piece].count(old) == 1 for old, _ in edits):
-            for old, new in edits:
-                texts[piece] = texts[piece].replace(old, new)
+    for way in ways:
+        texts[way.piece] = _replaced(texts[way.piece], way.edits)
+    for form in (FORMS[place] for place in forms):
+        if all(texts.get(form.piece, "").count(old) == 1 for old, _ in form.edits):
+            texts[form.piece] = _replaced(texts[form.piece], form.edits)
     parts = [
         _definitions(texts[piece])[name]
         for piece, names in CONTENTS[algorithm].items()
@@ -117,6 +115,12 @@ def trainer(algorithm: str, ways: Iterable[Way] = (), forms: Iterable[int] = ())
     return (
         HEAD + _imports(algorithm) + "\n\n" + "\n\n\n".join(part.rstrip() for part in parts) + "\n"
     )
+
+
+def _replaced(text: str, edits: Edits) -> str:
+    for old, new in edits:
+        text = text.replace(old, new)
+    return text
 
 
 def healed(text: str, algorithm: str, functions: Iterable[str]) -> str:
@@ -455,12 +459,12 @@ PLANTS: Mapping[str, tuple[Way, ...]] = {
 }
 
 # Right as well. Some look as wrong as a fault does.
-FORMS: Sequence[tuple[str, Edits]] = (
-    (
+FORMS: Sequence[Way] = (
+    Way(
         "estimator",
         (("return (groups - others).flatten()", "return (groups - others).reshape(-1)"),),
     ),
-    (
+    Way(
         "estimator",
         (
             (
@@ -469,18 +473,21 @@ FORMS: Sequence[tuple[str, Edits]] = (
             ),
         ),
     ),
-    ("gae", (("return A, A + values", "return A, values + A"),)),
-    ("gae", (("rewards + gamma * after - values", "rewards - values + gamma * after"),)),
-    (
+    Way("gae", (("return A, A + values", "return A, values + A"),)),
+    Way("gae", (("rewards + gamma * after - values", "rewards - values + gamma * after"),)),
+    Way(
         "clip",
         ((CLIPPED, "return torch.maximum(-ratio * A, -ratio.clamp(1 - clip, 1 + clip) * A)"),),
     ),
-    ("clip", ((CLIPPED, "return -torch.minimum(ratio.clamp(1 - clip, 1 + clip) * A, ratio * A)"),)),
-    ("reinforce", ((DRAWN, DRAWN.replace(".exp()", ".softmax(dim=-1)")),)),
-    ("reinforce", ((NEXT, "distribution = model(tokens, mask).log_softmax(dim=-1)[:, -1]"),)),
-    ("reinforce", (("running & (chosen[:, 0] != EOS)", "running & ~(chosen[:, 0] == EOS)"),)),
-    ("reinforce", (("P = prompt.shape[1]", "P = prompt_mask.shape[1]"),)),
-    (
+    Way(
+        "clip",
+        ((CLIPPED, "return -torch.minimum(ratio.clamp(1 - clip, 1 + clip) * A, ratio * A)"),),
+    ),
+    Way("reinforce", ((DRAWN, DRAWN.replace(".exp()", ".softmax(dim=-1)")),)),
+    Way("reinforce", ((NEXT, "distribution = model(tokens, mask).log_softmax(dim=-1)[:, -1]"),)),
+    Way("reinforce", (("running & (chosen[:, 0] != EOS)", "running & ~(chosen[:, 0] == EOS)"),)),
+    Way("reinforce", (("P = prompt.shape[1]", "P = prompt_mask.shape[1]"),)),
+    Way(
         "reinforce",
         (
             (
@@ -489,8 +496,8 @@ FORMS: Sequence[tuple[str, Edits]] = (
             ),
         ),
     ),
-    ("reinforce", ((f"end and {RIGHT}", f"{RIGHT} and end"),)),
-    (
+    Way("reinforce", ((f"end and {RIGHT}", f"{RIGHT} and end"),)),
+    Way(
         "reinforce",
         (
             (
@@ -499,7 +506,7 @@ FORMS: Sequence[tuple[str, Edits]] = (
             ),
         ),
     ),
-    (
+    Way(
         "grpo",
         (
             (
@@ -508,12 +515,12 @@ FORMS: Sequence[tuple[str, Edits]] = (
             ),
         ),
     ),
-    ("grpo", (("(groups != groups[:, :1])", "(groups != groups[:, -1:])"),)),
-    ("grpo", (("losses * every[rows]", "every[rows] * losses"),)),
-    ("ppo", (("-beta * (log_probs - ref_log_probs)", "beta * (ref_log_probs - log_probs)"),)),
-    (
+    Way("grpo", (("(groups != groups[:, :1])", "(groups != groups[:, -1:])"),)),
+    Way("grpo", (("losses * every[rows]", "every[rows] * losses"),)),
+    Way("ppo", (("-beta * (log_probs - ref_log_probs)", "beta * (ref_log_probs - log_probs)"),)),
+    Way(
         "ppo",
         (("(critic(part) - returns[rows]).square()", "(returns[rows] - critic(part)).square()"),),
     ),
-    ("ppo", (("/ (kept.var() + 1e-8).sqrt()", "* (kept.var() + 1e-8).rsqrt()"),)),
+    Way("ppo", (("/ (kept.var() + 1e-8).sqrt()", "* (kept.var() + 1e-8).rsqrt()"),)),
 )
