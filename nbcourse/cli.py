@@ -872,10 +872,11 @@ def examine(
     tokens (B, T). Every batch of several small worlds is listed, so the verdicts are exact; then
     one thing about a batch is changed at a time, so a mistake is told by what it does.
 
-    \b
-    nbcourse examine my_loss.py:grpo_loss
-    nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained
-    nbcourse examine my_trainer.py:policy_loss --as trl --html report.html
+    **Examples**
+
+    - `nbcourse examine my_loss.py:grpo_loss`
+    - `nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained`
+    - `nbcourse examine my_trainer.py:policy_loss --as trl --html report.html`
     """
     from nbcourse.examine import REQUIREMENTS, source
     from nbcourse.examine import examine as examine_loss
@@ -953,12 +954,13 @@ def diagnose(
     `nbcourse.experiments.trl.keep_witnesses`; what it does not tell is listed as not looked at. Of
     curves alone the answer is more cautious, and says so.
 
-    \b
-    nbcourse train arithmetic-grpo --set witness.every=20 --out runs/mine
-    nbcourse diagnose runs/mine
-    nbcourse diagnose runs/mine --require healthy --json report.json
-    nbcourse diagnose outputs/checkpoint-100/trainer_state.json
-    nbcourse diagnose outputs/runs/Nov23_10-00-00
+    **Examples**
+
+    - `nbcourse train arithmetic-grpo --set witness.every=20 --out runs/mine`
+    - `nbcourse diagnose runs/mine`
+    - `nbcourse diagnose runs/mine --require healthy --json report.json`
+    - `nbcourse diagnose outputs/checkpoint-100/trainer_state.json`
+    - `nbcourse diagnose outputs/runs/Nov23_10-00-00`
     """
     from nbcourse.diagnosis.causes import CAUSES
     from nbcourse.diagnosis.diagnose import diagnose as look
@@ -1016,8 +1018,9 @@ Json = Annotated[
 def build_start(folder: BuildFolder) -> None:
     """Write the stubs and the warm model into a folder; files that are there stay as they are.
 
-    \b
-    nbcourse build start trainer
+    **Examples**
+
+    - `nbcourse build start trainer`
     """
     from nbcourse.builds import pieces
 
@@ -1055,9 +1058,10 @@ def build_check(
     function is compared with an exact recomputation, one law at a time, and a curve comes last.
     Functions in files called `test_….py` are run against healthy and against wrong trainers.
 
-    \b
-    nbcourse build check trainer estimator
-    nbcourse build check trainer --json report.json
+    **Examples**
+
+    - `nbcourse build check trainer estimator`
+    - `nbcourse build check trainer --json report.json`
     """
     from rich.console import Console
 
@@ -1105,8 +1109,9 @@ def build_grade(
     `--exploits`, `OUT/exploits.csv` says which verifiers held against the class, and
     `OUT/leaderboard.txt` shows those who gave a nickname.
 
-    \b
-    nbcourse build grade submissions --out graded-builds --exploits
+    **Examples**
+
+    - `nbcourse build grade submissions --out graded-builds --exploits`
     """
     from nbcourse.builds import grading
     from nbcourse.classroom.sandbox import Limits
@@ -1125,6 +1130,87 @@ def build_grade(
         for report in graded
     ]
     _show("student", "points", "taken from the book", rows=rows)
+    typer.echo(f"reports are in {out}")
+
+
+hunt = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""
+    The hunt: each student gets a trainer with one to three faults, to find, name, mend and test.
+
+    `new` writes the folders that students get, `mark` runs what they hand in.
+    """,
+)
+app.add_typer(hunt, name="hunt")
+HuntKey = Annotated[
+    str, typer.Option(help="The class's, any text: from it and the name follow the faults.")
+]
+
+
+@hunt.command("new")
+def hunt_new(
+    students: Annotated[list[str], typer.Argument(help="Names, each of which names a folder.")],
+    key: HuntKey,
+    out: Annotated[Path, typer.Option(help="Folder for the students' folders.")] = Path("hunts"),
+) -> None:
+    """Write each student's folder: a trainer, a recorded run, and what is to be filled in.
+
+    `trainer.py` is a REINFORCE, PPO or GRPO trainer in one file, in which one to three faults are
+    planted. `run.zip` holds curves and witness batches of a run with the same faults. Nothing of it
+    says which these are. Students put names of causes into `accusations.txt`, mend `trainer.py`,
+    and write `test_trainer.py`. The same name and key give the same folder.
+
+    **Examples**
+
+    - `nbcourse hunt new ada ben --key KEY`
+    """
+    from nbcourse.builds import hunt as hunts
+
+    for dealt in [hunts.deal(student, key) for student in students]:
+        typer.echo(f"{hunts.new(dealt, out)} written")
+
+
+@hunt.command("mark")
+def hunt_mark(
+    submissions: Annotated[
+        Path, typer.Argument(help="A folder with a folder for each student, of the student's name.")
+    ],
+    key: HuntKey,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-hunts"),
+    jobs: Jobs = None,
+    memory: Memory = 4.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 60.0,
+    trust_submissions: Trust = False,
+) -> None:
+    """Mark what students hand in: names, the mended trainer, and the test, ten points each.
+
+    Names: causes found, less those falsely accused. Trainer: faults that are gone, less laws that
+    are newly broken. Test: faults that it catches, each planted alone, and nothing if it accuses a
+    healthy trainer. All of it is run here, confined. Each student has a report, `OUT/STUDENT.txt`
+    and `.json`; `OUT/grades.csv` has the points.
+
+    **Examples**
+
+    - `nbcourse hunt mark submissions --key KEY --out graded-hunts`
+    """
+    from nbcourse.builds import hunt as hunts
+    from nbcourse.classroom.sandbox import Limits
+
+    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
+    reports = hunts.mark(
+        submissions, key, out, limits=limits, jobs=jobs, confined=not trust_submissions
+    )
+    rows = [
+        (
+            report.name,
+            *(f"{report.points_of(part):g}" for part in hunts.PARTS),
+            f"{report.points:g} of {report.most}",
+        )
+        for report in reports
+    ]
+    _show("student", *hunts.PARTS, "points", rows=rows)
     typer.echo(f"reports are in {out}")
 
 

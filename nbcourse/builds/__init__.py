@@ -5,5 +5,6 @@
 needs torch alone. `harness` runs it, in this process or confined in another. The laws, in `credit`,
 `learning` and `reading`, ask it for plain data and compare that with an oracle here. `mistakes` are
 the pieces with one mistake each, by which both the laws and the tests that a reader writes are
-judged.
+judged. `hunt` deals each student of a class a trainer in one file, in which `planted` has put
+faults, and marks what comes back.
 """

@@ -138,8 +138,8 @@ def judged_tests(
     other = healthy | {name: edited(name, edits) for name, edits in ALSO_RIGHT.items()}
     with runs({}) as asked:
         tell("your tests, on healthy trainers")
-        accused = dict(_failures(asked, other | own, list(own)))
-        accused |= dict(_failures(asked, healthy | own, list(own)))
+        accused = dict(failures(asked, other | own, list(own)))
+        accused |= dict(failures(asked, healthy | own, list(own)))
         if accused:
             return Tests(list(own), list(accused.items()), [], mistakes, TEST_POINTS)
         caught = []
@@ -150,17 +150,18 @@ def judged_tests(
                 continue
             tell(f"your tests, on {mistake.piece} with {name}")
             wrong = healthy | {mistake.piece: mistake.text()} | own
-            if any(_failures(asked, wrong, touched)):
+            if any(failures(asked, wrong, touched)):
                 caught.append(name)
     missed = [name for name in mistakes if name not in caught]
     return Tests(list(own), [], caught, missed, TEST_POINTS)
 
 
-def _failures(
+def failures(
     asked: Bench, sources: Mapping[str, str], names: Sequence[str]
 ) -> list[tuple[str, str]]:
+    """The tests of some modules that fail against these files, and what they say."""
     try:
-        outcomes = asked("tested", dict(sources), list(names))
+        outcomes = asked("tested", bench.WARM.single, dict(sources), list(names))
     except Exception as error:  # it ended its process, or did not end
         return [(", ".join(names), f"{type(error).__name__}: {str(error)[:200]}")]
     return [(test, said) for test, said in outcomes if said]

@@ -9,12 +9,12 @@ import csv
 import json
 import multiprocessing
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
@@ -71,20 +71,58 @@ def grade(
     Raises:
         UserError: if there is nothing to grade, or this machine cannot confine processes.
     """
-    folders = students(submissions)
+    folders = students(submissions, "*.py")
+    work = partial(graded, limits=limits, confined=confined)
+    reports = written(work, folders, out, jobs=jobs, confined=confined)
+    _write_grades(reports, out / "grades.csv")
+    if against:
+        _write_standings(_played(folders, limits, confined), out)
+    return reports
+
+
+class Reported(Protocol):
+    """What is said of one student's folder: in words by `str`, and for machines."""
+
+    @property
+    def name(self) -> str:
+        """Of the student."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+
+
+R = TypeVar("R", bound=Reported)
+
+
+def written(
+    work: Callable[[Path], R],
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    jobs: int | None,
+    confined: bool,
+) -> list[R]:
+    """The reports on all folders, by name, each in `out` as text and as JSON.
+
+    Args:
+        work: makes the report on a folder, in a process of its own.
+        folders: one for each student.
+        out: is made if it is not there.
+        jobs: folders at a time; None for one for each processor.
+        confined: whether `work` needs a machine that confines processes.
+
+    Raises:
+        UserError: if this machine cannot confine processes.
+    """
     if confined:
         sandbox.insist([])
     out.mkdir(parents=True, exist_ok=True)
-    work = partial(graded, limits=limits, confined=confined)
     reports = list(track(_each(work, folders, jobs), "grading", total=len(folders)))
     reports.sort(key=lambda report: report.name)
     for report in reports:
         name = NAME.sub("_", report.name)
         (out / f"{name}.txt").write_text(f"{report}\n", encoding="utf-8")
         (out / f"{name}.json").write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
-    _write_grades(reports, out / "grades.csv")
-    if against:
-        _write_standings(_played(folders, limits, confined), out)
     return reports
 
 
@@ -96,23 +134,30 @@ def _played(folders: Sequence[Path], limits: Limits, confined: bool) -> list[exp
 
 
 def _write_standings(standings: Sequence[exploits.Standing], out: Path) -> None:
-    with (out / "exploits.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["student", "refused", "exploits", "fooled", "verifiers"])
-        for one in standings:
-            refused = "" if one.refused is None else one.refused
-            writer.writerow([_inert(one.name), refused, one.tried, one.fooled, one.verifiers])
+    write_table(
+        out / "exploits.csv",
+        ["student", "refused", "exploits", "fooled", "verifiers"],
+        [[one.name, one.refused, one.tried, one.fooled, one.verifiers] for one in standings],
+    )
     board = "".join(f"{line}\n" for line in exploits.leaderboard(standings))
     (out / "leaderboard.txt").write_text(board, encoding="utf-8")
 
 
-def _inert(name: str) -> str:
-    """A name that no spreadsheet takes for a formula."""
-    return "'" + name if name[:1] in "=+-@" else name
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table of students for spreadsheets, none of which takes a name for a formula."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for name, *cells in rows:
+            writer.writerow(["'" + name if name[:1] in "=+-@" else name, *cells])
 
 
-def students(submissions: Path) -> list[Path]:
-    """The folders of a class, each with at least one Python file.
+def students(submissions: Path, *files: str) -> list[Path]:
+    """The folders of a class, each with at least one of some files.
+
+    Args:
+        submissions: holds a folder for each student.
+        files: names, or patterns of them.
 
     Raises:
         UserError: if there is none.
@@ -120,10 +165,14 @@ def students(submissions: Path) -> list[Path]:
     if not submissions.is_dir():
         raise NotFound(f"there is no folder {submissions}")
     found = [
-        path for path in sorted(submissions.iterdir()) if path.is_dir() and any(path.glob("*.py"))
+        path
+        for path in sorted(submissions.iterdir())
+        if path.is_dir() and any(any(path.glob(name)) for name in files)
     ]
     if not found:
-        raise UserError(f"{submissions} holds no folders with Python files, one for each student")
+        raise UserError(
+            f"{submissions} holds no folders with {' or '.join(files)}, one for each student"
+        )
     return found
 
 
@@ -141,9 +190,7 @@ def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
         return Report(handed_in.name, [], failure=f"not graded: {type(error).__name__}: {error}")
 
 
-def _each(
-    work: Callable[[Path], Report], folders: Sequence[Path], jobs: int | None
-) -> Iterator[Report]:
+def _each(work: Callable[[Path], R], folders: Sequence[Path], jobs: int | None) -> Iterator[R]:
     if jobs == 1 or len(folders) == 1:
         yield from map(work, folders)
         return
@@ -152,13 +199,13 @@ def _each(
 
 
 def _write_grades(reports: Sequence[Report], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["student", "points", "of", *pieces.NAMES, "tests", "exploits", "taken"])
-        for report in reports:
-            points = {build.piece: build.as_dict()["points"] for build in report.builds}
-            row = [points.get(name, "") for name in pieces.NAMES]
-            tests = report.tests.points if report.tests else ""
-            tried = report.exploits.points if report.exploits else ""
-            graded = [_inert(report.name), report.points, report.most]
-            writer.writerow([*graded, *row, tests, tried, " ".join(report.taken)])
+    rows = []
+    for report in reports:
+        points = {build.piece: build.as_dict()["points"] for build in report.builds}
+        row = [points.get(name, "") for name in pieces.NAMES]
+        tests = report.tests.points if report.tests else ""
+        tried = report.exploits.points if report.exploits else ""
+        graded = [report.name, report.points, report.most]
+        rows.append([*graded, *row, tests, tried, " ".join(report.taken)])
+    header = ["student", "points", "of", *pieces.NAMES, "tests", "exploits", "taken"]
+    write_table(path, header, rows)

@@ -128,8 +128,13 @@ def read(folder: Path) -> Folder:
     sources = {}
     for path in sorted(folder.glob("*.py")):
         if path.stem in (*NAMES, EXPLOITS) or re.fullmatch(r"test_\w+", path.stem, re.ASCII):
-            sources[path.stem] = path.read_bytes()[:LONGEST].decode("utf-8", "replace")
+            sources[path.stem] = text(path)
     return Folder(folder.resolve().name, sources)
+
+
+def text(path: Path) -> str:
+    """What a file holds, as far as it is not too long."""
+    return path.read_bytes()[:LONGEST].decode("utf-8", "replace")
 
 
 def _unfilled(tree: ast.Module) -> list[str]:

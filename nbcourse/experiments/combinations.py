@@ -5,14 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import torch
-
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.errors import UserError
 from nbcourse.experiments.silent_failures import recipe_of
 
-MOST = 3
 # Mistakes of a trainer; the others are recipes that leave a sound trainer nothing to learn from.
 # A fault that is not among the recorded runs needs a recipe that is none of the benchmark's.
 OF_A_TRAINER = tuple(
@@ -24,7 +21,7 @@ class Apart(ValueError):
     """Faults that cannot be planted together."""
 
 
-def together(*names: str) -> dict[str, Any]:
+def together(*names: str, algorithm: str | None = None) -> dict[str, Any]:
     """Tables of a recipe in which all of these faults have something to spoil.
 
     Faults go together if no two of them are asked after by one check of the tree (they would spoil
@@ -33,6 +30,7 @@ def together(*names: str) -> dict[str, Any]:
 
     Args:
         names: of `FAULTS`, one or more.
+        algorithm: a row of the table that they have to be of; None for the first that has them.
 
     Raises:
         Apart: if they do not go together; says why.
@@ -47,6 +45,8 @@ def together(*names: str) -> dict[str, Any]:
     shared = [
         row for row in faults[0].algorithms if all(row in fault.algorithms for fault in faults)
     ]
+    if algorithm is not None:
+        shared = [row for row in shared if row == algorithm]
     if not shared:
         raise Apart(f"no algorithm has all of {', '.join(names)}")
     tables: dict[str, Any] = {"algorithm": {"name": shared[0]}}
@@ -59,28 +59,18 @@ def together(*names: str) -> dict[str, Any]:
     return tables
 
 
-def drawn(generator: torch.Generator, most: int = MOST) -> tuple[str, ...]:
-    """One to `most` faults of a trainer that go together, each number of them as likely."""
-    count = int(torch.randint(1, most + 1, (), generator=generator))
-    order = torch.randperm(len(OF_A_TRAINER), generator=generator).tolist()
-    chosen: tuple[str, ...] = ()
-    for name in (OF_A_TRAINER[place] for place in order):
-        if len(chosen) < count and _go_together(*chosen, name):
-            chosen += (name,)
-    return chosen
-
-
 def pairs() -> Iterator[tuple[str, str]]:
     """All pairs of a trainer's faults that go together."""
     for place, one in enumerate(OF_A_TRAINER):
         for other in OF_A_TRAINER[place + 1 :]:
-            if _go_together(one, other):
+            if go_together(one, other):
                 yield one, other
 
 
-def _go_together(*names: str) -> bool:
+def go_together(*names: str, algorithm: str | None = None) -> bool:
+    """Whether `together` has a recipe for them."""
     try:
-        together(*names)
+        together(*names, algorithm=algorithm)
     except Apart:
         return False
     return True

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from nbcourse import cli
 from nbcourse.publishing import chapters
 
 
@@ -17,6 +19,13 @@ def nbcourse(*arguments: str) -> subprocess.CompletedProcess:
 def test_every_command_explains_itself(command):
     assert command in nbcourse("--help").stdout
     assert len(nbcourse(command, "--help").stdout.split()) > 20
+
+
+def test_examples_in_help_stand_one_to_a_line():
+    shown = nbcourse("diagnose", "--help").stdout.splitlines()
+    assert sum(line.startswith("  • nbcourse ") for line in shown) == 5
+    # Markdown, in which the help is written, joins the lines that click keeps apart by this.
+    assert "\\b\n" not in Path(cli.__file__).read_text(encoding="utf-8")
 
 
 def test_help_does_not_wait_for_heavy_imports():

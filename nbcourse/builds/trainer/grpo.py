@@ -84,7 +84,7 @@ def train(
     group_size: int = 8,
     epochs: int = 2,
 ) -> Iterator[dict]:
-    """GRPO: as in `reinforce.train`, with `epochs` updates for each batch.
+    """GRPO: a step is `collect`, group advantages, and `epochs` updates on the batch.
 
     The old log-probs are the learner's own before its first update, without gradients. After each
     step, yield a dict with rollout, answers, rewards, advantages and old_log_probs, as used.

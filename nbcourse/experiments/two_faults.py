@@ -1,20 +1,15 @@
-"""The hunt: each student gets a run of a trainer with one to three faults of their own.
+"""Two faults at once: planted pair by pair, and what `diagnose` sees of them.
 
-    python -m nbcourse.experiments.hunt new ada --key KEY --out hunts
-    python -m nbcourse.experiments.hunt mark ada masked-eos mixed-groups --key KEY
-    python -m nbcourse.experiments.hunt pairs book/runs/two-faults --count 150
+    python -m nbcourse.experiments.two_faults book/runs/two-faults --count 80
 
-`new` writes the curves and witness batches of a student's run, and nothing that says what is wrong
-with it. `mark` counts the causes that were found of those that were planted, and false accusations.
-Which faults a student has follows from the name and the class's key, which students do not get:
-nothing has to be kept. `pairs` plants faults two by two and records which of them `diagnose` sees.
+Names of causes are counted against faults that were planted, here a diagnosis's, and in the hunt
+(`nbcourse.builds.hunt`) a student's.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,8 +20,8 @@ from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.errors import UserError
-from nbcourse.experiments import evidence, records, silent_failures
-from nbcourse.experiments.combinations import drawn, pairs, together
+from nbcourse.experiments import records, silent_failures
+from nbcourse.experiments.combinations import pairs, together
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.seeds import generator
@@ -63,22 +58,14 @@ class Mark:
         )
 
 
-def faults_of(student: str, key: str) -> tuple[str, ...]:
-    """One to three faults, the same whenever they are asked for."""
-    return drawn(_source(student, key))
+def train(names: Sequence[str], seed: int, name: str, *, algorithm: str | None = None) -> Evidence:
+    """A run with all of these faults, by the first row of the table that has them, or a named one.
 
-
-def run_of(student: str, key: str) -> Evidence:
-    """A run of the student's trainer: the small model of the benchmark."""
-    seed = int(torch.randint(10_000, (), generator=_source(f"seed of {student}", key)))
-    return train(faults_of(student, key), seed, student)
-
-
-def train(names: Sequence[str], seed: int, name: str) -> Evidence:
-    """A run with all of these faults."""
-    return silent_failures.train(
-        silent_failures.recipe_of(together(*names), seed), name, faults=names
-    )
+    Raises:
+        Apart: if they do not go together.
+    """
+    tables = together(*names, algorithm=algorithm)
+    return silent_failures.train(silent_failures.recipe_of(tables, seed), name, faults=names)
 
 
 def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
@@ -133,36 +120,14 @@ def score_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _source(student: str, key: str) -> torch.Generator:
-    digest = sha256(f"{key}/{student}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="The hunt for one to three faults.")
-    commands = parser.add_subparsers(dest="what", required=True)
-    new, marked = commands.add_parser("new"), commands.add_parser("mark")
-    both = commands.add_parser("pairs")
-    for command in (new, marked):
-        command.add_argument("student")
-        command.add_argument("--key", required=True, help="the class's, which students do not get")
-    new.add_argument("--out", type=Path, default=Path("hunts"))
-    marked.add_argument("causes", nargs="*")
-    both.add_argument("folder", type=Path)
-    both.add_argument("--count", type=int, default=150)
-    both.add_argument("--seed", type=int, default=3000)
+    parser = argparse.ArgumentParser(description="What a diagnosis sees of two faults at once.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=3000)
     given = parser.parse_args(arguments)
-    if given.what == "new":
-        given.out.mkdir(parents=True, exist_ok=True)
-        target = given.out / f"{given.student}.zip"
-        target.write_bytes(evidence.pack(run_of(given.student, given.key)))
-        print(f"{target} written")
-    elif given.what == "mark":
-        found = mark(faults_of(given.student, given.key), given.causes)
-        print(f"{found}\nmissed: {', '.join(found.missed) or 'none'}")
-    else:
-        record_pairs(given.folder, given.count, given.seed)
+    record_pairs(given.folder, given.count, given.seed)
 
 
 if __name__ == "__main__":

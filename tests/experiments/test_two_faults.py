@@ -1,14 +1,12 @@
-"""Several faults at once: what goes together, what a student is dealt, and what can be seen."""
+"""Several faults at once: what goes together, and what can be seen of it."""
 
 import re
-from collections import Counter
 
 import pytest
-import torch
 
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import hunt, records
-from nbcourse.experiments.combinations import MOST, OF_A_TRAINER, Apart, drawn, pairs, together
+from nbcourse.experiments import records, two_faults
+from nbcourse.experiments.combinations import OF_A_TRAINER, Apart, pairs, together
 from tests.diagnosis.runs import SEED, causes
 
 
@@ -42,31 +40,14 @@ def test_a_recipe_has_what_each_of_its_faults_needs():
     assert FAULTS["left-padding"].recipe["task"] == {"digits": 2}  # and is not changed by merging
 
 
-def test_students_are_dealt_one_to_three_faults_that_go_together():
-    dealt = [hunt.faults_of(f"student {number}", "key") for number in range(400)]
-    for names in dealt:
-        together(*names)
-    sizes = Counter(map(len, dealt))
-    # each of three sizes with probability 1/3: 133 ± 9.4, and five standard errors are 47
-    assert set(sizes) == {1, 2, 3}
-    assert min(sizes.values()) >= 133 - 47
-    assert {name for names in dealt for name in names} == set(OF_A_TRAINER)
-    assert not {"no-signal", "all-truncated"} & set(OF_A_TRAINER)  # of a recipe, not of a trainer
+def test_another_algorithm_can_be_asked_for_if_it_has_all_of_them():
+    assert together("masked-eos", algorithm="ppo") == {"algorithm": {"name": "ppo"}}
+    with pytest.raises(Apart, match="no algorithm has all of mixed-groups"):
+        together("mixed-groups", algorithm="ppo")
 
 
-def test_another_key_deals_other_faults_and_the_same_key_the_same():
-    students = [f"student {number}" for number in range(20)]
-    one, again, other = (
-        [hunt.faults_of(name, key) for name in students] for key in ("key", "key", "other")
-    )
-    assert one == again
-    assert sum(a == b for a, b in zip(one, other, strict=True)) <= 3
-
-
-def test_three_is_the_most():
-    source = torch.Generator().manual_seed(0)
-    assert max(len(drawn(source)) for _ in range(50)) == MOST == 3
-    assert {len(drawn(source, most=1)) for _ in range(20)} == {1}
+def test_mistakes_of_a_recipe_are_none_of_a_trainer():
+    assert not {"no-signal", "all-truncated"} & set(OF_A_TRAINER)
 
 
 def test_pairs_are_all_that_go_together_once():
@@ -93,7 +74,7 @@ def test_pairs_are_all_that_go_together_once():
     ],
 )
 def test_each_of_several_faults_is_named(names):
-    seen = causes(hunt.train(names, SEED, "several"))
+    seen = causes(two_faults.train(names, SEED, "several"))
     assert set(seen) == {FAULTS[name].cause for name in names}
 
 
@@ -112,37 +93,22 @@ def test_marks_count_what_was_found_and_what_was_falsely_accused(
     named, found, missed, false, share
 ):
     """kl-sign is the cause of the fault kl-sign-in-loss: causes are named, not faults."""
-    mark = hunt.mark(("masked-eos", "mixed-groups", "kl-sign-in-loss"), named)
+    mark = two_faults.mark(("masked-eos", "mixed-groups", "kl-sign-in-loss"), named)
     assert tuple(map(len, (mark.found, mark.missed, mark.false))) == (found, missed, false)
     assert mark.share == pytest.approx(share)
 
 
 def test_what_is_no_cause_is_refused():
     with pytest.raises(ValueError, match=re.escape("there is no cause 'mixed-group'")):
-        hunt.mark(("masked-eos",), ["mixed-group"])
-
-
-def test_a_student_gets_a_run_and_not_the_answer(tmp_path, capsys):
-    hunt.main(["new", "ada", "--key", "K", "--out", str(tmp_path)])
-    planted = hunt.faults_of("ada", "K")
-    content = (tmp_path / "ada.zip").read_bytes()
-    left = hunt.evidence.read(tmp_path / "ada.zip")
-    assert len(left.history) == 20
-    assert left.witnesses
-    for text in (content, *(witness.to_bytes() for witness in left.witnesses)):
-        assert not any(name.encode() in text for name in planted)
-    hunt.main(["mark", "ada", *(FAULTS[name].cause for name in planted), "--key", "K"])
-    assert f"found {len(planted)} of {len(planted)}, accused 0 falsely: 100%" in (
-        capsys.readouterr().out
-    )
+        two_faults.mark(("masked-eos",), ["mixed-group"])
 
 
 def test_the_recorded_pairs_are_of_a_commit_and_their_score_is_that_of_the_results():
     folder = records.RUNS / "two-faults"
     results = records.read_results(folder)
     possible = set(pairs())
-    recorded = records.read_json(folder / hunt.SCORE)
-    assert recorded == {"pairs_possible": len(possible), **hunt.score_of(results)}
+    recorded = records.read_json(folder / two_faults.SCORE)
+    assert recorded == {"pairs_possible": len(possible), **two_faults.score_of(results)}
     assert {tuple(one["faults"]) for one in results} <= possible
     assert records.read_json(folder / records.ENVIRONMENT)["uncommitted_changes"] is False
 
@@ -150,7 +116,7 @@ def test_the_recorded_pairs_are_of_a_commit_and_their_score_is_that_of_the_resul
 def test_pairs_are_counted_by_what_was_missed():
     results = [{"missed": [], "false": ["wrong-kl"]}, {"missed": ["kl-sign"], "false": []}]
     results += [{"missed": ["kl-sign", "masked-eos"], "false": ["wrong-kl", "wrong-loss"]}]
-    found = hunt.score_of(results)
+    found = two_faults.score_of(results)
     assert [found[key] for key in ("pairs", "both_named", "one_named", "none_named")] == [
         3,
         1,
