@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
-SCRIPT = rf'<script\b(?! defer)[^>]*src="{FILE.format("js")}</script>'  # what is deferred stays
+SCRIPT = rf'<script\b(?! async)[^>]*src="{FILE.format("js")}</script>'  # the mathematics stays
 # What loads twice as soon as files are joined, and what is said to a switch between editions alone.
 SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""

@@ -37,12 +37,18 @@ HELPERS = {
     "__values": "all => all[Symbol.iterator]()",
 }
 COPY = re.compile(rf"this&&this\.({'|'.join(HELPERS)})\|\|")
-# Without the menu no formula has the focus of the keyboard; those that scroll need it.
-FOCUS = """MathJax.config.startup.pageReady = () => MathJax.startup.defaultPageReady().then(() => {
+# A few formulas at a time, so that the page answers its reader meanwhile. Without the menu none has
+# the focus of the keyboard; those that scroll need it.
+START_DRAWING = """MathJax.config.startup.pageReady = async () => {
+  const formulas = [...document.querySelectorAll(".math.notranslate")];
+  while (formulas.length) {
+    await MathJax.typesetPromise(formulas.splice(0, 5));
+    await new Promise(done => setTimeout(done));
+  }
   for (const formula of document.querySelectorAll('mjx-container[display="true"]')) {
     formula.tabIndex = 0;
   }
-});"""
+};"""
 SETTINGS = {"loader": {"load": []}, "tex": {"packages": {"[+]": ["ams", "boldsymbol"]}}}
 
 
@@ -53,7 +59,7 @@ def bundle(mathjax: Path) -> str:
     )
     there = f"MathJax.loader.preLoad({', '.join(map(repr, PARTS))});"
     once = f"const {', '.join(f'{name} = {code}' for name, code in HELPERS.items())};"
-    return "\n;".join([once, *map(without_copies, [start, there, *parts]), FOCUS])
+    return "\n;".join([once, *map(without_copies, [start, there, *parts]), START_DRAWING])
 
 
 def without_copies(program: str) -> str:
@@ -78,6 +84,7 @@ def _end_of_expression(program: str, start: int) -> int:
 def set_up(app: Sphinx, config: Config) -> None:
     """Let pages ask for the file."""
     config.mathjax_path = BUNDLE
+    config.mathjax_options = {"async": "async"}  # a task of its own, beside those of the theme
     config.mathjax3_config = {**(config.mathjax3_config or {}), **SETTINGS}
 
 

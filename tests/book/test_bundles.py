@@ -33,7 +33,7 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
     page = """<head><link rel="stylesheet" href="../_static/a.css?v=1" />
 <link rel="stylesheet" href="../_static/styles/b.css" /><link rel="icon" href="../_static/i.svg" />
 <script src="../_static/c.js"></script><script>let needed = 1;</script>
-<script src="../_static/d.js?v=2"></script><script defer="defer" src="../_static/e.js"></script>
+<script src="../_static/d.js?v=2"></script><script async="async" src="../_static/e.js"></script>
 </head><body><script src="../_static/f.js"></script><script src="../index.js"></script></body>"""
     joined = bundles.joined(page, lambda files, suffix: f"{'+'.join(files)}.{suffix}")
     assert re.findall(r'(?:src|href)="([^"]+)"|(let needed)', joined) == [
