@@ -27,7 +27,7 @@ function drawn(weights, lengths, name, top) {
 }
 
 function explore(root, lengths, limit, users) {
-  root.classList.add("nb-lengths");
+  root.classList.add("nb-numbers");
   const settings = lengths.map((start, i) => (
     { name: `answer${i}`, label: `answer ${i + 1}, tokens`, min: 1, max: limit, start }));
   sliders(root, "lengths", settings, numbers => {

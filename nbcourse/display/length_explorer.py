@@ -34,4 +34,4 @@ def explore_lengths(lengths: Sequence[int] = (12, 6, 3, 1), *, limit: int = 24) 
         mode: ", ".join(name for name, row in ALGORITHMS.items() if row.aggregation == mode)
         for mode in MODES
     }
-    return in_page("length", list(lengths), limit, users, parts=["curves"])
+    return in_page("length", list(lengths), limit, users, parts=["curves", "numbers"])
