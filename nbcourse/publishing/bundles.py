@@ -1,7 +1,8 @@
 """Style sheets and scripts of the pages, one where the theme has a dozen: a Sphinx extension.
 
 The theme brings what any site may need. Here its files are joined; rules for classes that no page
-and no script names are left out, and so are icons that no rule is left for.
+and no script names are left out, and so are icons that no rule is left for. Scripts wait until the
+page is there, in their order: nothing is drawn later because of them.
 """
 
 import hashlib
@@ -23,7 +24,8 @@ SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
 )
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
-SHEET, PROGRAM = '<link rel="stylesheet" href="{}">', '<script src="{}"></script>'
+SHEET, PROGRAM = '<link rel="stylesheet" href="{}">', '<script defer src="{}"></script>'
+INDEX = '<script src="searchindex.js">'  # of the search page: speaks to what comes with the head
 
 ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 
@@ -64,7 +66,7 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
         page: its HTML.
         name: of files below `_static` and their suffix, the file that has them all.
     """
-    page = re.sub(SUPERFLUOUS, "", page)
+    page = re.sub(SUPERFLUOUS, "", page).replace(INDEX, INDEX.replace(" ", " defer ", 1))
     head, end, body = page.partition("</head>")
     head = _joined(head, STYLE, SHEET, lambda files: name(files, "css"))
     head, body = (

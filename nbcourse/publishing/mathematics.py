@@ -37,12 +37,14 @@ HELPERS = {
     "__values": "all => all[Symbol.iterator]()",
 }
 COPY = re.compile(rf"this&&this\.({'|'.join(HELPERS)})\|\|")
-# A few formulas at a time, so that the page answers its reader meanwhile. Without the menu none has
-# the focus of the keyboard; those that scroll need it.
+# A few formulas at a time, so that the page answers its reader meanwhile; more of them where the
+# whole book is one page, to be printed. Without the menu no formula has the focus of the keyboard;
+# those that scroll need it.
 START_DRAWING = """MathJax.config.startup.pageReady = async () => {
   const formulas = [...document.querySelectorAll(".math.notranslate")];
+  const few = Math.max(5, Math.ceil(formulas.length / 30));
   while (formulas.length) {
-    await MathJax.typesetPromise(formulas.splice(0, 5));
+    await MathJax.typesetPromise(formulas.splice(0, few));
     await new Promise(done => setTimeout(done));
   }
   for (const formula of document.querySelectorAll('mjx-container[display="true"]')) {
