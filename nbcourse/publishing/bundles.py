@@ -2,7 +2,7 @@
 
 The theme brings what any site may need. Here its files are joined; rules for classes that no page
 and no script names are left out, and so are icons that no rule is left for. Scripts wait until the
-page is there, in their order: nothing is drawn later because of them.
+page is there, but for those of the search: nothing is drawn later because of them.
 """
 
 import hashlib
@@ -24,8 +24,9 @@ SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
 )
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
-SHEET, PROGRAM = '<link rel="stylesheet" href="{}">', '<script defer src="{}"></script>'
-INDEX = '<script src="searchindex.js">'  # of the search page: speaks to what comes with the head
+SHEET = '<link rel="stylesheet" href="{}">'
+PROGRAM, WAITING = '<script src="{}"></script>', '<script defer src="{}"></script>'
+INDEX = '<script src="searchindex.js">'  # of the search page, whose scripts start each other
 
 ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 
@@ -66,11 +67,12 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
         page: its HTML.
         name: of files below `_static` and their suffix, the file that has them all.
     """
-    page = re.sub(SUPERFLUOUS, "", page).replace(INDEX, INDEX.replace(" ", " defer ", 1))
+    page = re.sub(SUPERFLUOUS, "", page)
+    program = PROGRAM if INDEX in page else WAITING
     head, end, body = page.partition("</head>")
     head = _joined(head, STYLE, SHEET, lambda files: name(files, "css"))
     head, body = (
-        _joined(part, SCRIPT, PROGRAM, lambda files: name(files, "js")) for part in (head, body)
+        _joined(part, SCRIPT, program, lambda files: name(files, "js")) for part in (head, body)
     )
     return head + end + body
 
