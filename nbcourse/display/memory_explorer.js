@@ -2,7 +2,7 @@
 
 const LABELS = {
   "model": "model", "algorithm": "algorithm", "model.precision": "products in",
-  "model.gradient_checkpointing": "activations twice", "optimiser.prompts_at_once": "prompts learned from at once",
+  "model.gradient_checkpointing": "recomputation", "optimiser.prompts_at_once": "prompts learned from at once",
   "rollouts.prompts_at_once": "prompts sampled at once", "rollouts.max_new_tokens": "longest answer, tokens",
 };
 const COLORS = ["#0072B2", "#56B4E9", "#9ecae1", "#bdbdbd", "#636363",
