@@ -11,7 +11,9 @@ from nbcourse.display.explorers import explore_baseline, explore_clip, explore_l
 from nbcourse.display.figures import figure, show
 from nbcourse.display.guess_explorer import explore_guesses
 from nbcourse.display.kl_explorer import explore_kl
+from nbcourse.display.length_explorer import explore_lengths
 from nbcourse.display.listings import show_installation, show_source, table
+from nbcourse.display.memory_explorer import explore_memory
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
 
@@ -26,6 +28,8 @@ __all__ = [
     "explore_guesses",
     "explore_kl",
     "explore_lambda",
+    "explore_lengths",
+    "explore_memory",
     "explore_passes",
     "explore_tokens",
     "figure",

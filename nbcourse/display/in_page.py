@@ -4,6 +4,7 @@ NAME_explorer.js   defines `explore(root, …)`, which draws into an element of 
 NAME_explorer.css  its looks, if it has any of its own
 explorer.js, .css  what all of them share
 curves.js          what those of curves share
+numbers.css        tables of numbers
 """
 
 import json
@@ -30,11 +31,10 @@ def in_page(name: str, *data: object, parts: Sequence[str] = ()) -> HTML:
     Args:
         name: of its program, `NAME_explorer.js`.
         data: what the program is called with, as JSON.
-        parts: shared programs that it stands on, beside explorer.js.
+        parts: shared programs and looks that it stands on, beside explorer.js and explorer.css.
     """
-    looks = FILES / f"{name}_explorer.css"
-    files = ("explorer", *parts, f"{name}_explorer")
-    program = "\n".join((FILES / f"{file}.js").read_text(encoding="utf-8") for file in files)
+    own = (*parts, f"{name}_explorer")
+    program, looks = _joined(("explorer", *own), "js"), _joined(own, "css")
     # "</script>" in a text would end the program.
     given = ", ".join(
         json.dumps(part, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
@@ -44,9 +44,14 @@ def in_page(name: str, *data: object, parts: Sequence[str] = ()) -> HTML:
         STORED
         % {
             "style": STYLE,
-            "own_style": looks.read_text(encoding="utf-8") if looks.exists() else "",
+            "own_style": looks,
             "id": "nb-explorer-" + sha256((program + given).encode()).hexdigest()[:8],
             "program": program,
             "data": given,
         }
     )
+
+
+def _joined(names: Sequence[str], suffix: str) -> str:
+    files = (FILES / f"{name}.{suffix}" for name in names)
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())

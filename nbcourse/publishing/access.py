@@ -2,7 +2,9 @@
 
 Tables and figures that scroll get the focus of the keyboard, the corner of a table that heads no
 column is no heading, and icons come from their font alone: the theme brings them as a script of a
-megabyte and a half as well. Of the marks in code, a third of a page, those go that look like none.
+megabyte and a half as well. What unfolds is called by its own words. A page is light or dark from
+the start, or every element would get its looks twice. Of the marks in code, a third of a page,
+those go that look like none, and those of operators.
 """
 
 import re
@@ -21,7 +23,13 @@ CHANGES = [
     ),
     (r'<th class="[^"]*head[^"]*">(?:<p></p>)?</th>', r"<td></td>"),
     (r'<script src="[^"]*/fontawesome/[^"]*"></script>', ""),
-    (r'<span class="(?:n|p|w)">([^<]*)</span>', r"\1"),  # names and brackets have no colour
+    (
+        r'localStorage\.getItem\("theme"\) \|\| "auto"',
+        'localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches '
+        '? "dark" : "light")',
+    ),
+    (r'<summary aria-label="[^"]*">', "<summary>"),
+    (r'<span class="(?:n|o|p|w)">([^<]*)</span>', r"\1"),  # names and brackets have no colour
 ]
 
 

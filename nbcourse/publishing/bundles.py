@@ -1,7 +1,8 @@
 """Style sheets and scripts of the pages, one where the theme has a dozen: a Sphinx extension.
 
 The theme brings what any site may need. Here its files are joined; rules for classes that no page
-and no script names are left out, and so are icons that no rule is left for.
+and no script names are left out, and so are icons that no rule is left for. Scripts wait until the
+page is there, but for those of the search: nothing is drawn later because of them.
 """
 
 import hashlib
@@ -17,13 +18,15 @@ from sphinx.application import Sphinx
 
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
-SCRIPT = rf'<script\b(?! defer)[^>]*src="{FILE.format("js")}</script>'  # what is deferred stays
+SCRIPT = rf'<script\b(?! async)[^>]*src="{FILE.format("js")}</script>'  # the mathematics stays
 # What loads twice as soon as files are joined, and what is said to a switch between editions alone.
 SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
 )
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
-SHEET, PROGRAM = '<link rel="stylesheet" href="{}">', '<script src="{}"></script>'
+SHEET = '<link rel="stylesheet" href="{}">'
+PROGRAM, WAITING = '<script src="{}"></script>', '<script defer src="{}"></script>'
+INDEX = '<script src="searchindex.js">'  # of the search page, whose scripts start each other
 
 ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 
@@ -65,10 +68,11 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
         name: of files below `_static` and their suffix, the file that has them all.
     """
     page = re.sub(SUPERFLUOUS, "", page)
+    program = PROGRAM if INDEX in page else WAITING
     head, end, body = page.partition("</head>")
     head = _joined(head, STYLE, SHEET, lambda files: name(files, "css"))
     head, body = (
-        _joined(part, SCRIPT, PROGRAM, lambda files: name(files, "js")) for part in (head, body)
+        _joined(part, SCRIPT, program, lambda files: name(files, "js")) for part in (head, body)
     )
     return head + end + body
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from nbcourse.publishing import panels
+from nbcourse.publishing import narrow, panels
 
 UNSEEN = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.S)
 PATH = re.compile(r' d="([^"]*)"')
@@ -97,7 +97,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
     sizes = {}
     for file in list(Path(app.outdir, "_images").glob("*.svg")):
         drawing = file.read_text(encoding="utf-8")
-        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): panels.stacked(drawing)}
+        phone = panels.stacked(drawing) or narrow.narrowed(drawing)
+        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): phone}
         for path, text in drawings.items():
             if text is not None:
                 path.write_text(smaller(text), encoding="utf-8")

@@ -18,7 +18,8 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from nbcourse.errors import UserError, did_you_mean
-from nbcourse.publishing import chapters
+from nbcourse.publishing import bibliography, chapters
+from nbcourse.publishing.bibliography import READINGS, Work
 
 SECTION = r"(?:\d{1,2}|[A-Z])\.\d{1,2}\b(?!\.\d)"  # 2.4 and B.18, but not the 4.1.2 of a paper
 EQUATION = r"^(?P<indent> *)\$\$\n(?P<body>.*?)\n(?P=indent)\$\$(?: \((?P<label>eq-[a-z0-9-]+)\))?$"
@@ -38,9 +39,6 @@ LITERAL = (
     rf"{CODE}|^\\begin\{{equation\*\}}.*?^\\end\{{equation\*\}}|^#[^\n]*"
     r"|`[^`\n]*`|\$[^$\n]+\$|\[[^\]\n]*\]\([^)\n]*\)|<[^>\n]+>"
 )
-# From there on, sections of other chapters' numbers are those of other works.
-READINGS = re.compile(r"^(?=#+ Readings$)", re.M)
-
 ANCHOR = '<div id="{}"></div>\n\n'
 # What `numbered` writes, for the way back.
 WRITTEN = [
@@ -60,6 +58,10 @@ WRITTEN = [
     (r'^<div id="sec-[a-z0-9-]+"></div>\n\n', lambda m: ""),
     (r"\[[^\]\n]*\]\([^)\n]*#(?P<label>eq-[a-z0-9-]+)\)", lambda m: f"{{eq}}`{m['label']}`"),
     (r"\[[^\]\n]*\]\([^)\n]*#(?P<label>fig-[a-z0-9-]+)\)", lambda m: f"{{numref}}`{m['label']}`"),
+    (
+        bibliography.CITED,
+        lambda m: f"{{cite}}`{Work(m['authors'], m['year'], m['title'], m['url']).key}`",
+    ),
     (r"\[(?P<words>[^\]\n]*)\]\([^)\n]*#sec-[a-z0-9-]+\)", lambda m: m["words"]),
 ]
 
@@ -118,7 +120,8 @@ def numbered(notebook: NotebookNode, text: Path) -> NotebookNode:
     folder = text.parent.parent
     book = folder.parent / chapters.BOOK.name
     is_chapter = folder == book
-    write = Writer(places(book), text.name, here=text.stem if is_chapter else None)
+    here = text.stem if is_chapter else None
+    write = Writer(places(book), bibliography.by_key(book), text.name, here)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = write(cell.source)
@@ -140,11 +143,13 @@ class Writer:
 
     Attributes:
         places: what there is to refer to.
+        works: what there is to cite, by key.
         file: the name of the text, for messages.
         here: the stem of the chapter, or None for a sheet of exercises.
     """
 
     places: Mapping[str, Place]
+    works: Mapping[str, Work]
     file: str
     here: str | None
 
@@ -154,6 +159,7 @@ class Writer:
         if self.here is not None:
             source = _outside(CODE, HEADING, self._heading, source)
         source = _outside(CODE, REFERENCE, self._reference, source)
+        source = _outside(CODE, bibliography.CITATION, self._citation, source)
         if self.here is None:
             return source
         prose, *readings = READINGS.split(source)
@@ -182,6 +188,12 @@ class Writer:
         role, label = found["role"], found["label"]
         place = self._find(label, f"{{{role}}}`{label}`")
         return self._link(f"({place.number})" if role == "eq" else f"figure {place.number}", place)
+
+    def _citation(self, found: re.Match[str]) -> str:
+        if found["key"] not in self.works:
+            near = did_you_mean(found["key"], self.works)
+            raise UserError(f"{self.file}: {found[0]} is in no chapter's readings{near}")
+        return self.works[found["key"]].citation
 
     def _mention(self, found: re.Match[str]) -> str:
         """`sections 8.5 and 8.6`: the first link has the word in it, the others their number."""

@@ -3,7 +3,7 @@
 Every page gets a description, its own first words. The rest needs an address, and takes it from one
 setting: the repository's in `_config.yml`. Where that is empty, there is nothing that could lead
 nowhere: no button to the repository, to Colab or Binder, no canonical address, no site map, no
-picture for links.
+picture for links, and no cell that installs the book in the notebooks that pages offer.
 """
 
 import html
@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+
+from nbcourse.publishing import hosted
 
 LONGEST = 200  # characters of a description: search engines show no more
 PICTURE = "_static/leave-one-out.png"
@@ -74,10 +76,11 @@ def describe(
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Write the site map and the page for addresses that are none, where the site has one."""
+    """Write what only a site with an address has: a map, a page for addresses that are none."""
     base, folder = app.config.html_baseurl, Path(app.outdir)
     if error is not None or not base:
         return
+    hosted.write(folder, app.config.html_theme_options["repository_url"])
     found = sorted(page.relative_to(folder).as_posix() for page in folder.rglob("*.html"))
     places = "".join(f"<url><loc>{html.escape(base + page)}</loc></url>\n" for page in found)
     (folder / "sitemap.xml").write_text(

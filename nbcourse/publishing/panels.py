@@ -31,26 +31,30 @@ class Panel:
 
     @property
     def scale(self) -> list[Element]:
-        """The numbers and the words at the vertical axis, the second of two."""
+        """The numbers and the words at the vertical axis, the second of two; none in a diagram."""
         both = [part for part in self.axes if part.get("id", "").startswith("matplotlib.axis_")]
-        return [part for part in both[1].iter(GROUP) if part.get("id", "").startswith("text_")]
+        return [
+            part
+            for axis in both[1:]
+            for part in axis.iter(GROUP)
+            if part.get("id", "").startswith("text_")
+        ]
 
 
 def stacked(svg: str) -> str | None:
     """The drawing with its columns below each other, or None where it has one column."""
     drawing = ElementTree.fromstring(svg)
-    figure = next(group for group in drawing.iter(GROUP) if group.get("id") == "figure_1")
-    panels = [_panel(group) for group in figure if group.get("id", "").startswith("axes_")]
-    columns = _columns(panels)
-    if len(columns) < 2:
+    figure, panels = figure_of(drawing)
+    parts = columns(panels)
+    if len(parts) < 2:
         return None
     width, height = (float(drawing.attrib[name].removesuffix("pt")) for name in ("width", "height"))
-    ends = [max(panel.right for panel in column) for column in columns]
+    ends = [max(panel.right for panel in column) for column in parts]
     starts = [0.0, *ends[:-1]]
-    for i, column in enumerate(columns):
+    for i, column in enumerate(parts):
         for panel in column:
             same_row = (
-                (j, one) for j in reversed(range(i)) for one in columns[j] if one.top == panel.top
+                (j, one) for j in reversed(range(i)) for one in parts[j] if one.top == panel.top
             )
             with_scale = next(((j, one) for j, one in same_row if one.scale), None)
             if not panel.scale and with_scale:
@@ -62,11 +66,17 @@ def stacked(svg: str) -> str | None:
     widest = max(end - start for start, end in zip(starts, ends, strict=True))
     for part in list(figure):
         figure.remove(part)
-    SubElement(figure, RECT, width=f"{widest}", height=f"{len(columns) * height}", fill="#ffffff")
-    for i, (start, column) in enumerate(zip(starts, columns, strict=True)):
+    SubElement(figure, RECT, width=f"{widest}", height=f"{len(parts) * height}", fill="#ffffff")
+    for i, (start, column) in enumerate(zip(starts, parts, strict=True)):
         figure.append(_moved(-start, i * height, [panel.axes for panel in column]))
-    _resize(drawing, widest, len(columns) * height)
+    resize(drawing, widest, len(parts) * height)
     return ElementTree.tostring(drawing, encoding="unicode")
+
+
+def figure_of(drawing: Element) -> tuple[Element, list[Panel]]:
+    """What a drawing draws, and its panels."""
+    figure = next(group for group in drawing.iter(GROUP) if group.get("id") == "figure_1")
+    return figure, [_panel(group) for group in figure if group.get("id", "").startswith("axes_")]
 
 
 def _panel(axes: Element) -> Panel:
@@ -75,17 +85,17 @@ def _panel(axes: Element) -> Panel:
     return Panel(axes, min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]))
 
 
-def _columns(panels: list[Panel]) -> list[list[Panel]]:
+def columns(panels: list[Panel]) -> list[list[Panel]]:
     """Panels that stand below each other, from left to right."""
     widest = max(panel.right - panel.left for panel in panels)
-    columns: list[list[Panel]] = []
+    found: list[list[Panel]] = []
     for panel in sorted(panels, key=lambda panel: panel.left):
         is_bar = panel.right - panel.left < SLIVER * widest
-        if columns and (is_bar or panel.left < columns[-1][0].right):
-            columns[-1].append(panel)
+        if found and (is_bar or panel.left < found[-1][0].right):
+            found[-1].append(panel)
         else:
-            columns.append([panel])
-    return columns
+            found.append([panel])
+    return found
 
 
 def _moved(right: float, down: float, parts: Iterable[Element]) -> Element:
@@ -94,7 +104,8 @@ def _moved(right: float, down: float, parts: Iterable[Element]) -> Element:
     return group
 
 
-def _resize(drawing: Element, width: float, height: float) -> None:
+def resize(drawing: Element, width: float, height: float) -> None:
+    """Say how large a drawing is, in points."""
     drawing.attrib |= {
         "width": f"{width}pt",
         "height": f"{height}pt",

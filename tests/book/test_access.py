@@ -26,7 +26,14 @@ from nbcourse.publishing import access
         ('<th class="head"><p>λ</p></th>', '<th class="head"><p>λ</p></th>'),
         ('<script src="_static/vendor/fontawesome/6.5.2/js/all.min.js?digest=1"></script>', ""),
         ('<script src="_static/togglebutton.js"></script>',) * 2,
+        (
+            'dataset.theme = localStorage.getItem("theme") || "auto";',
+            'dataset.theme = localStorage.getItem("theme") || '
+            '(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");',
+        ),
+        ('<summary aria-label="Toggle hidden content">\n<p>Show', "<summary>\n<p>Show"),
         ('<span class="n">x</span><span class="p">[</span>', "x["),
+        ('<span class="n">x</span> <span class="o">+=</span> ', "x += "),
         ('<span class="nb">len</span>', '<span class="nb">len</span>'),
     ],
 )

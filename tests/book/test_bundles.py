@@ -33,7 +33,7 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
     page = """<head><link rel="stylesheet" href="../_static/a.css?v=1" />
 <link rel="stylesheet" href="../_static/styles/b.css" /><link rel="icon" href="../_static/i.svg" />
 <script src="../_static/c.js"></script><script>let needed = 1;</script>
-<script src="../_static/d.js?v=2"></script><script defer="defer" src="../_static/e.js"></script>
+<script src="../_static/d.js?v=2"></script><script async="async" src="../_static/e.js"></script>
 </head><body><script src="../_static/f.js"></script><script src="../index.js"></script></body>"""
     joined = bundles.joined(page, lambda files, suffix: f"{'+'.join(files)}.{suffix}")
     assert re.findall(r'(?:src|href)="([^"]+)"|(let needed)', joined) == [
@@ -45,6 +45,13 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
         ("../_static/f.js.js", ""),
         ("../index.js", ""),
     ]
+    assert joined.count("<script defer src=") == 2
+
+
+def test_scripts_of_the_search_do_not_wait():
+    page = '<head><script src="_static/c.js"></script><script src="searchindex.js"></script></head>'
+    joined = bundles.joined(page, lambda files, suffix: "b.js")
+    assert joined == page.replace("c.js", "b.js")
 
 
 def test_a_sheet_brings_what_it_imports_and_leads_where_it_led(tmp_path):

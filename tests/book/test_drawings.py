@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib.pyplot as plt
 import pytest
 
-from nbcourse.publishing import drawings, panels
+from nbcourse.publishing import drawings, narrow, panels
 
 
 def drawn(rows: int, columns: int, *, bar: bool = False, **options) -> str:
@@ -95,3 +95,84 @@ def test_every_panel_has_the_numbers_of_a_shared_scale():
         for found in re.findall(r'<g id="matplotlib.axis_2">.*?\n   </g>', svg, re.S)
     ]
     assert panels.stacked(svg).count('id="text_') == svg.count('id="text_') + 2 * scale
+
+
+def line(title: str = "title", labels: tuple[str, ...] = ("one",), width: float = 7.0) -> str:
+    """One panel with marked lines from its left to its right side, as SVG."""
+    fig, ax = plt.subplots(figsize=(width, 3), layout="constrained")
+    for label in labels:
+        ax.plot([0, 1, 4], [0, 1, 2], marker="o", label=label, gid="the-line")
+    ax.set(title=title, xlim=(0, 4))
+    ax.legend()
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        return file.getvalue()
+
+
+def points(svg: str) -> list[tuple[float, float]]:
+    """The corners of the line, which is where its marks are as well."""
+    path, *marks = re.findall(
+        r'<path d="([^"]*)"|<use [^>]*x="([^"]*)" y="([^"]*)"',
+        svg[svg.index('id="the-line"') : svg.index('id="legend_1"')],
+    )
+    corners = re.findall(r"(-?[\d.]+) (-?[\d.]+)", path[0])
+    assert len(corners) == 3
+    at = [(float(x), float(y)) for x, y in corners]
+    assert [(float(x), float(y)) for _, x, y in marks[:3]] == [
+        (pytest.approx(x), pytest.approx(y)) for x, y in at
+    ]
+    return at
+
+
+def test_a_panel_is_as_narrow_as_the_page_and_its_letters_are_not():
+    svg = line()
+    narrowed = narrow.narrowed(svg)
+    assert size(narrowed)[0] == narrow.PHONE
+    letters = r"scale\([^)]*\)"
+    assert re.findall(letters, narrowed) == re.findall(letters, svg)
+    (x0, y0), (x1, y1), (x2, y2) = points(svg)
+    (a0, b0), (a1, b1), (a2, b2) = points(narrowed)
+    assert (a0, b0, b1, b2) == (x0, y0, y1, y2)
+    assert (a1 - a0) / (a2 - a0) == pytest.approx((x1 - x0) / (x2 - x0)) == pytest.approx(1 / 4)
+    assert x2 - a2 == pytest.approx(size(svg)[0] - narrow.PHONE, abs=15)  # less an empty margin
+
+
+def test_the_legend_goes_below():
+    one, three = (size(narrow.narrowed(line(labels=names)))[1] for names in ("a", "abc"))
+    assert 3 * 72 < one < three
+
+
+def test_a_title_too_long_is_condensed_and_one_much_too_long_is_let_be():
+    assert "matrix(0.9" in narrow.narrowed(line(title="word " * 11))
+    assert narrow.narrowed(line(title="word " * 18)) is None
+
+
+@pytest.mark.parametrize("svg", [line(width=4), drawn(1, 2)])
+def test_what_is_narrow_or_has_two_columns_is_not_narrowed(svg):
+    assert narrow.narrowed(svg) is None
+
+
+def test_a_diagram_is_not_narrowed():
+    fig, ax = plt.subplots(figsize=(7, 3))
+    ax.plot([0, 1], [0, 1])
+    ax.axis("off")
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        assert narrow.narrowed(file.getvalue()) is None
+
+
+def test_many_labels_that_would_meet_are_halved_and_few_are_not():
+    def with_ticks(words):
+        fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+        ax.set_xticks(range(len(words)), words)
+        with StringIO() as file:
+            fig.savefig(file, format="svg")
+            plt.close(fig)
+            return file.getvalue()
+
+    halved = narrow.narrowed(with_ticks(["1000000"] * 9))
+    assert halved.count('visibility="hidden"') == 4
+    assert narrow.narrowed(with_ticks(["1000000"] * 3)).count("hidden") == 0
+    assert narrow.narrowed(with_ticks(["a rather long name"] * 4)) is None

@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 from nbcourse.errors import UserError
-from nbcourse.publishing import chapters, numbering, stored, twins
+from nbcourse.publishing import bibliography, chapters, numbering, stored, twins
 
 TEXTS = [*chapters.texts(), *chapters.texts(chapters.SOLUTIONS)]
 NOTEBOOKS = [*chapters.notebooks(), *chapters.notebooks(chapters.BOOK / "exercises")]
@@ -219,3 +219,24 @@ def test_a_number_that_is_no_longer_right_is_a_difference(book):
     book("book/text/02-two", TWO.replace("$$\ny", "$$\nw\n$$ (eq-w)\n\n$$\ny"))
     stored.write(new_notebook(cells=[new_markdown_cell(prose(stored.read(notebook)))]), notebook)
     assert "-\\tag{2.2}" in twins.difference(notebook)
+
+
+# ---------------------------------------------------------------- citations
+
+WORK = bibliography.Work("Doe & Roe", "2024", "A title", "https://arxiv.org/abs/2402.03300")
+CITES = "It is known ({cite}`doe2024title`, theorem 1).\n\n```\n{cite}`none`\n```"
+
+
+def test_a_citation_is_a_link_that_has_the_title_and_leads_back():
+    write = numbering.Writer({}, {WORK.key: WORK}, "01-one.md", "01-one")
+    link = '[Doe & Roe 2024](https://arxiv.org/abs/2402.03300 "A title")'
+    written = write(CITES)
+    assert written == CITES.replace("{cite}`doe2024title`", link)
+    notebook = new_notebook(cells=[new_markdown_cell(written)])
+    assert numbering.plain(notebook).cells[0].source == CITES
+
+
+def test_a_key_of_no_work_is_refused_by_name():
+    write = numbering.Writer({}, {WORK.key: WORK}, "01-one.md", "01-one")
+    with pytest.raises(UserError, match=r"01-one\.md: \{cite\}`doe2024titel` .*doe2024title"):
+        write("See {cite}`doe2024titel`.")

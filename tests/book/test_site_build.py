@@ -1,13 +1,24 @@
 """What the site builder objects to, without a browser."""
 
+import importlib.util
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from nbcourse.publishing import mathematics, numeric_tables, pages, reference, site, stored
+from nbcourse.publishing import (
+    hosted,
+    mathematics,
+    numeric_tables,
+    pages,
+    reference,
+    site,
+    stored,
+)
 from nbcourse.publishing.chapters import ROOT
 
 PROSE = "The first words of a page, which are long enough to describe it, & more."
@@ -130,13 +141,43 @@ def test_one_setting_gives_the_site_its_address(tmp_path):
     home = "https://someone.github.io/a-book/"
     assert f'<link rel="canonical" href="{home}01-one.html" />' in page
     assert f'href="{repository}"' in page
-    notebook = "Someone/a-book/{}main/book/01-one.ipynb"
-    assert f"https://colab.research.google.com/github/{notebook.format('blob/')}" in page
+    assert (
+        "https://colab.research.google.com/github/Someone/a-book/blob/"
+        "gh-pages/_sources/01-one.ipynb" in page
+    )
+    first, *cells = stored.read(addressed / "_sources" / "01-one.ipynb").cells
+    assert f"git clone --quiet --depth 1 {repository} nbcourse-book" in first.source
+    own = stored.read(root / "book" / "01-one.ipynb").cells
+    assert [cell.source for cell in cells] == [cell.source for cell in own]
     assert "https://mybinder.org/v2/gh/Someone/a-book/main?urlpath=lab/tree/book/01-one" in page
     assert f'property="og:image" content="{home}{pages.PICTURE}"' in page
     assert (addressed / pages.PICTURE).exists()
     assert f"<loc>{home}exercises/01-one.html</loc>" in (addressed / "sitemap.xml").read_text()
     assert home in (addressed / "404.html").read_text()
+
+
+def test_where_the_book_is_installed_the_first_cell_does_nothing():
+    cell = hosted.installing(new_notebook(), "https://github.com/someone/a-book").cells[0]
+    shell = InteractiveShell()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shell, "system", lambda command: pytest.fail(command))
+        assert shell.run_cell(cell.source).success
+
+
+def test_elsewhere_it_fetches_installs_and_finds_the_book(monkeypatch):
+    cell = hosted.installing(new_notebook(), "https://github.com/someone/a-book").cells[0]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shell, called = InteractiveShell(), []
+    shell.system = called.append
+    shell.run_line_magic = lambda name, line, **_: called.append(f"%{name} {line}")
+    shell.run_cell(cell.source).raise_error()
+    assert called == [
+        "git clone --quiet --depth 1 https://github.com/someone/a-book nbcourse-book",
+        '%pip install --quiet --editable "./nbcourse-book[lm,agents,book]"',
+        "%cd nbcourse-book/book",
+    ]
+    assert sys.path[0] == ".."
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from nbcourse import display
+from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, records
-from nbcourse.functional import accuracy, advantages
+from nbcourse.functional import accuracy, advantages, aggregation
 from nbcourse.toys import bandit, enumeration
+from nbcourse.training import recipe
 from tests.conftest import Watched
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
@@ -28,6 +30,8 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "tokens": (lambda: display.explore_tokens(witness()), "2-6-5-3", "2-6-99-3"),
     "group": (display.explore_group, "70-30-2", "70-30-99"),
     "passes": (display.explore_passes, "30-16-4", "30-16-0"),
+    "lengths": (display.explore_lengths, "8-8-2-24", "8-8-2-25"),
+    "memory": (display.explore_memory, "1-1-0-0-2-1-4-2", "1-1-0-0-2-3-4-2"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -136,6 +140,86 @@ def test_both_estimates_of_pass_at_k_are_those_of_every_outcome(opened, p, n, k)
     expected.append(expected[-2] - truth)
     assert shown[2] == pytest.approx(truth, abs=0.00051)
     assert shown[-len(expected) :] == pytest.approx(expected, abs=0.00051)
+
+
+# ---------------------------------------------------------------- lengths
+
+
+@pytest.mark.parametrize("lengths", [(12, 6, 3, 1), (1, 1, 1, 1), (5, 24, 2, 7)])
+def test_the_weight_of_a_token_is_the_gradient_of_the_average(opened, lengths):
+    follow(opened, "lengths", "-".join(map(str, lengths)))
+    rows = opened.of("lengths").locator("tr:has(td + td + td + td):has(small)")
+    assert rows.count() == len(aggregation.MODES)
+    mask = torch.arange(24) < torch.tensor(lengths)[:, None]
+    for row, mode in zip(rows.all(), aggregation.MODES, strict=True):
+        losses = torch.zeros(4, 24, requires_grad=True)
+        aggregation.aggregate(losses, mask, mode, max_length=24).backward()
+        assert row.locator("th").inner_text().startswith(mode)
+        shown = [float(text) for text in row.locator("td").all_text_contents()]
+        assert shown == pytest.approx(losses.grad[:, 0].tolist(), abs=0.000051)
+
+
+def test_of_an_answer_the_area_is_its_weight(opened):
+    follow(opened, "lengths", "12-6-3-1")
+    bars = opened.of("lengths").locator("svg rect")
+    areas = [box["width"] * box["height"] for box in (bar.bounding_box() for bar in bars.all())]
+    for row, parts in enumerate(([12, 6, 3, 1], [1, 1, 1, 1], [12, 6, 3, 1], [12, 6, 3, 1])):
+        found = areas[4 * row : 4 * row + 4]
+        assert [area / found[3] for area in found] == pytest.approx(
+            [part / parts[3] for part in parts], rel=0.02
+        )
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    ("state", "recipe_name", "changes", "card"),
+    [
+        ("0-0-1-1-2-2-2-1", "gsm8k-qwen2.5-0.5b-grpo", ["rollouts.prompts_at_once=64"], "RTX 4090"),
+        (
+            "1-1-0-0-0-1-4-3",
+            "gsm8k-qwen2.5-1.5b-ppo",
+            [
+                "model.precision=float32",
+                "model.gradient_checkpointing=false",
+                "optimiser.prompts_at_once=1",
+                "rollouts.prompts_at_once=16",
+                "rollouts.max_new_tokens=1600",
+            ],
+            "H200",
+        ),
+        (
+            "0-1-1-0-5-0-0-0",
+            "gsm8k-qwen2.5-0.5b-ppo",
+            [
+                "model.gradient_checkpointing=false",
+                "optimiser.prompts_at_once=32",
+                "rollouts.prompts_at_once=4",
+                "rollouts.max_new_tokens=100",
+            ],
+            "T4",
+        ),
+    ],
+)
+def test_the_memory_shown_is_that_which_a_plan_foresees(opened, state, recipe_name, changes, card):
+    words = follow(opened, "memory", state)
+    asked = recipe.load(recipe_name, changes)
+    plan = prediction.predict(
+        asked,
+        shapes.shape_of(asked),
+        machines.DATASHEETS[card],
+        prompt_tokens=prediction.USUAL_PROMPT,
+    )
+    rows = opened.of("memory").locator("tr:has(th[scope=row])").all()
+    table = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
+    assert len(table) == 11
+    for column, (phase, owners) in enumerate(plan.memory.items()):
+        for owner, texts in table.items():
+            expected = plan.peaks[phase] if owner == "all" else owners.get(owner, 0)
+            assert float(texts[column] or 0) == pytest.approx(expected / 1e9, abs=0.0102)
+        assert set(owners) <= set(table)
+    assert ("does not fit" in words) == (max(plan.peaks.values()) > plan.machine.memory)
 
 
 # ---------------------------------------------------------------- tokens

@@ -7,12 +7,22 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nbcourse.publishing import anchors, chapters, numbering, printing, site, stored
+from nbcourse.publishing import (
+    anchors,
+    bibliography,
+    chapters,
+    numbering,
+    printing,
+    reference,
+    site,
+    stored,
+)
 from tests.conftest import Watched
 from tests.effort import swept
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
+REFERENCE = [*(f"reference/{room}" for room in reference.ROOMS), bibliography.NAME]
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
@@ -145,7 +155,9 @@ def objections(page) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
-    "name", swept(["intro", *CHAPTERS], keep=["intro", CHAPTERS[5]]), ids=lambda name: name
+    "name",
+    swept([*PAGES, *CHAPTERS, *REFERENCE], keep=["intro", CHAPTERS[5]]),
+    ids=lambda name: name,
 )
 def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     """Nothing that axe objects to, and nothing that pushes a page beyond its window."""

@@ -1,0 +1,44 @@
+"""Notebooks for hosts that know nothing of the book, as Colab: their first cell installs it.
+
+The book's own notebooks do not have that cell. Where the site has a repository, the copies that its
+pages offer get it, and so does Colab, which is sent to the same copies in the branch that the site
+is published from. (Binder reads `.binder/` and needs no cell.)
+"""
+
+import re
+from pathlib import Path
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+from nbcourse.publishing import stored
+
+SITE_BRANCH = "gh-pages"
+SOURCES = "_sources"
+COLAB = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/blob/)[^/]+/book/")
+# An editable install is seen by the next kernel only; this one is told the folder.
+INSTALL = """# Here without the book? Then it is fetched and installed, once: some minutes.
+import sys
+from importlib.util import find_spec
+
+if find_spec("nbcourse") is None:
+    !git clone --quiet --depth 1 {repository} nbcourse-book
+    %pip install --quiet --editable "./nbcourse-book[lm,agents,book]"
+    %cd nbcourse-book/book
+    sys.path.insert(0, "..")"""
+
+
+def installing(notebook: NotebookNode, repository: str) -> NotebookNode:
+    """A notebook with a cell before all others that installs the book if it is not there."""
+    cell = new_code_cell(INSTALL.format(repository=repository))
+    notebook.cells.insert(0, cell)
+    return notebook
+
+
+def write(site: Path, repository: str) -> None:
+    """Add the cell to the notebooks that the pages of a built site offer, and send Colab there."""
+    for path in (site / SOURCES).rglob("*.ipynb"):
+        stored.write(installing(stored.read(path), repository), path)
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(COLAB.sub(rf"\1{SITE_BRANCH}/{SOURCES}/", text), encoding="utf-8")
