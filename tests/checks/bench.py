@@ -17,6 +17,7 @@ from nbcourse.checks.attempt import NotRight, plain
 from nbcourse.classroom import wire
 from nbcourse.classroom.leaks import REGION
 from tests.checks import masters
+from tests.checks.remembered import remembering
 
 PATIENCE = 20.0  # seconds; the slowest solution is checked in one
 ACCEPTED = ""
@@ -62,9 +63,9 @@ class Desk:
         self._check = compile(REGION.sub("", source), "<check>", "exec")
         self._hidden = compile(source, "<hidden tests>", "exec")
 
-    @property
+    @functools.cached_property
     def solution(self) -> Callable[..., Any]:
-        return self.names[self.name]
+        return remembering(self.names[self.name])
 
     def written(self, source: str) -> dict[str, Any]:
         """The names of the notebook with another solution cell."""

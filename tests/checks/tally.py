@@ -12,8 +12,7 @@ import functools
 import io
 import json
 import sys
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +26,8 @@ from nbcourse.experiments import records
 from nbcourse.progress import track
 from nbcourse.publishing.chapters import ROOT
 from tests.checks import equivalent, masters, mutated, rewritten
-from tests.checks.bench import ACCEPTED, PATIENCE, Desk, at_most, desk
+from tests.checks.bench import ACCEPTED, PATIENCE, Desk, at_most
+from tests.checks.remembered import helpers
 
 Answers = dict[str, Callable[..., Any] | str]
 
@@ -62,6 +62,7 @@ def _travelling(chapter: str, variant: int, rounds: int) -> dict[str, Exercise]:
     path = ROOT / "solutions" / f"{chapter}.ipynb"
     names: dict[str, Any] = {}
     exec(worked_cases.module(classroom_masters.load_master(path), variant), names)
+    names |= helpers(names)
     return names["EXERCISES"]
 
 
@@ -85,9 +86,15 @@ def refused_in_a_bundle(at: Desk, answers: Collection[Callable[..., Any] | str])
     return count
 
 
-def sealed_at_small_cost() -> AbstractContextManager[Any]:
-    """Seal and open with one round of hashing: what a guess costs is no part of a verdict."""
-    return mock.patch.object(worked, "ROUNDS", 1)
+@contextlib.contextmanager
+def at_small_cost(chapter: str, exercise: str) -> Iterator[None]:
+    """Seal with one round of hashing, and work out once what a check expects.
+
+    No verdict depends on what a guess at a sealed value costs.
+    """
+    names = Sheet(chapter).exercises[exercise].check.__globals__
+    with mock.patch.object(worked, "ROUNDS", 1), mock.patch.dict(names, helpers(names)):
+        yield
 
 
 def counts(chapter: str, exercise: str, student: int) -> dict[str, int]:
@@ -97,8 +104,8 @@ def counts(chapter: str, exercise: str, student: int) -> dict[str, int]:
         "wrong" and "right" answers, and of these how many are refused, by the grader and
         ("… in a bundle") by the student's own copy; "right in truth" are changes without effect.
     """
-    with contextlib.redirect_stdout(io.StringIO()), sealed_at_small_cost():
-        at = desk(chapter, exercise, student)
+    with contextlib.redirect_stdout(io.StringIO()), at_small_cost(chapter, exercise):
+        at = Desk(chapter, exercise, student)
         changed, forms = mutated.all_of(at), rewritten.all_of(at)
         passed = {change: a for change, a in changed.items() if at.says(a) == ACCEPTED}
         missed = [change for change, a in passed.items() if _is_mistake(at, change, a)]
