@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
-from nbcourse.classroom import sandbox
+from nbcourse.classroom import cgroups, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.remote import Session, StudentCell
 from nbcourse.classroom.sandbox import Limits
@@ -194,6 +194,7 @@ def _each(work: Callable[[Path], R], folders: Sequence[Path], jobs: int | None) 
     if jobs == 1 or len(folders) == 1:
         yield from map(work, folders)
         return
+    cgroups.place()  # while there is no other process that would have to move there with this one
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap_unordered(work, folders)
 

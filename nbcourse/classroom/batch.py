@@ -15,7 +15,7 @@ from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from nbcourse.classroom import results, sandbox
+from nbcourse.classroom import cgroups, results, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import SubmissionResult
@@ -177,6 +177,7 @@ def _ignored_interrupts() -> Iterator[None]:
 def _graded(
     jobs: list[Job], terms: Terms, workers: int
 ) -> Iterator[tuple[Submission, SubmissionResult]]:
+    cgroups.place()  # while there is no other process that would have to move there with this one
     waiting = jobs[::-1]
     busy: list[_Worker] = []
     try:

@@ -105,6 +105,8 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
             f"<td>{escape('; '.join(remarks))}</tr>"
         )
     parts.append("</table>")
+    if memory := max(result.memory for result in results):
+        parts.append(f"<p>No submission took more than {memory / 2**20:.0f} MB of memory.</p>")
     if watched := dict.fromkeys(words for result in results for words in result.watched):
         parts.append("<h2>What this machine's kernel did not limit</h2><ul>")
         parts += [f"<li>{escape(words)}" for words in watched]

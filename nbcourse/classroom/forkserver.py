@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
+from nbcourse.classroom import cgroups
+from nbcourse.classroom.cgroups import Group
 from nbcourse.classroom.sandbox import Limits
 
 PACKAGE = Path(__file__).parents[1]
@@ -29,6 +31,7 @@ class ForkServer:
         self.confined = confined
 
     def __enter__(self) -> "ForkServer":
+        cgroups.place()  # this process may have to move there, and the server with it
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -52,8 +55,16 @@ class ForkServer:
         self._control.close()
         self._process.wait()
 
-    def start(self, folder: Path, limits: Limits) -> tuple[socket.socket, int]:
+    def start(
+        self, folder: Path, limits: Limits, group: Group | None = None
+    ) -> tuple[socket.socket, int]:
         """Fork a child whose only writable folder is `folder`; the channel to it, and its number.
+
+        Args:
+            folder: empty.
+            limits: what the child may use.
+            group: the control group that it is to be in, which the server removes if this process
+                cannot, since it was killed.
 
         Raises:
             RuntimeError: if the machine has no room for another process; the next one may start.
@@ -62,7 +73,12 @@ class ForkServer:
             raise RuntimeError("the process that students' code is forked from did not start")
         self._ready = True
         ours, theirs = socket.socketpair()
-        order = {"folder": str(folder), "limits": asdict(limits), "confined": self.confined}
+        order = {
+            "folder": str(folder),
+            "limits": asdict(limits),
+            "confined": self.confined,
+            "group": None if group is None else {k: str(at) for k, at in group.folders.items()},
+        }
         with theirs:
             socket.send_fds(
                 self._control, [json.dumps({"start": order}).encode()], [theirs.fileno()]

@@ -95,8 +95,13 @@ def grade_submission(
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
         exercises = _Tests(master, session, answers, variant).exercises(partial)
-    exercises = tuple(_read_by_a_person(exercise, cells) for exercise in exercises)
-    return replace(result, exercises=exercises, notes=tuple(notes), watched=session.watched)
+    return replace(
+        result,
+        exercises=tuple(_read_by_a_person(exercise, cells) for exercise in exercises),
+        notes=tuple(notes),
+        watched=session.watched,
+        memory=session.memory,
+    )
 
 
 def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:

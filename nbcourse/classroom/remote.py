@@ -14,7 +14,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.classroom import files, wire
+from nbcourse.classroom import cgroups, files, wire
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError, raised
@@ -70,7 +70,8 @@ class Session:
     """One submission, running. Use it in a `with` statement.
 
     A cell or call that ends the process costs the exercise that it belongs to. The next cell gets a
-    new process in which all cells have been run again, less those that end it.
+    new process in which all cells have been run again, less those that end it. Where the machine
+    has control groups, all of these processes, and what they start, are in one.
 
     Args:
         server: where processes come from.
@@ -81,6 +82,7 @@ class Session:
     Attributes:
         outcomes: number of a cell → what it did.
         watched: what is not limited by the kernel here, in words.
+        memory: the most bytes that it held at a time, at its end; 0 without a control group.
         by_reference: whether what a call does to the tensors it is given is done here as well.
     """
 
@@ -96,6 +98,7 @@ class Session:
         self.outcomes: dict[int, CellOutcome] = {}
         self._last_error: SubmissionError | None = None
         self.watched: tuple[str, ...] = ()
+        self.memory = 0
         self.by_reference = True
         self._numbers = itertools.count(1)
         self._released: list[int] = []
@@ -104,6 +107,12 @@ class Session:
     def __enter__(self) -> "Session":
         self._left = self.limits.total
         self._computed = 0.0  # processor seconds of the processes that have ended
+        limits, self._stack = self.limits, ExitStack()
+        self._group = self._stack.enter_context(
+            cgroups.group(
+                processes=limits.threads, memory=limits.memory + limits.disk + cgroups.COPIED
+            )
+        )
         try:
             self._run_cells()
         except BaseException:
@@ -119,6 +128,7 @@ class Session:
     ) -> None:
         if self._channel is not None:
             self._stop()
+        self._stack.close()
 
     def begin(self) -> None:
         """Begin a part of the tests: forget old errors, and bring back a process that ended."""
@@ -240,11 +250,12 @@ class Session:
 
     def _start(self) -> None:
         self._released = []
+        self._met = self._limits_met()
         self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
         begun = time.monotonic()
         left = replace(self.limits, total=max(self.limits.total - self._computed / 2, 0.5))
         try:
-            self._channel, self._number = self.server.start(self._folder, left)
+            self._channel, self._number = self.server.start(self._folder, left, self._group)
         except BaseException:
             self._folder.rmdir()
             raise
@@ -254,7 +265,7 @@ class Session:
             raise SandboxFailed("the confined process did not start") from error
         if hello.get("refused") is not None:
             raise SandboxFailed(hello["refused"])
-        self.watched = tuple(hello["watched"])
+        self.watched = (*hello["watched"], *([cgroups.LACKING] if self._group is None else []))
         self._left -= time.monotonic() - begun
 
     def _stop(self) -> int:
@@ -263,6 +274,9 @@ class Session:
         self._channel = None
         status, computed = self.server.end()
         self._computed += computed
+        if self._group is not None:
+            self._group.kill()
+            self._computed, self.memory = self._group.seconds(), self._group.peak()
         with suppress(OSError):  # trusted code may have left a process that still writes there
             files.remove_tree(self._folder)
         return status
@@ -292,7 +306,9 @@ class Session:
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise _out_of_time("it does not read what it is asked") from None
-            raise _ended(self._stop()) from None
+            status = self._stop()
+            self._tell_of_limits()
+            raise _ended(status) from None
         except wire.TooBig as error:
             raise _malformed(f"what came back had {error}") from None
         except wire.Malformed:
@@ -326,14 +342,27 @@ class Session:
         return wait
 
     def _measure(self) -> None:
-        with suppress(OSError):  # not on Linux, or it has just ended
-            if len(os.listdir(f"/proc/{self._number}/task")) > self.limits.threads:
-                message = f"it started more than {self.limits.threads} threads"
-                raise SubmissionError(State.TOO_MANY, message, fatal=True)
+        self._tell_of_limits()
+        if self._group is None:
+            with suppress(OSError):  # not on Linux, or it has just ended
+                if len(os.listdir(f"/proc/{self._number}/task")) > self.limits.threads:
+                    raise _too_many(self.limits.threads)
         if _size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
             message = f"it wrote files of over {megabytes:.0f} MB"
             raise SubmissionError(State.TOO_BIG, message, fatal=True)
+
+    def _limits_met(self) -> tuple[int, int]:
+        """How often the kernel has refused the group a thread, and killed for lack of memory."""
+        return (0, 0) if self._group is None else self._group.limits_met()
+
+    def _tell_of_limits(self) -> None:
+        """Raise what limit of its group the process has met since it was started, if any."""
+        (refused, killed), (refused_before, killed_before) = self._limits_met(), self._met
+        if killed > killed_before:
+            raise _out_of_memory(fatal=True)
+        if refused > refused_before:
+            raise _too_many(self.limits.threads)
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:
@@ -437,7 +466,7 @@ def _reported_error(node: Any) -> SubmissionError:
         case "disk":
             return SubmissionError(State.TOO_BIG, "it wrote more files than it has room for")
         case "memory":
-            return SubmissionError(State.OUT_OF_MEMORY, "it asked for more memory than there is")
+            return _out_of_memory()
         case "ended":  # and its process caught that
             return SubmissionError(State.ENDED, f"it ended the program ({name})")
     raise wire.Malformed("no error")
@@ -450,6 +479,15 @@ def _ended(status: int) -> SubmissionError:
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"it ended its own process {how}"
     return SubmissionError(State.ENDED, message, fatal=True)
+
+
+def _out_of_memory(*, fatal: bool = False) -> SubmissionError:
+    message = "it asked for more memory than there is"
+    return SubmissionError(State.OUT_OF_MEMORY, message, fatal=fatal)
+
+
+def _too_many(threads: int) -> SubmissionError:
+    return SubmissionError(State.TOO_MANY, f"it started more than {threads} threads", fatal=True)
 
 
 def _out_of_time(message: str) -> SubmissionError:

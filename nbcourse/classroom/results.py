@@ -57,6 +57,7 @@ class SubmissionResult:
         failure: what went wrong on the grader's side; empty as it should be.
         watched: which bounds the grader watched, since this machine's kernel did not, in words.
         penalty: points that are taken off, such as for lateness; `notes` say why.
+        memory: the most bytes that it held at a time; 0 where nothing counted them.
     """
 
     student: str
@@ -71,6 +72,7 @@ class SubmissionResult:
     failure: str = ""
     watched: tuple[str, ...] = ()
     penalty: float = 0.0
+    memory: int = field(default=0, compare=False)  # not the same in two runs
 
     @property
     def points(self) -> float:

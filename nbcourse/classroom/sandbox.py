@@ -11,9 +11,10 @@ the process that asked for it:
   that reaches other processes or files' attributes, locks and names, which Landlock does not guard.
 - Limits on memory, processor time, file sizes and open files.
 
-Where the kernel allows a user namespace, the process sees no file but these (`namespaces`), the
-folder has a limited size, and threads are limited too, unless the grader is root. Elsewhere, the
-parent process watches both. It watches the clock in any case, and ends the process.
+Where the kernel allows a user namespace, the process sees no file but these (`namespaces`), and the
+folder has a limited size. Threads are limited by a control group (`cgroups`), or, where there is
+none, with the namespace, unless the grader is root. Elsewhere, the parent process watches both. It
+watches the clock in any case, and ends the process.
 """
 
 import ctypes
@@ -106,8 +107,8 @@ FOLDER_WATCHED = (
     "find out which files there are, though not read them"
 )
 THREADS_WATCHED = (
-    "no limit on threads that holds here (it needs a user namespace, and a grader who is not "
-    "root): they are counted four times a second"
+    "no limit on threads that holds here (it needs a control group, or a user namespace and a "
+    "grader who is not root): they are counted four times a second"
 )
 # Packages that do what exercises ask for. Where they are installed, no submission can read them.
 SOLVERS = ("nbcourse", "trl", "torchrl", "polgrad", "stable_baselines3", "rlax", "verl", "openrlhf")
@@ -178,8 +179,13 @@ def rights() -> dict[Path, int]:
     return found
 
 
-def confine(folder: Path, limits: Limits) -> list[str]:
+def confine(folder: Path, limits: Limits, *, grouped: bool = False) -> list[str]:
     """Confine this process, for good, to computing and to its folder.
+
+    Args:
+        folder: the only one that it may write to.
+        limits: what it may use.
+        grouped: whether it is in a control group, which limits its threads.
 
     Returns:
         What the grader has to watch, since the kernel does not limit it here, in words.
@@ -190,9 +196,10 @@ def confine(folder: Path, limits: Limits) -> list[str]:
     libc = _libc()
     _limit(limits)
     alone = namespaces.enter(folder, limits.disk, readable())
-    counted = alone and os.getuid() != 0  # the limit on threads does not hold for root
-    if counted:
+    counted = grouped
+    if not grouped and alone and os.getuid() != 0:  # this limit on threads does not hold for root
         _bound({_resource().RLIMIT_NPROC: limits.threads})
+        counted = True
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _guard_files(libc, folder)
     _drop_capabilities(libc)

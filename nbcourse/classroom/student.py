@@ -30,6 +30,7 @@ import torch.fx.experimental.symbolic_shapes  # else each child's first gradient
 from torch import Tensor
 
 from nbcourse.classroom import sandbox, sheet_numbers, wire
+from nbcourse.classroom.cgroups import Group
 from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
 
 CELL = "<cell {}>"
@@ -208,8 +209,11 @@ def _become_student(channel: int, order: dict[str, Any]) -> None:
         with socket.socket(fileno=3) as connection:
             watched = []
             try:
+                if (group := _group(order)) is not None:
+                    group.enter()
                 if order["confined"]:
-                    watched = sandbox.confine(folder, sandbox.Limits(**order["limits"]))
+                    limits = sandbox.Limits(**order["limits"])
+                    watched = sandbox.confine(folder, limits, grouped=group is not None)
             except OSError as error:
                 wire.send(connection, {"refused": str(error)})
                 return
@@ -221,13 +225,19 @@ def _become_student(channel: int, order: dict[str, Any]) -> None:
         os._exit(0)
 
 
+def _group(order: dict[str, Any]) -> Group | None:
+    """The control group of the submission, if it has one."""
+    folders = order["group"]
+    return None if folders is None else Group({name: Path(at) for name, at in folders.items()})
+
+
 def main() -> None:
     """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     sandbox.rights()  # looked up once, and not by each child
     control = socket.socket(fileno=int(sys.argv[1]))
-    child = 0
+    child, group = 0, None
     try:
         control.sendall(b"ready")
         while True:
@@ -236,6 +246,7 @@ def main() -> None:
                 return
             order = json.loads(request)
             if "start" in order:
+                group = _group(order["start"])
                 try:
                     child = _fork()
                     answer = f"started {child}"
@@ -255,6 +266,8 @@ def main() -> None:
     finally:
         if child:
             _end(child)
+        if group is not None:
+            group.remove()
 
 
 def _fork() -> int:

@@ -1,6 +1,7 @@
 """What one submission may use, where the kernel limits it and where the grader has to watch.
 
-`SERVERS` are both: with a root of its own in a user namespace, and without.
+`SERVERS` are: with a control group and a root of its own in a user namespace, as far as this
+machine has them; without the group; and without either.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import feedback, namespaces, sandbox
+from nbcourse.classroom import cgroups, feedback, namespaces, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.remote import Session, StudentCell
@@ -21,7 +22,7 @@ from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 from tests.classroom.test_hostile_submissions import NESTS, ROOT
 
-SERVERS = ("of its own", "watched")
+SERVERS = ("in a group", "of its own", "watched")
 WITHOUT_NAMESPACE = """
 from nbcourse.classroom import namespaces, student
 namespaces.enter = lambda *given: False
@@ -55,7 +56,7 @@ def double(x):
 
 @pytest.fixture(params=SERVERS, scope="module")
 def bounded(request):
-    """A fork server whose submissions have a root of their own, or have not."""
+    """A fork server whose submissions have a group and a root of their own, or have not."""
     if lacking := sandbox.missing():
         pytest.skip(f"no submission can be confined here: {lacking}")
     popen = subprocess.Popen
@@ -72,6 +73,9 @@ def bounded(request):
         server.__enter__()
     with contextlib.closing(contextlib.ExitStack()) as stack:
         stack.push(server.__exit__)
+        if request.param != SERVERS[0]:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(cgroups, "place", lambda: None)
         yield server
 
 

@@ -118,7 +118,7 @@ def test_a_result_file_has_the_keys_that_other_programs_know(folder, grading):
     stored = json.loads((folder / "graded" / "results" / "ada.json").read_text())
     assert list(stored) == [
         "student", "user_id", "assignment", "file", "late", "verdicts", "notes", "submission",
-        "conditions", "failure", "watched",
+        "conditions", "failure", "watched", "memory",
     ]  # fmt: skip
     assert list(stored["verdicts"][0]) == ["exercise", "points", "max_points", "state", "feedback"]
 
