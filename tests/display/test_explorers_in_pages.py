@@ -4,7 +4,13 @@ import re
 
 import pytest
 
-from nbcourse.display import explore_group, explore_guesses, explore_passes, explore_tokens
+from nbcourse.display import (
+    explore_group,
+    explore_guesses,
+    explore_lengths,
+    explore_passes,
+    explore_tokens,
+)
 from nbcourse.display.in_page import in_page
 from nbcourse.experiments import evidence, records
 
@@ -39,6 +45,8 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_group(wrong=2.5), "wrong is 2.5, expected a multiple of 0.1 from -2"),
         (lambda _: explore_group(group_size=1), "group_size is 1, expected a multiple of 1 from 2"),
         (lambda _: explore_passes(k=65), "k is 65, expected a multiple of 1 from 1 to 64"),
+        (lambda _: explore_lengths((3, 0)), "lengths is (3, 0), expected one to 4 numbers from 1"),
+        (lambda _: explore_lengths((1,) * 5), "lengths is (1, 1, 1, 1, 1), expected one to 4"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
         (lambda w: explore_guesses({"007": None}, {}), "run '007' has no result"),
         (lambda w: explore_tokens(w, groups=9), "groups is 9, expected 1 to 4"),
