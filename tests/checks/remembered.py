@@ -34,19 +34,29 @@ def remembering(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             key = torch.is_grad_enabled(), _key(arguments), _key(list(keywords.items()))
         except Unknown:
-            return function(*arguments, **keywords)
+            searches = any(isinstance(a, FunctionType) for a in arguments)  # asks it for numbers
+            return (_whole(function) if searches else function)(*arguments, **keywords)
         drawn = [a for a in (*arguments, *keywords.values()) if isinstance(a, Generator)]
         if key not in known:
-            _working.append(function)
-            try:
-                result = function(*arguments, **keywords)
-            finally:
-                _working.pop()
+            result = _whole(function)(*arguments, **keywords)
             known[key] = _copy(result), [generator.get_state() for generator in drawn]
         result, states = known[key]
         for generator, state in zip(drawn, states, strict=True):
             generator.set_state(state)
         return _copy(result)
+
+    return called
+
+
+def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, in which no part is remembered by itself."""
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        _working.append(function)
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            _working.pop()
 
     return called
 
