@@ -112,14 +112,19 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
     if (state.step + 1) % recipe.evaluation.every == 0 or last:
         with clock("evaluate"):
             metrics["held_out"] = held_out_accuracy(learner)
+    return metrics | costs(clock, experience)
+
+
+def costs(clock: Clock, experience: Experience) -> dict[str, float]:
+    """Responses and tokens of a step, and what its phases took."""
     tokens = int(experience.rollout.mask.sum())
     working = sum(clock.seconds[phase] for phase in ("sample", "consult", "learn"))
-    metrics |= {
+    return {
         "responses": experience.sampled,
         "tokens": tokens,
         "tokens_per_second": tokens / working,
+        **clock.report(),
     }
-    return metrics | clock.report()
 
 
 def learn(
