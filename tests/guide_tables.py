@@ -46,7 +46,8 @@ def verdicts(lines: Lines, environment: Mapping[str, Any]) -> str:
         name = sheet if sheet == "all" else str(int(sheet[:2]))
         rows.append([name, *(f"{number:,}" for number in numbers)])
     students = len({line["student"] for line in lines})
-    return f"{_table(head, rows)}\n\n{_source(environment)}, with the numbers of {students} students.\n"
+    source = f"{_source(environment)}, with the numbers of {students} students."
+    return f"{_table(head, rows)}\n\n{source}\n"
 
 
 def rehearsal(lines: Lines, environment: Mapping[str, Any]) -> str:
