@@ -253,6 +253,8 @@ def test_other_sums_are_as_healthy(name):
 
 # ---------------------------------------------------------------- a class
 
+LIMITS = Limits(seconds=300, total=900)
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
 def test_a_class_is_graded_in_confined_processes(tmp_path):
@@ -268,7 +270,7 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
         (ann,) = grading.grade(
             tmp_path / "class",
             tmp_path / "out",
-            limits=Limits(seconds=300, total=900),
+            limits=LIMITS,
             against=True,
         )
     assert not ann.failure
@@ -285,3 +287,22 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     assert (tmp_path / "out" / "ann.txt").read_text().startswith("ann\n===\n")
     assert (tmp_path / "out" / "grades.csv").read_text().startswith("student,points,of,estimator")
     assert set(harness.FUNCTIONS) <= set(vars(harness))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
+    """Reports come back from other processes, and say what they say in this one."""
+    for student, piece in (("ann", "estimator"), ("bob", "gae")):
+        folder = tmp_path / "class" / student
+        folder.mkdir(parents=True)
+        (folder / f"{piece}.py").write_text(BOOK[piece])
+        (folder / "clip.py").write_text(BOOK["clip"].replace("1 + clip", "1 - clip"))
+    found = {
+        jobs: grading.grade(tmp_path / "class", tmp_path / str(jobs), limits=LIMITS, jobs=jobs)
+        for jobs in (1, 2)
+    }
+    assert [report.name for report in found[2]] == ["ann", "bob"]
+    assert [str(report) for report in found[2]] == [str(report) for report in found[1]]
+    assert [report.as_dict() for report in found[2]] == [report.as_dict() for report in found[1]]
+    assert any(law.finding for build in found[2][0].builds for law in build.laws)
+    assert found[2][0].points > 0

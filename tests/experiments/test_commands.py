@@ -182,7 +182,7 @@ def test_a_processor_that_is_slow_in_bfloat16_is_named(
     dry, precision, bfloat16, warned, tmp_path, monkeypatch
 ):
     """A processor of 6 GFLOP/s in float32, and a recipe of its products' precision."""
-    speeds = {"float32": 6e9, "bfloat16": bfloat16}
+    speeds = {"float32": 6e9, "bfloat16": bfloat16, "float16": 6e9}
     monkeypatch.setattr(machines, "has_gpu", lambda: False)
     monkeypatch.setattr(machines, "product_speed", lambda name, *_: speeds[name])
     answer = train(tmp_path / "run", "--set", f"model.precision={precision}", *dry)

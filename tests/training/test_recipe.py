@@ -81,7 +81,7 @@ REFUSED = {
     "a value for a table": ("rollouts", 3, "expected"),
     "no task": ("task", None, "expected a table"),
     "a word": ("prompt.style", "shout", "expected 'plain' or 'chat'"),
-    "a precision": ("model.precision", "float16", "expected 'float32' or 'bfloat16'"),
+    "a precision": ("model.precision", "float8", "expected 'float32', 'bfloat16' or 'float16'"),
     "a placement": ("kl.placement", "none", "expected 'reward', 'advantage', 'loss' or"),
     "an estimator": ("kl.estimator", "k4", "expected 'k1', 'k2', 'k3', 'abs' or 'exact'"),
     "a cap below 1": ("kl.weight_cap", 0.5, "expected greater than or equal to 1"),
