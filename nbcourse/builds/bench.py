@@ -88,9 +88,16 @@ def here(sources: Mapping[str, str]) -> Iterator[Bench]:
     """Run files in this process, as a reader does with files of their own."""
     harness.install(with_given(sources))
     try:
-        yield Bench(lambda function, *arguments: getattr(harness, function)(*arguments))
+        yield Bench(_answer)
     finally:
         harness.remove()
+
+
+def _answer(function: str, *arguments: Any) -> Any:
+    try:
+        return getattr(harness, function)(*arguments)
+    except SystemExit as error:  # a mistake of the file, and no wish of its reader
+        raise RuntimeError("it ends Python, by sys.exit or SystemExit") from error
 
 
 def with_given(sources: Mapping[str, str]) -> dict[str, str]:

@@ -251,6 +251,13 @@ def test_other_sums_are_as_healthy(name):
     assert {one.finding.mistake for one in judged(name, text) if one.finding} <= {""}
 
 
+def test_a_file_that_ends_python_does_not_end_the_check():
+    text = BOOK["gae"] + "\nraise SystemExit(3)\n"
+    broken = [one for one in judged("gae", text) if one.finding]
+    assert broken
+    assert "it ends Python" in broken[0].finding.evidence
+
+
 # ---------------------------------------------------------------- a class
 
 LIMITS = Limits(seconds=300, total=900)
