@@ -40,13 +40,6 @@ HEAD = '''"""A trainer of a language model that adds, with one mistake, or two, 
 What each function should do stands in its docstring, and the docstrings are right. Keep the names
 of functions and their arguments. `python trainer.py` trains for a minute.
 
-A rollout is a dict of tensors with one row for each response:
-    prompt, prompt_mask (B, P)   as `encode` gives them
-    tokens (B, T)   sampled; behind the end of a response there may be anything
-    mask (B, T)     bool, True on the tokens of the response, the EOS that ends it included
-    log_probs (B, T)   of the tokens, as they were sampled, where mask is True
-    finished (B,)   bool, whether the response ended itself
-"""
 '''
 IMPORTS = f"""
 from collections.abc import Iterator
@@ -113,8 +106,18 @@ def trainer(algorithm: str, ways: Iterable[Way] = (), forms: Iterable[int] = ())
     last = texts[list(texts)[-1]]
     parts.append(last[last.index('if __name__ == "__main__":') :])
     return (
-        HEAD + _imports(algorithm) + "\n\n" + "\n\n\n".join(part.rstrip() for part in parts) + "\n"
+        _head()
+        + _imports(algorithm)
+        + "\n\n"
+        + "\n\n\n".join(part.rstrip() for part in parts)
+        + "\n"
     )
+
+
+def _head() -> str:
+    """What the file says of itself, and what the book's sampler says of rollouts."""
+    said = ast.get_docstring(ast.parse(pieces.solution("reinforce")), clean=False) or ""
+    return f'{HEAD}{said[said.index("A rollout is") :]}"""\n'
 
 
 def _replaced(text: str, edits: Edits) -> str:
