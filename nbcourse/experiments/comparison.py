@@ -15,7 +15,7 @@ from nbcourse.experiments.controlled import Difference, differences, interval
 from nbcourse.training.recipe import Recipe
 
 SECONDS = ("at least", "expected", "taken", "ratio")
-GIGABYTES = ("foreseen", "held", "ratio")
+GIGABYTES = ("predicted", "held", "ratio")
 PLAN_HEADER = ("run", "phase", *(f"s {x}" for x in SECONDS), *(f"GB {x}" for x in GIGABYTES))
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 
@@ -51,8 +51,8 @@ class Group:
         ]
 
 
-class Foreseen(NamedTuple):
-    """A phase of a step as it was foreseen, and as it was; NaN where that is not known.
+class PlannedPhase(NamedTuple):
+    """A phase of a step as it was predicted, and as it was; NaN where that is not known.
 
     Attributes:
         phase: its name.
@@ -122,7 +122,7 @@ def rows(compared: Sequence[Group]) -> list[list[str]]:
 
 
 def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
-    """What was foreseen of each phase of a step beside what it took; see `PLAN_HEADER`.
+    """What was predicted of each phase of a step beside what it took; see `PLAN_HEADER`.
 
     Lines for each group whose runs have all kept a plan: means of seconds over steps and seeds,
     and the largest of the memories.
@@ -133,18 +133,18 @@ def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
         [group.name, *line.cells()]
         for group in compared
         if all((folder / records.PLAN).is_file() for folder in group.folders)
-        for line in _foreseen(group)
+        for line in _planned_phases(group)
     ]
 
 
-def _foreseen(group: Group) -> list[Foreseen]:
+def _planned_phases(group: Group) -> list[PlannedPhase]:
     plans = [records.read_json(folder / records.PLAN)["phases"] for folder in group.folders]
     steps = [step for lines in group.metrics for step in lines]
     found = []
     for phase in plans[0]:
         seconds = [plan[phase]["seconds"] for plan in plans]
         found.append(
-            Foreseen(
+            PlannedPhase(
                 phase,
                 least=mean(each["least"] for each in seconds),
                 expected=mean(each.get("expected", nan) for each in seconds),
@@ -155,7 +155,7 @@ def _foreseen(group: Group) -> list[Foreseen]:
         )
     _, *seconds_and_bytes = zip(*found, strict=True)
     totals = [*map(sum, seconds_and_bytes[:3]), *map(max, seconds_and_bytes[3:])]
-    return [*found, Foreseen("a step", *totals)]
+    return [*found, PlannedPhase("a step", *totals)]
 
 
 def _row(group: Group) -> list[str]:

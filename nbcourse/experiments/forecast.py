@@ -2,7 +2,7 @@
 
 A roofline is what no step can beat, and nothing says in advance how far a machine stays behind it,
 how long the responses will be, or how many groups will teach nothing. An earlier run knows all
-three; a run of two steps is one. What is foreseen is kept beside a run before its first step, so
+three; a run of two steps is one. What is predicted is kept beside a run before its first step, so
 that both can be compared when it is over.
 """
 
@@ -165,7 +165,7 @@ def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Sec
 
 
 def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
-    """What is foreseen of a run on this machine, for `plan.json`.
+    """What is predicted of a run on this machine, for `plan.json`.
 
     Args:
         recipe: of the run.
@@ -189,8 +189,8 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
         seconds = {phase: {"least": least[phase]} for phase in PHASES}
     else:
         check_made_here(like)
-        foreseen = forecast(found.plan, machine, earlier_run(like, machine))
-        seconds = {phase: foreseen[phase]._asdict() for phase in PHASES}
+        predicted = forecast(found.plan, machine, earlier_run(like, machine))
+        seconds = {phase: predicted[phase]._asdict() for phase in PHASES}
     own = resident()
     return {
         "machine": asdict(machine),

@@ -2,7 +2,7 @@
 
 recipe.json        the whole recipe, defaults included
 environment.json   command, commit, versions, hardware, when it began, digest of the reader's code
-plan.json          what was foreseen of its time and memory, before the first step
+plan.json          what was predicted of its time and memory, before the first step
 start.json         the verdicts on the held-out problems before the first step
 metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done

@@ -239,7 +239,7 @@ def keep_metrics(
 
 
 def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
-    """Keep what is foreseen of a run, if its model is one whose shape can be told beforehand."""
+    """Keep what is predicted of a run, if its model is one whose shape can be told beforehand."""
     try:
         shape = shape_of(recipe)
     except (UserError, OSError):
