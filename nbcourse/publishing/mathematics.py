@@ -1,110 +1,154 @@
-"""The mathematics of the pages: MathJax, with those of its parts that the book uses, in one file.
+"""The mathematics of the pages, drawn while the site is built: a Sphinx extension.
 
-The file that MathJax offers ready-made is half as large again: it has a menu and packages of TeX
-that the book does without. Parts and fonts come from sphinx-mathjax-offline, which has them all.
-They are written for browsers of 2015: each of their modules brings functions along for what
-JavaScript has learned since then, a sixth of the file. Here it has them once.
+A browser needs seconds of a phone's processor to draw the formulas of a chapter. Here MathJax draws
+them beforehand, in V8: a page brings its formulas as they are seen, and as MathML for screen
+readers, and needs no script for them. MathJax's parts and fonts come from sphinx-mathjax-offline.
 """
 
-import re
+import atexit
+import html
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree
+from typing import TYPE_CHECKING
 
+from docutils import nodes
+from py_mini_racer import JSEvalException, MiniRacer
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.util import logging
 
-BUNDLE = "mathjax/book.js"
+if TYPE_CHECKING:
+    from sphinx.writers.html5 import HTML5Translator
+
+NAME = "drawn"  # of this way to show mathematics, among Sphinx's
+SHEET = "mathematics.css"  # less the letters of which no page has any: see `bundles`
 FONTS = "output/chtml/fonts/woff-v2"
-START = "startup"
-PARTS = {  # the name that MathJax asks for a part by, and its file
-    "core": "core",
-    "input/tex-base": "input/tex-base",
-    "[tex]/ams": "input/tex/extensions/ams",
-    "[tex]/boldsymbol": "input/tex/extensions/boldsymbol",
-    "output/chtml": "output/chtml",
-    "output/chtml/fonts/tex": "output/chtml/fonts/tex",
-    "a11y/assistive-mml": "a11y/assistive-mml",  # what is read aloud
-}
-# What TypeScript puts into every module, as `this && this.NAME || …`, in the JavaScript of today.
-HELPERS = {
-    "__extends": "(one, base) => { Object.setPrototypeOf(one, base);"
-    " one.prototype = Object.create(base.prototype, { constructor: { value: one,"
-    " writable: true, configurable: true } }); }",
-    "__assign": "Object.assign",
-    "__read": "(all, count) => count === undefined ? [...all] : [...all].slice(0, count)",
-    "__spreadArray": "(to, from) => to.concat([...from])",
-    "__values": "all => all[Symbol.iterator]()",
-}
-COPY = re.compile(rf"this&&this\.({'|'.join(HELPERS)})\|\|")
-# A few formulas at a time, so that the page answers its reader meanwhile; more of them where the
-# whole book is one page, to be printed. Without the menu no formula has the focus of the keyboard;
-# those that scroll need it.
-START_DRAWING = """MathJax.config.startup.pageReady = async () => {
-  const formulas = [...document.querySelectorAll(".math.notranslate")];
-  const few = Math.max(5, Math.ceil(formulas.length / 30));
-  while (formulas.length) {
-    await MathJax.typesetPromise(formulas.splice(0, few));
-    await new Promise(done => setTimeout(done));
-  }
-  for (const formula of document.querySelectorAll('mjx-container[display="true"]')) {
-    formula.tabIndex = 0;
-  }
+# Small letters as high as those of the text around them: MathJax's have .442 em.
+SIZE = "mjx-container[jax] { font-size: calc(1ex / .442); }"
+PARTS = (
+    "core",
+    "adaptors/liteDOM",
+    "input/tex-base",
+    "[tex]/ams",
+    "[tex]/boldsymbol",
+    "output/chtml",
+    "output/chtml/fonts/tex",
+    "a11y/assistive-mml",  # what is read aloud
+)
+# A mistake ends the drawing of a formula, where MathJax would print its message in the page; and
+# formulas that scroll need the focus of the keyboard.
+SETTINGS = """globalThis.window = globalThis;
+globalThis.MathJax = {
+  loader: { load: [] },
+  startup: { typeset: false },
+  tex: {
+    packages: { "[+]": ["ams", "boldsymbol"], "[-]": ["noundefined"] },
+    formatError: (jax, error) => { throw new Error(error.message); },
+  },
+  chtml: { adaptiveCSS: false, fontURL: "FONTS" },
 };"""
-SETTINGS = {"loader": {"load": []}, "tex": {"packages": {"[+]": ["ams", "boldsymbol"]}}}
+METHODS = """MathJax.startup.getComponents();
+MathJax.startup.makeMethods();
+const { adaptor } = MathJax.startup;
+const sheet = () => adaptor.textContent(MathJax.chtmlStylesheet());
+const drawn = (tex, display) => {
+  const formula = MathJax.tex2chtml(tex, { display });
+  if (display) adaptor.setAttribute(formula, "tabindex", "0");
+  return adaptor.outerHTML(formula);
+};"""
+
+logger = logging.getLogger(__name__)
 
 
-def bundle(mathjax: Path) -> str:
-    """The parts behind each other, and before them, that nothing is left to be fetched."""
-    start, *parts = (
-        (mathjax / f"{name}.js").read_text(encoding="utf-8") for name in (START, *PARTS.values())
-    )
+def folder() -> Path:
+    """Where MathJax lies."""
+    found = find_spec("sphinx-mathjax-offline")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "static/mathjax"
+
+
+@lru_cache(maxsize=1)
+def mathjax() -> MiniRacer:
+    """MathJax with its parts, ready to draw."""
+    machine = MiniRacer()
+    atexit.register(machine.close)  # its thread would keep the process
+    files = ["startup", *(part.replace("[tex]", "input/tex/extensions") for part in PARTS)]
+    start, *parts = ((folder() / f"{file}.js").read_text(encoding="utf-8") for file in files)
     there = f"MathJax.loader.preLoad({', '.join(map(repr, PARTS))});"
-    once = f"const {', '.join(f'{name} = {code}' for name, code in HELPERS.items())};"
-    return "\n;".join([once, *map(without_copies, [start, there, *parts]), START_DRAWING])
+    for program in (SETTINGS.replace("FONTS", f"mathjax/{FONTS}"), start, there, *parts, METHODS):
+        machine.eval(program)
+    return machine
 
 
-def without_copies(program: str) -> str:
-    """A program whose modules call the helpers of TypeScript by name, and bring none along."""
-    kept, end = [], 0
-    for copy in COPY.finditer(program):
-        kept += [program[end : copy.start()], copy[1]]
-        end = _end_of_expression(program, copy.end())
-    return "".join([*kept, program[end:]])
+@cache
+def drawn(tex: str, *, display: bool) -> str:
+    r"""A formula as HTML.
+
+    Args:
+        tex: what stands between the dollars.
+        display: whether it stands by itself, and not in a line of text.
+
+    Raises:
+        ValueError: if it is not a formula of TeX that MathJax knows.
+    """
+    try:
+        return str(mathjax().call("drawn", tex, display))
+    except JSEvalException as error:
+        reason = str(error).splitlines()[0].rpartition("Error: ")[2]
+        raise ValueError(f"the formula {tex!r} cannot be drawn: {reason}") from None
 
 
-def _end_of_expression(program: str, start: int) -> int:
-    """Where the comma or semicolon is behind an expression; its texts have no brackets."""
-    depth = 0
-    for i in range(start, len(program)):
-        depth += (program[i] in "([{") - (program[i] in ")]}")
-        if depth == 0 and program[i] in ",;":
-            return i
-    raise ValueError("the program has a helper of TypeScript that does not end")
+def visit_inline(translator: "HTML5Translator", node: nodes.math) -> None:
+    """Draw a formula in a line."""
+    start = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
+    translator.body += [start, _drawn(node, node.astext(), display=False), "</span>"]
+    raise nodes.SkipNode
+
+
+def visit_block(translator: "HTML5Translator", node: nodes.math_block) -> None:
+    """Draw a formula that stands by itself, with the number that the notebook gave it."""
+    translator.body.append(translator.starttag(node, "div", CLASS="math notranslate nohighlight"))
+    tex = node.astext().strip()
+    if node["number"]:
+        translator.body.append(f'<span class="eqno">({node["number"]})')
+        translator.add_permalink_ref(node, "Link to this equation")
+        translator.body.append("</span>")
+    if not node["nowrap"] and r"\\" in tex:
+        tex = rf"\begin{{split}}{tex}\end{{split}}"
+    translator.body += [_drawn(node, tex, display=True), "</div>\n"]
+    raise nodes.SkipNode
+
+
+def _drawn(node: nodes.Element, tex: str, *, display: bool) -> str:
+    """The formula; where it has a mistake, its text, and a warning that names the place."""
+    try:
+        return drawn(tex, display=display)
+    except ValueError as error:
+        logger.warning(str(error), location=node)
+        return html.escape(tex)
 
 
 def set_up(app: Sphinx, config: Config) -> None:
-    """Let pages ask for the file."""
-    config.mathjax_path = BUNDLE
-    config.mathjax_options = {"async": "async"}  # a task of its own, beside those of the theme
-    config.mathjax3_config = {**(config.mathjax3_config or {}), **SETTINGS}
+    """Let formulas be drawn here, and pages ask for their style."""
+    config.html_math_renderer = NAME
+    app.add_css_file(SHEET)
 
 
 def write(app: Sphinx, error: Exception | None) -> None:
-    """Write the file and the fonts beside it."""
-    found = find_spec("sphinx-mathjax-offline")
-    if error is not None or found is None or found.origin is None:
+    """Write the style sheet, and the fonts that it names."""
+    if error is not None:
         return
-    mathjax, file = (
-        Path(found.origin).parent / "static/mathjax",
-        Path(app.outdir, "_static", BUNDLE),
-    )
-    copytree(mathjax / FONTS, file.parent / FONTS, dirs_exist_ok=True)
-    file.write_text(bundle(mathjax), encoding="utf-8")
+    static = Path(app.outdir, "_static")
+    copytree(folder() / FONTS, static / "mathjax" / FONTS, dirs_exist_ok=True)
+    (static / SHEET).write_text(str(mathjax().call("sheet")) + SIZE, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.add_html_math_renderer(NAME, (visit_inline, None), (visit_block, None))
     app.connect("config-inited", set_up, priority=900)
     app.connect("build-finished", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": False}  # V8 survives no fork

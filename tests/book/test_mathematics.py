@@ -1,39 +1,70 @@
-"""The file of MathJax that the pages load, without a browser."""
+"""Formulas drawn while the site is built: their letters, their MathML, and their mistakes."""
 
 import re
-from importlib.util import find_spec
-from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from nbcourse.publishing import mathematics
+from nbcourse.publishing import bundles, mathematics
 
-MATHJAX = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static/mathjax"
+LETTER = re.compile(r'<mjx-c class="mjx-c([0-9A-F]+)')
+
+
+def letters(drawn: str) -> str:
+    return "".join(chr(int(code, 16)) for code in LETTER.findall(drawn))
+
+
+def mathml(drawn: str) -> ElementTree.Element:
+    return ElementTree.fromstring(re.search(r"<math .*</math>", drawn)[0])
 
 
 @pytest.mark.parametrize(
-    ("module", "without"),
+    ("tex", "seen"),
     [
-        (
-            "var n,o=this&&this.__extends||(n=function(t,e){n(t,e)},function(t,e){n(t)}),a=r(1);",
-            "var n,o=__extends,a=r(1);",
-        ),
-        (
-            "var n=this&&this.__assign||function(){return n=f([1,2],{}),n.apply(this)};e.x=n;",
-            "var n=__assign;e.x=n;",
-        ),
-        ("var a=this&&this.__read||function(){},b=this&&this.__values||function(){};",
-         "var a=__read,b=__values;"),
-        ("var o=this&&this.__other||function(){};", "var o=this&&this.__other||function(){};"),
+        (r"x_1 < y", "𝑥1<𝑦"),
+        (r"\boldsymbol{\theta}", "𝜽"),
+        (r"\operatorname{clip} \le \tfrac{1}{2}", "clip≤12"),
+        (r"\begin{align*} a &= b \\ c &= d \end{align*}", "𝑎=𝑏𝑐=𝑑"),
     ],
-)  # fmt: skip
-def test_a_module_calls_the_helpers_and_brings_none(module, without):
-    assert mathematics.without_copies(module) == without
+)
+def test_what_is_seen_is_what_is_read_aloud(tex, seen):
+    drawn = mathematics.drawn(tex, display=True)
+    assert letters(drawn) == seen
+    said = "".join(mathml(drawn).itertext()).replace("\u2061", "")  # an invisible "of"
+    plain = {"𝑥": "x", "𝑦": "y", "𝜽": "θ", "𝑎": "a", "𝑏": "b", "𝑐": "c", "𝑑": "d"}
+    assert said in (seen, "".join(plain.get(letter, letter) for letter in seen))
 
 
-def test_the_file_has_every_helper_once():
-    program = mathematics.bundle(MATHJAX)
-    assert not mathematics.COPY.search(program)
-    for name in mathematics.HELPERS:
-        assert len(re.findall(rf"\b{name} = ", program)) == 1
-        assert program.count(name) > 20
+def test_a_formula_in_a_line_does_not_scroll_and_one_by_itself_can():
+    line, block = (mathematics.drawn("x", display=display) for display in (False, True))
+    assert 'display="true"' not in line
+    assert "tabindex" not in line
+    assert 'display="true"' in block
+    assert 'tabindex="0"' in block
+    assert [mathml(one).get("display") for one in (line, block)] == [None, "block"]
+
+
+@pytest.mark.parametrize(
+    ("tex", "reason"),
+    [
+        (r"\frac{1", "Missing close brace"),
+        (r"\pii", r"Undefined control sequence \pii"),
+        ("x^2^3", "Double exponent"),
+        (r"\begin{align} a", r"Missing \end{align}"),
+    ],
+)
+def test_a_mistake_is_named(tex, reason):
+    with pytest.raises(ValueError, match=f"{re.escape(repr(tex))}.*{re.escape(reason)}"):
+        mathematics.drawn(tex, display=False)
+
+
+def test_the_sheet_draws_every_letter_and_of_others_none_is_kept():
+    """As the site joins its style sheets: only what a page names stays."""
+    drawn = mathematics.drawn(r"\alpha + \tfrac12", display=False)
+    sheet = mathematics.mathjax().call("sheet")
+    few = bundles.needed(sheet, set(re.findall(r"[\w-]+", drawn)))
+    kept = {code for code in LETTER.findall(drawn) if f"mjx-c{code}" in few}
+    assert kept == set(LETTER.findall(drawn))
+    assert "mjx-c1D6FD" in sheet
+    assert "mjx-c1D6FD" not in few
+    assert len(few) < len(sheet) / 10

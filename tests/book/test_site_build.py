@@ -75,8 +75,17 @@ def test_a_book_is_built_with_its_own_mathematics(built):
     assert page.count('href="#eq-x"') == 3  # two links, and the one beside the number
     assert page.index('id="sec-1-1"') < page.index("<h2>1.1 Title")
     assert '../01-one.html#eq-x"' in (built / "exercises" / "01-one.html").read_text("utf-8")
-    assert (built / "_static" / mathematics.BUNDLE).exists()
-    assert not (built / "_static" / "mathjax" / "tex-chtml.js").exists()
+    assert page.count("<mjx-container") > 0
+    assert "mathjax/" not in page
+    fonts = re.findall(r'url\("([^"]+)"\)', (built / "_static" / mathematics.SHEET).read_text())
+    assert fonts
+    assert all((built / "_static" / font).exists() for font in fonts)
+
+
+def test_a_mistake_in_a_formula_is_placed(tmp_path):
+    root = write_book(tmp_path, "Fine: $x$.", r"Not so: $\frac{1$.")
+    with pytest.raises(site.SiteFailed, match=r"01-one.*Missing close brace"):
+        site.build(root, root=root)
 
 
 def test_a_page_offers_its_notebook(built, healthy):

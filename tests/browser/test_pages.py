@@ -52,19 +52,11 @@ def address(built, serve) -> Iterator[str]:
         yield address
 
 
-def load(tab: Watched, address: str) -> None:
-    """Go to a page, and wait until its mathematics is drawn."""
-    tab.page.goto(address, wait_until="load")
-    if tab.page.locator(FORMULA).count():
-        tab.page.wait_for_function("window.MathJax?.startup?.promise !== undefined")
-        tab.page.evaluate("MathJax.startup.promise.then(() => true)")
-
-
 @pytest.fixture(scope="module")
 def tab(request, browser, address) -> Iterator[Watched]:
     """The tab with a page, by its name; it is loaded once, and has all its tests in a row."""
     watched = Watched(browser)
-    load(watched, f"{address}/{request.param}.html")
+    watched.page.goto(f"{address}/{request.param}.html")
     yield watched
     watched.context.close()
 
@@ -162,7 +154,7 @@ def objections(page) -> list[tuple[str, list[str]]]:
 def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
     tab = open_tab(**LOOKS[look])
-    load(tab, f"{address}/{name}.html")
+    tab.page.goto(f"{address}/{name}.html")
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
@@ -242,6 +234,6 @@ def chapter(page) -> Path:
 
 def test_the_pages_work_straight_from_the_disk(open_tab, built):
     tab = open_tab()
-    load(tab, f"{built.as_uri()}/{CHAPTERS[-1]}.html")
+    tab.page.goto(f"{built.as_uri()}/{CHAPTERS[-1]}.html")
     assert tab.page.locator("mjx-container").count() > 0
     assert tab.foreign == []
