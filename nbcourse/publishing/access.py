@@ -3,8 +3,9 @@
 Tables and figures that scroll get the focus of the keyboard, the corner of a table that heads no
 column is no heading, and icons come from their font alone: the theme brings them as a script of a
 megabyte and a half as well. What unfolds is called by its own words. A page is light or dark from
-the start, or every element would get its looks twice. Of the marks in code, a third of a page,
-those go that look like none, and those of operators.
+the start, or every element would get its looks twice. Which section is being read is watched where
+the window shows the page's contents beside it. Of the marks in code, a third of a page, those go
+that look like none, and those of operators.
 """
 
 import re
@@ -29,6 +30,10 @@ CHANGES = [
         '? "dark" : "light")',
     ),
     (r'<summary aria-label="[^"]*">', "<summary>"),
+    (
+        r'<body data-bs-spy="scroll"[^>]*>',
+        r"\g<0><script>innerWidth < 1200 && document.body.removeAttribute('data-bs-spy')</script>",
+    ),
     (r'<span class="(?:n|o|p|w)">([^<]*)</span>', r"\1"),  # names and brackets have no colour
 ]
 

@@ -1,8 +1,8 @@
 """Style sheets and scripts of the pages, one where the theme has a dozen: a Sphinx extension.
 
 The theme brings what any site may need. Here its files are joined; rules for classes that no page
-and no script names are left out, and so are icons that no rule is left for. Scripts wait until the
-page is there, but for those of the search: nothing is drawn later because of them.
+and no script names are left out, and so are icons and letters that no rule is left for. Scripts
+wait until the page is there, but for those of the search: nothing is drawn later because of them.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
-SCRIPT = rf'<script\b(?! async)[^>]*src="{FILE.format("js")}</script>'  # the mathematics stays
+SCRIPT = rf'<script\b[^>]*src="{FILE.format("js")}</script>'
 # What loads twice as soon as files are joined, and what is said to a switch between editions alone.
 SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
@@ -34,6 +34,15 @@ ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 NAME = re.compile(r"[.#](-?[A-Za-z_][\w-]*)")
 INSIDE = re.compile(r":[\w-]+\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\]")
 COMMA = re.compile(r",(?![^()\[]*[)\]])")
+
+# The theme asks each box whether it scrolls and sets its `tabIndex` at once, so that the browser
+# lays the page out anew for the next one, and all that again after every change. What observes
+# boxes is told their sizes when they are known.
+ASKED = re.compile(r"\.forEach\(\(e=>\{(e\.tabIndex=e\.scrollWidth>.*?)\}\)\)")
+TOLD = (
+    r".forEach((e=>(window.scrolling??=new ResizeObserver("
+    r"(all=>all.forEach((({target:e})=>{\1}))))).observe(e)))"
+)
 
 ICONS, FEW_ICONS = "fa-solid-900", "icons.woff"
 ICONS_SOURCE = re.compile(rf"src:url\([^)]*{ICONS}\.woff2\)[^;}}]*")
@@ -100,10 +109,11 @@ def _rebased(folder: str, file: str) -> str:
     return f"url({posixpath.normpath(posixpath.join(folder, file))})"
 
 
-def icons(font: Path, css: str) -> bytes:
-    """The font with no more icons than a style sheet has in its `content:`, as WOFF."""
-    few = subset.Subsetter(subset.Options())
-    glyphs = subset.load_font(str(font), subset.Options())
+def few_glyphs(font: Path, css: str) -> bytes:
+    """The font with no more glyphs than a style sheet has in its `content:`, as WOFF."""
+    options = subset.Options()
+    options.drop_tables += ["FFTM"]  # when the font was made
+    few, glyphs = subset.Subsetter(options), subset.load_font(str(font), options)
     few.populate(text="".join(re.findall(r'content:\s*"([^"]*)"', css)))
     few.subset(glyphs)
     glyphs.flavor = "woff"
@@ -134,19 +144,21 @@ def write(app: Sphinx, error: Exception | None) -> None:
     for bundle in sorted(bundles, key=lambda bundle: bundle.endswith("css")):  # scripts first
         files = [static / file for file in bundles[bundle]]
         if bundle.endswith("js"):
-            text = ";\n".join(file.read_text(encoding="utf-8") for file in files)
+            text = ASKED.sub(TOLD, ";\n".join(file.read_text(encoding="utf-8") for file in files))
             words.update(re.findall(r"[\w-]+", text))
         else:
             text = "\n".join(needed(sheet(file, static), words) for file in files)
             text = re.sub(r"\n\s+", "\n", text)
         (static / bundle).write_text(text, encoding="utf-8")
-    _write_icons(static, [static / bundle for bundle in bundles if bundle.endswith("css")])
+    _write_fonts(static, [static / bundle for bundle in bundles if bundle.endswith("css")])
 
 
-def _write_icons(static: Path, sheets: list[Path]) -> None:
+def _write_fonts(static: Path, sheets: list[Path]) -> None:
     texts = [sheet.read_text(encoding="utf-8") for sheet in sheets]
     for font in static.rglob(f"{ICONS}.ttf"):
-        (static / FEW_ICONS).write_bytes(icons(font, "".join(texts)))
+        (static / FEW_ICONS).write_bytes(few_glyphs(font, "".join(texts)))
+    for font in static.glob("mathjax/**/*.woff"):
+        font.write_bytes(few_glyphs(font, "".join(texts)))
     for sheet, text in zip(sheets, texts, strict=True):
         source = f'src:url({FEW_ICONS}) format("woff")'
         sheet.write_text(ICONS_SOURCE.sub(source, text), encoding="utf-8")

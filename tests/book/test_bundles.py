@@ -1,6 +1,8 @@
 """Style sheets and scripts of the pages, joined, less what no page uses."""
 
 import re
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +35,7 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
     page = """<head><link rel="stylesheet" href="../_static/a.css?v=1" />
 <link rel="stylesheet" href="../_static/styles/b.css" /><link rel="icon" href="../_static/i.svg" />
 <script src="../_static/c.js"></script><script>let needed = 1;</script>
-<script src="../_static/d.js?v=2"></script><script async="async" src="../_static/e.js"></script>
+<script src="../_static/d.js?v=2"></script>
 </head><body><script src="../_static/f.js"></script><script src="../index.js"></script></body>"""
     joined = bundles.joined(page, lambda files, suffix: f"{'+'.join(files)}.{suffix}")
     assert re.findall(r'(?:src|href)="([^"]+)"|(let needed)', joined) == [
@@ -41,7 +43,6 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
         ("../_static/i.svg", ""),
         ("", "let needed"),  # before the script that may need it
         ("../_static/c.js+d.js.js", ""),
-        ("../_static/e.js", ""),
         ("../_static/f.js.js", ""),
         ("../index.js", ""),
     ]
@@ -61,4 +62,16 @@ def test_a_sheet_brings_what_it_imports_and_leads_where_it_led(tmp_path):
     file.write_text('@import "../basic.css";a{b:url(../c.png)}d{e:url(data:f)}g{h:url(i.png)}')
     assert bundles.sheet(file, tmp_path) == (
         "p{background:url(dot.png)}a{b:url(c.png)}d{e:url(data:f)}g{h:url(styles/i.png)}"
+    )
+
+
+def test_a_box_that_may_scroll_is_asked_when_its_size_is_known():
+    """The theme of this version has the place, and asks nowhere else."""
+    theme = Path(find_spec("pydata_sphinx_theme").origin).parent / "theme/pydata_sphinx_theme"
+    script = (theme / "static/scripts/pydata-sphinx-theme.js").read_text(encoding="utf-8")
+    told, places = bundles.ASKED.subn(bundles.TOLD, script)
+    assert places == 1
+    assert told.count(".tabIndex=") == 1
+    assert re.search(
+        r"ResizeObserver\(.*tabIndex=e\.scrollWidth>e\.clientWidth.*observe\(e\)", told
     )
