@@ -18,6 +18,8 @@ from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.log_probs import CHUNK, ROWS
 from nbcourse.lm.rollouts import with_room
+from nbcourse.lm.sampling import ENGINES
+from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
 from nbcourse.training.learner import LARGE_VOCABULARY
 from nbcourse.training.models import load_tokenizer, rendered
@@ -246,6 +248,13 @@ class Plan:
         """Prompts in one backward pass."""
         return min(self.recipe.optimiser.prompts_at_once or self.minibatch, self.minibatch)
 
+    def room(self, columns: int) -> int:
+        """Columns for which the engine that samples makes room, to hold this many."""
+        engine = ENGINES[self.recipe.rollouts.engine]
+        return (
+            with_room(columns, engine.columns) if isinstance(engine, Static) else with_room(columns)
+        )
+
     def consulting(self, prompts: int, response_tokens: int) -> list[Pass]:
         """The passes in which the reference, if it is asked, or else the critic sees responses."""
         chunked = self.reference_chunked if self.asks_reference else self.chunked
@@ -312,7 +321,7 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         group_size: responses to each.
     """
     shape, rows = plan.shape, prompts * group_size
-    columns = with_room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    columns = plan.room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
     cache = cache_bytes(shape, rows, columns, plan.precision)
     # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
     logits = rows * shape.vocabulary * (BYTES[plan.precision] + 3 * FLOAT32)

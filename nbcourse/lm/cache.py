@@ -66,6 +66,63 @@ class RoomyLayer(DynamicLayer):
         return keys, values
 
 
+class FixedLayer(DynamicLayer):
+    """A layer's keys and values of a fixed shape, (B, heads, columns, size), written in place.
+
+    All columns are handed to attention, those that hold nothing yet too: they are 0, and the mask
+    has to leave them out.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self.keys, self.values, self.column = keys, values, column
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write one column, where `column` says, and give all."""
+        for room, new in zip((self.keys, self.values), (key_states, value_states), strict=True):
+            room.index_copy_(2, self.column, new.to(room.dtype))
+        return self.keys, self.values
+
+    def resize(self, rows: Tensor, columns: int) -> None:
+        """These rows only, in the order that they have, with room for so many columns."""
+        for name in ("keys", "values"):  # of one of the two at a time there are two
+            now = getattr(self, name)
+            now = now if len(rows) == len(now) else now.index_select(0, rows)
+            setattr(self, name, _wider(now, columns))
+
+
+def fix(cache: DynamicCache, column: Tensor, *, group_size: int, columns: int) -> None:
+    """Share the prompts' keys and values out to their groups, with room for so many columns.
+
+    Args:
+        cache: of the prompts, changed in place.
+        column: (1,) where the next column is written; whoever runs the model counts it up.
+        group_size: rows of each prompt.
+        columns: in all.
+
+    Raises:
+        ValueError: if a layer keeps only a window.
+    """
+    for i, layer in enumerate(cache.layers):
+        if type(layer) is not RoomyLayer:
+            raise ValueError(
+                f"layer {i} of the model keeps a {type(layer).__name__}, expected layers that keep "
+                "all columns for a static engine"
+            )
+        keys, values = (
+            _wider(x.repeat_interleave(group_size, dim=0), columns)
+            for x in (layer.keys, layer.values)
+        )
+        cache.layers[i] = FixedLayer(keys, values, column)
+
+
+def _wider(x: Tensor, columns: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, 0, 0, columns - x.shape[2]))
+
+
 def empty_cache(model: "PreTrainedModel") -> DynamicCache:
     """A cache for a model; layers that keep only a window stay as transformers has them."""
     cache = DynamicCache(config=model.config)
