@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from nbcourse.lm.rollouts import with_room
 
@@ -73,6 +73,9 @@ class FixedLayer(DynamicLayer):
     has to leave them out.
     """
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
         super().__init__()
         self.lazy_initialization(keys, values)
@@ -88,35 +91,43 @@ class FixedLayer(DynamicLayer):
 
     def resize(self, rows: Tensor, columns: int) -> None:
         """These rows only, in the order that they have, with room for so many columns."""
-        for name in ("keys", "values"):  # of one of the two at a time there are two
+        for name in ("keys", "values"):  # one of the two after the other is there twice
             now = getattr(self, name)
             now = now if len(rows) == len(now) else now.index_select(0, rows)
             setattr(self, name, _wider(now, columns))
 
 
-def fix(cache: DynamicCache, column: Tensor, *, group_size: int, columns: int) -> None:
+def fix(
+    cache: Cache, column: Tensor, *, group_size: int, columns: int
+) -> tuple[Cache, list[FixedLayer]]:
     """Share the prompts' keys and values out to their groups, with room for so many columns.
 
     Args:
-        cache: of the prompts, changed in place.
+        cache: of the prompts; it gives its layers away one by one.
         column: (1,) where the next column is written; whoever runs the model counts it up.
         group_size: rows of each prompt.
         columns: in all.
 
+    Returns:
+        A cache, and its layers.
+
     Raises:
         ValueError: if a layer keeps only a window.
     """
-    for i, layer in enumerate(cache.layers):
-        if type(layer) is not RoomyLayer:
+    layers: list[FixedLayer] = []
+    while cache.layers:
+        layer = cache.layers.pop(0)
+        if not isinstance(layer, RoomyLayer):
             raise ValueError(
-                f"layer {i} of the model keeps a {type(layer).__name__}, expected layers that keep "
-                "all columns for a static engine"
+                f"layer {len(layers)} of the model keeps a {type(layer).__name__}, expected layers "
+                "that keep all columns for a static engine"
             )
         keys, values = (
-            _wider(x.repeat_interleave(group_size, dim=0), columns)
-            for x in (layer.keys, layer.values)
+            _wider(x[:, :, : layer.get_seq_length()].repeat_interleave(group_size, dim=0), columns)
+            for x in layer.room
         )
-        cache.layers[i] = FixedLayer(keys, values, column)
+        layers.append(FixedLayer(keys, values, column))
+    return Cache(layers=[*layers]), layers
 
 
 def _wider(x: Tensor, columns: int) -> Tensor:

@@ -105,7 +105,7 @@ class _Now:
                 f"the model's attention is {model.config._attn_implementation!r}, expected 'sdpa' "
                 "for a static engine"
             )
-        self.model, self.job, self.cache = model, job, cache
+        self.model, self.job = model, job
         mask = job.prompt_mask.repeat_interleave(job.group_size, dim=0)
         rows, prompt = mask.shape
 
@@ -119,7 +119,9 @@ class _Now:
         self.token = torch.zeros_like(self.index)[:, None]
         self.position = mask.sum(dim=1, keepdim=True)
         self.attended = pad(mask, (0, columns - prompt))[:, None, None]
-        fix(cache, self.column, group_size=job.group_size, columns=columns)
+        self.cache, self.layers = fix(
+            cache, self.column, group_size=job.group_size, columns=columns
+        )
 
     def step(self) -> None:
         """Read the last token, and write the next."""
@@ -163,7 +165,7 @@ class _Now:
         for name in ("index", "running", "token", "position", "attended"):
             setattr(self, name, getattr(self, name)[kept])
         self.attended = pad(self.attended, (0, columns - self.attended.shape[3]))
-        for layer in self.cache.layers:
+        for layer in self.layers:
             layer.resize(kept, columns)
 
 

@@ -230,6 +230,17 @@ def test_the_host_waits_at_checks_alone(model, tokenizer, monkeypatch):
     assert looks == [32, 64, 80]
 
 
+def test_the_first_check_at_which_all_have_ended_is_the_last(model, tokenizer, monkeypatch):
+    """Each first token ends its response: the prompts are read, and 31 further tokens written."""
+    monkeypatch.setattr(sampling, "end_tokens", lambda model, tokenizer: [*range(17)])
+    calls = []
+    hook = model.register_forward_hook(lambda *_: calls.append(None))
+    rollout = write(model, tokenizer, "static")
+    hook.remove()
+    assert rollout.mask.shape[1] == 1
+    assert len(calls) == 1 + 31
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 def test_a_step_reads_no_number_on_the_host(model, tokenizer, greedy):
     """On PyTorch's device without numbers, where there is nothing to read."""
@@ -245,7 +256,7 @@ def test_a_step_reads_no_number_on_the_host(model, tokenizer, greedy):
     for name, value in list(vars(now).items()):
         if isinstance(value, torch.Tensor):
             setattr(now, name, value.to("meta"))
-    for layer in now.cache.layers:
+    for layer in now.layers:
         layer.keys, layer.values = layer.keys.to("meta"), layer.values.to("meta")
         layer.column = now.column
     with torch.no_grad():
@@ -339,12 +350,12 @@ def test_columns_that_hold_nothing_yet_do_not_count(model, tokenizer, monkeypatc
 
 
 def poisoned(model, *, call, rows):
-    """A hook: in the call of this number, logits of the rows that `rows` picks are not finite."""
+    """A hook: from the call of this number on, rows that `rows` picks are not finite."""
     calls = []
 
     def spoil(module, args, inputs, output):
         calls.append(None)
-        if len(calls) == call + 1:
+        if len(calls) > call:
             output.logits[rows(inputs["input_ids"])] = torch.nan
 
     return model.register_forward_hook(spoil, with_kwargs=True)
