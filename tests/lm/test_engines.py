@@ -53,12 +53,13 @@ def model(tokenizer):
 
 def write(model, tokenizer, engine, prompts=PADDED, *, dtype=None, **options):
     options = {"max_new_tokens": 80, "group_size": 8} | options
-    with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+    device = model.device
+    with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
         return sampling.sample(
             model,
             tokenizer,
             prompts,
-            generator=torch.Generator().manual_seed(0),
+            generator=torch.Generator(device).manual_seed(0),
             engine=engine,
             **options,
         )
@@ -336,6 +337,18 @@ def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, dtype, gr
     plain = write(model, tokenizer, Static(8, columns=16), **options)
     assert_same(write(model, tokenizer, Static(8, columns=16, prepare=taped), **options), plain)
     assert len(replayed) > 50
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs CUDA")
+@pytest.mark.parametrize("dtype", PRECISIONS.values(), ids=PRECISIONS)
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_cuda_graph_writes_what_the_step_writes(tokenizer, dtype, greedy):
+    model = shared_keys(tokenizer).cuda()
+    plain, recorded = (
+        write(model, tokenizer, engine, dtype=dtype, greedy=greedy)
+        for engine in ("static", "static-graphs")
+    )
+    assert_same(recorded, plain)
 
 
 def test_columns_that_hold_nothing_yet_do_not_count(model, tokenizer, monkeypatch):
