@@ -51,7 +51,7 @@ def sample(
         group_size: responses to each prompt.
         greedy: take the likeliest token instead of drawing.
         engine: what writes the responses: a name in `ENGINES`, or a function of a model and a
-            `Job`. Engines draw other tokens from one generator, of the same distribution.
+            `Job`. From one generator engines draw different tokens, of the same distribution.
 
     Returns:
         A `Rollout` with B = len(prompts) · group_size rows; response j to prompt i is row
