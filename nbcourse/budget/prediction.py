@@ -18,6 +18,8 @@ from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.log_probs import CHUNK, ROWS
 from nbcourse.lm.rollouts import with_room
+from nbcourse.lm.sampling import ENGINES
+from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
 from nbcourse.training.learner import LARGE_VOCABULARY
 from nbcourse.training.models import load_tokenizer, rendered
@@ -246,6 +248,16 @@ class Plan:
         """Prompts in one backward pass."""
         return min(self.recipe.optimiser.prompts_at_once or self.minibatch, self.minibatch)
 
+    @property
+    def static(self) -> Static | None:
+        """The engine that samples, if its shapes are fixed."""
+        engine = ENGINES[self.recipe.rollouts.engine]
+        return engine if isinstance(engine, Static) else None
+
+    def room(self, columns: int) -> int:
+        """Columns for which the engine that samples makes room, to hold this many."""
+        return with_room(columns, self.static.columns) if self.static else with_room(columns)
+
     def consulting(self, prompts: int, response_tokens: int) -> list[Pass]:
         """The passes in which the reference, if it is asked, or else the critic sees responses."""
         chunked = self.reference_chunked if self.asks_reference else self.chunked
@@ -303,8 +315,8 @@ def standing_bytes(plan: Plan) -> dict[str, int]:
 def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
     """Bytes where sampling needs most of them, beside the standing ones.
 
-    That is while the last token of the longest responses is drawn or, for long prompts and small
-    groups, while the prompts are read.
+    That is while the last token of the longest responses is drawn, or while the cache is given its
+    last room, or, for long prompts and small groups, while the prompts are read.
 
     Args:
         plan: of the run.
@@ -312,15 +324,14 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         group_size: responses to each.
     """
     shape, rows = plan.shape, prompts * group_size
-    columns = with_room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
+    columns = plan.room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
     cache = cache_bytes(shape, rows, columns, plan.precision)
     # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
     logits = rows * shape.vocabulary * (BYTES[plan.precision] + 3 * FLOAT32)
-    drawing = {
-        "keys and values": cache,
-        "logits": logits,
-        "working set": _growing(plan, cache),
-    }
+    drawing = {"keys and values": cache, "logits": logits}
+    growing = {"keys and values": cache, "working set": _growing(plan, cache)}
+    if not plan.static:  # which makes room while the logits of the last token are still there
+        drawing |= growing
     prompt = Pass(prompts, plan.prompt_tokens, plan.prompt_tokens, 1)
     reading = {
         "keys and values": cache_bytes(
@@ -328,7 +339,7 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         ),
         "working set": _layer_bytes(plan, prompt),
     }
-    return _copies(plan, shape.matrices) | _largest(drawing, reading)
+    return _copies(plan, shape.matrices) | _largest(drawing, growing, reading)
 
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:

@@ -61,6 +61,11 @@ class Exam:
             return self.recipe.evaluation.max_new_tokens
         return self.recipe.rollouts.max_new_tokens
 
+    @property
+    def engine(self) -> str:
+        """What writes the responses: as in training."""
+        return "eager" if isinstance(self.recipe, Pretraining) else self.recipe.rollouts.engine
+
     def right(self, strict: Tensor, truncated: Tensor) -> Tensor:
         """Which responses are right: a response that was cut off is not, as in training."""
         if isinstance(self.recipe, Recipe) and self.recipe.reward.accept_truncated:
@@ -208,6 +213,7 @@ def _examine(
         prompts,
         max_new_tokens=exam.max_new_tokens,
         precision=precision(recipe.model, model.device),
+        engine=exam.engine,
     )
     start = perf_counter()
     answers = answer(label=label if exam.progress else None)

@@ -170,6 +170,12 @@ REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], 
         "TRL samples the responses of a step together",
     ),
     (
+        "rollouts.engine",
+        lambda r: r.rollouts.engine,
+        lambda r: r.rollouts.engine != "eager",
+        "TRL samples by itself",
+    ),
+    (
         "rollouts.group_size",
         lambda r: r.rollouts.group_size,
         lambda r: r.rollouts.group_size < 2,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from nbcourse.lm.rollouts import with_room
 
@@ -64,6 +64,74 @@ class RoomyLayer(DynamicLayer):
         keys, values = (x[:, :, :columns] for x in room)
         self.keys, self.values = keys, values
         return keys, values
+
+
+class FixedLayer(DynamicLayer):
+    """A layer's keys and values of a fixed shape, (B, heads, columns, size), written in place.
+
+    All columns are handed to attention, those that hold nothing yet too: they are 0, and the mask
+    has to leave them out.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self.keys, self.values, self.column = keys, values, column
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write one column, where `column` says, and give all."""
+        for room, new in zip((self.keys, self.values), (key_states, value_states), strict=True):
+            room.index_copy_(2, self.column, new.to(room.dtype))
+        return self.keys, self.values
+
+    def resize(self, rows: Tensor, columns: int) -> None:
+        """These rows only, in the order that they have, with room for so many columns."""
+        for name in ("keys", "values"):  # one of the two after the other is there twice
+            now = getattr(self, name)
+            now = now if len(rows) == len(now) else now.index_select(0, rows)
+            setattr(self, name, _wider(now, columns))
+
+
+def fix(
+    cache: Cache, column: Tensor, *, group_size: int, columns: int
+) -> tuple[Cache, list[FixedLayer]]:
+    """Share the prompts' keys and values out to their groups, with room for so many columns.
+
+    Args:
+        cache: of the prompts; it gives its layers away one by one.
+        column: (1,) where the next column is written; whoever runs the model counts it up.
+        group_size: rows of each prompt.
+        columns: in all.
+
+    Returns:
+        A cache, and its layers.
+
+    Raises:
+        ValueError: if a layer keeps only a window.
+    """
+    layers: list[FixedLayer] = []
+    while cache.layers:
+        layer = cache.layers.pop(0)
+        if not isinstance(layer, RoomyLayer):
+            raise ValueError(
+                f"layer {len(layers)} of the model keeps a {type(layer).__name__}, expected layers "
+                "that keep all columns for a static engine"
+            )
+        keys, values = (
+            _wider(x[:, :, : layer.get_seq_length()].repeat_interleave(group_size, dim=0), columns)
+            for x in layer.room
+        )
+        layers.append(FixedLayer(keys, values, column))
+    return Cache(layers=[*layers]), layers
+
+
+def _wider(x: Tensor, columns: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, 0, 0, columns - x.shape[2]))
 
 
 def empty_cache(model: "PreTrainedModel") -> DynamicCache:

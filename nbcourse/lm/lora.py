@@ -51,24 +51,6 @@ def off(model: "PreTrainedModel") -> Iterator[None]:
         model.enable_adapters()
 
 
-@contextmanager
-def cast_once(model: nn.Module) -> Iterator[None]:
-    """Within it, and within one autocast, weights that are not trained are cast once, and kept.
-
-    Autocast keeps only what it has cast of weights that ask for a gradient; of all others it makes
-    a new copy in each forward pass, which is to say for each token that is sampled. Where no
-    gradient is taken, asking for one costs nothing.
-    """
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad = True
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad = False
-
-
 def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """The parameters of a model under the names that they have without an adapter."""
     for name, parameter in model.named_parameters():

@@ -96,9 +96,9 @@ def select(rollout: Rollout, rows: Tensor) -> Rollout:
     )
 
 
-def with_room(columns: int) -> int:
-    """Columns that a cache makes room for, to hold this many: the next multiple of 8."""
-    return -(-columns // 8) * 8
+def with_room(columns: int, multiple: int = 8) -> int:
+    """Columns that a cache makes room for, to hold this many: the next multiple."""
+    return -(-columns // multiple) * multiple
 
 
 def group_rows(groups: Tensor, group_size: int) -> Tensor:

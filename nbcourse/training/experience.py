@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.kl import rewards_with_kl
-from nbcourse.lm import lora, sampling
+from nbcourse.lm import sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import in_epochs
@@ -188,7 +188,7 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
     """Sample the group of each problem and score it."""
     recipe, settings = learner.recipe, learner.recipe.rollouts
     prompts = learner.prompts(problems)
-    with learner.precision(), lora.cast_once(learner.policy):
+    with learner.precision():
         rollout = sampling.sample(
             learner.policy,
             learner.tokenizer,
@@ -197,6 +197,7 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
             temperature=settings.temperature,
             group_size=settings.group_size,
             generator=generator(recipe.seed, "sampling", *counters, device=learner.device),
+            engine=settings.engine,
         )
         asked = [problem for problem in problems for _ in range(settings.group_size)]
         scores, correct = score(learner, rollout, asked)
@@ -208,6 +209,7 @@ def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) ->
                 prompts,
                 max_new_tokens=settings.max_new_tokens,
                 greedy=True,
+                engine=settings.engine,
             )
             greedy_scores, _ = score(learner, best, problems)
             greedy_scores = greedy_scores.repeat_interleave(settings.group_size)

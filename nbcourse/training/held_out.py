@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nbcourse.lm import lora, sampling
+from nbcourse.lm import sampling
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner
@@ -54,6 +54,7 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
         max_new_tokens=recipe.rollouts.max_new_tokens,
         precision=learner.precision(),
         at_once=recipe.rollouts.prompts * recipe.rollouts.group_size,
+        engine=recipe.rollouts.engine,
     )
     return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)
 
@@ -70,6 +71,7 @@ def ask(
     temperature: float = 1.0,
     source: torch.Generator | None = None,
     at_once: int = AT_ONCE,
+    engine: str = "eager",
     label: str | None = None,
 ) -> Answers:
     """The model's responses to prompts.
@@ -84,6 +86,7 @@ def ask(
         temperature: of sampling.
         source: of the draws; needed where there are samples.
         at_once: responses that are sampled together, to bound memory.
+        engine: what writes them; see `sampling.sample`.
         label: of a progress bar; None for no bar.
 
     Returns:
@@ -93,7 +96,7 @@ def ask(
     texts: list[str] = []
     truncated, lengths = [], []
     for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
-        with precision, lora.cast_once(policy):
+        with precision:
             rollout = sampling.sample(
                 policy,
                 tokenizer,
@@ -103,6 +106,7 @@ def ask(
                 group_size=samples or 1,
                 temperature=temperature,
                 generator=source,
+                engine=engine,
             )
         texts += rollout.texts(tokenizer)
         truncated.append(rollout.truncated.cpu())

@@ -30,6 +30,7 @@ from nbcourse import rows
 from nbcourse.errors import UserError, did_you_mean
 from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
+from nbcourse.lm.sampling import ENGINES
 from nbcourse.rows import Setting
 from nbcourse.seeds import generator
 from nbcourse.tasks.table import TASKS
@@ -248,6 +249,12 @@ class RolloutSection(Section):
     dynamic_sampling: bool | None = Field(None, description="the algorithm's choice if not given")
     prompts_at_once: Count | None = Field(
         None, description="sampled together, to bound memory; all if not given"
+    )
+    engine: Literal[(*ENGINES,)] = Field(  # type: ignore[valid-type]
+        "eager",
+        description="what writes the responses, in evaluations too: token by token, or in steps of "
+        "fixed shapes that are looked at every 32 tokens; 'static-graphs' makes each a CUDA graph, "
+        "untried",
     )
 
 

@@ -190,6 +190,27 @@ def test_the_cache_holds_as_many_bytes_as_its_tensors(shape, precision):
     assert prediction.cache_bytes(shape, 5, with_room(9), precision) == rooms
 
 
+@pytest.mark.parametrize("engine", sampling.ENGINES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_each_engine_s_cache_has_at_its_largest_the_bytes_foreseen(engine, precision):
+    """Of 24 + 49 − 1 columns: the next multiple of 8, or of 64 where shapes are fixed."""
+    shape = SHAPES["shared keys"]
+    sizes = {"prompts": 2, "group_size": 3, "max_new_tokens": 49, "engine": engine}
+    learner, _, plan = setting(shape, model={"precision": precision}, rollouts=sizes)
+    seen = []
+
+    def watch(module, args, inputs, output):
+        rooms = (getattr(x, "room", (x.keys, x.values)) for x in output.past_key_values.layers)
+        seen.append(sum(x.nbytes for room in rooms for x in room))
+
+    learner.policy.register_forward_hook(watch, with_kwargs=True)
+    drawing(learner)()
+    columns = 72 if engine == "eager" else 128
+    assert max(seen) == prediction.cache_bytes(shape, 6, columns, precision)
+    foreseen = prediction.sampling_bytes(plan, 2, 3)
+    assert foreseen["keys and values"] == max(seen)
+
+
 def held(cache) -> int:
     return sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
 
@@ -326,9 +347,10 @@ def drawing(learner: Learner) -> Callable[[], object]:
                 learner.policy,
                 NeverEnds(),
                 ["?"] * settings.prompts,
-                max_new_tokens=RESPONSE,
+                max_new_tokens=settings.max_new_tokens,
                 group_size=settings.group_size,
                 generator=torch.Generator().manual_seed(0),
+                engine=settings.engine,
             )
 
     return draw
@@ -336,6 +358,7 @@ def drawing(learner: Learner) -> Callable[[], object]:
 
 LARGE = Shape(3, 128, 4, 2, 160, LARGE_VOCABULARY, tied=False)
 ONE = {"prompts_at_once": 1}
+STATIC = {"prompts": 6, "group_size": 4, "max_new_tokens": RESPONSE, "engine": "static"}
 TWICE = {"gradient_checkpointing": True}
 EXACT = {"beta": 0.1, "placement": "surrogate", "estimator": "exact"}
 CASES = {
@@ -373,15 +396,27 @@ CASES = {
 }
 
 
+PEAKS = {
+    **CASES,
+    "static": (SHAPES["shared keys"], "grpo", {"rollouts": STATIC}),
+    "static, bfloat16": (
+        SHAPES["shared keys"],
+        "grpo",
+        {"rollouts": STATIC, "model": {"precision": "bfloat16"}},
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    "case", swept(CASES, keep=["plain", "chunked, bfloat16", "own critic", "checkpointing"])
+    "case",
+    swept(PEAKS, keep=["plain", "static", "chunked, bfloat16", "own critic", "checkpointing"]),
 )
 def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
     """Within an eighth, and a fourteenth while learning if all activations are kept.
 
     What is not counted are vectors and the kernels' own small buffers.
     """
-    shape, name, sections = CASES[case]
+    shape, name, sections = PEAKS[case]
     learner, batch, plan = setting(shape, name, **sections)
     memory = predicted(plan.recipe, shape).memory
     standing = sum(prediction.standing_bytes(plan).values())

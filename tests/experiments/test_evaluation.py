@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 
 def story(folder, **more):
     content = tables(
-        rollouts={"prompts": 2, "group_size": 2, "max_new_tokens": 5},
+        rollouts={"prompts": 2, "group_size": 2, "max_new_tokens": 5, "engine": "static"},
         evaluation={"problems": 2},
         seed=7,
         **more,
@@ -115,6 +115,11 @@ def spoken(copy, monkeypatch):
     monkeypatch.setattr(evaluation, "ask", stand_in)
     result = evaluation.evaluate(folder, problems=PROBLEMS, samples=SAMPLES, progress=False)
     return stand_in, result, folder
+
+
+def test_responses_are_written_by_the_engine_of_training(spoken):
+    stand_in, _, _ = spoken
+    assert [one["engine"] for one in stand_in.asked] == ["static"] * 4
 
 
 def verdicts(stand_in, label, j=0):

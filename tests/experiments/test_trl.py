@@ -144,6 +144,7 @@ def test_two_processes_share_the_responses():
         ("reinforce", {}, "algorithm.name is 'reinforce'"),
         ("dapo", {"rollouts": {"dynamic_sampling": True}}, "rollouts.dynamic_sampling is True"),
         ("grpo", {"rollouts": {"prompts_at_once": 2}}, "rollouts.prompts_at_once is 2"),
+        ("grpo", {"rollouts": {"engine": "static"}}, "rollouts.engine is 'static'"),
         ("grpo", {"model": {"lora_rank": 2}}, "model.lora_rank is 2"),
         (
             "grpo",

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcourse.experiments import checkpoint, evaluation, pretraining, run
-from nbcourse.lm import loading, lora, sampling, tiny
+from nbcourse.lm import loading, lora, tiny
 from nbcourse.training.experience import Draws, collect
 from nbcourse.training.recipe import check
 from tests.small import ALONE, base_recipe, learner, tables, weights
@@ -84,39 +83,6 @@ def test_merged_it_is_the_same_function_without_an_adapter(model):
     layer = model.model.layers[0].mlp.up_proj
     product = layer.lora_B["default"].weight @ layer.lora_A["default"].weight
     assert_close(delta, lora.ALPHA / RANK * product, rtol=1e-4, atol=1e-6)
-
-
-def test_a_frozen_weight_is_cast_once_for_all_tokens_that_are_sampled(model, monkeypatch):
-    """Counted: of each matrix one copy in bfloat16, and not one for each token."""
-    source = torch.Generator()
-    weights = {p.shape for n, p in lora.own_parameters(model) if "mlp" in n}
-
-    class Casts(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if function is torch.ops.aten._to_copy.default and args[0].shape in weights:
-                counted.append(args[0].shape)
-            return function(*args, **(kwargs or {}))
-
-    def sample():
-        with torch.autocast("cpu", torch.bfloat16), Casts():
-            return sampling.sample(
-                model,
-                tiny.tokenizer(),
-                ["1+2="] * 3,
-                max_new_tokens=5,
-                generator=source.manual_seed(0),
-            )
-
-    frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
-    counted: list = []
-    plain, often = sample(), len(counted)
-    counted.clear()
-    with lora.cast_once(model):
-        once = sample()
-    assert len(counted) == 2 * 3  # layers, matrices
-    assert often >= 4 * len(counted)
-    assert torch.equal(once.log_probs, plain.log_probs)
-    assert [name for name, p in model.named_parameters() if not p.requires_grad] == frozen
 
 
 # ---------------------------------------------------------------- in a run

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from nbcourse.experiments.run import train
+from nbcourse.lm import sampling
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import group_rows, model_inputs, select
@@ -15,6 +16,7 @@ from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
 from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
+from nbcourse.training.held_out import verdicts
 from tests.small import ALONE, learner, recipe, weights
 
 WARM = {"steps": 25, "batch_size": 32}
@@ -321,6 +323,61 @@ def test_every_ratio_is_exactly_one_before_the_first_update(case, name):
     assert numbers["clip_low"] == numbers["clip_high"] == numbers["kl_old"] == 0.0
     assert numbers["gap"] > 0
     assert penalty.exact == (case == "a KL over the vocabulary")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_update_on_what_the_static_engine_wrote_corrects_its_rounding(precision, monkeypatch):
+    """Its gap is told, and weighed if asked; in bfloat16 a unit in the last place is 2⁻⁶ nats."""
+    made = learner(
+        recipe(
+            "grpo",
+            warm_start=WARM,
+            model={"precision": precision},
+            rollouts={"engine": "static"},
+            optimiser={"truncated_importance_sampling": 2.0},
+        )
+    )
+    seen, whole = {}, loop.policy_loss
+
+    def watch(*arguments, **tokens):
+        seen.update(tokens)
+        return whole(*arguments, **tokens)
+
+    monkeypatch.setattr(loop, "policy_loss", watch)
+    numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
+    assert 0 < numbers["gap"] < (1e-5 if precision == "float32" else 4 * 2**-6)
+    weights_ = seen["sampler_weights"][seen["mask"]]
+    assert weights_.log().abs().max().item() == pytest.approx(numbers["gap"], rel=1e-2, abs=1e-6)
+    assert numbers["grad_norm"] > 0
+
+
+def test_all_that_a_run_samples_is_written_by_the_engine_of_its_recipe(monkeypatch):
+    """Comparisons for a reward model, groups, a greedy baseline, and evaluations."""
+    asked, static = [], sampling.ENGINES["static"]
+
+    def watched(model, job):
+        asked.append((job.group_size, job.generator is None))
+        return static(model, job)
+
+    engines = {"eager": None, "static": watched}
+    monkeypatch.setattr(sampling, "ENGINES", engines)
+    judged = {"source": "reward_model"}
+    made = learner(
+        recipe(
+            "remax",
+            warm_start=WARM,
+            reward=judged,
+            reward_model={"comparisons": 8, "steps": 1, "batch_size": 8},
+            rollouts={"engine": "static"},
+        )
+    )
+    assert set(asked) == {(2, False)}
+    asked.clear()
+    collect(made, Draws(made.recipe), ALONE)
+    assert asked == [(4, False), (1, True)]
+    asked.clear()
+    verdicts(made, 3)
+    assert asked == [(1, True)]
 
 
 def test_the_old_policy_stays_the_same_while_a_batch_is_used(monkeypatch):

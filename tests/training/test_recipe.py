@@ -143,7 +143,7 @@ def test_unknown_keys_are_named_with_the_known_ones():
     assert line.endswith("; did you mean 'steps'?")
     known = "prompts, group_size, max_new_tokens, temperature, dynamic_sampling, prompts_at_once"
     line = refusal(tables(rollouts={"n": 3}))
-    assert line == f"rollouts.n is unknown; expected one of {known}"
+    assert line == f"rollouts.n is unknown; expected one of {known}, engine"
     line = refusal(tables(optimizer={"lr": 1}))
     assert line.startswith("optimizer is unknown; expected one of steps, ")
     assert line.endswith("; did you mean 'optimiser'?")

@@ -1,0 +1,37 @@
+"""Weights in the precision of the products, once for all tokens that are sampled."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def cast_once(model: nn.Module) -> Iterator[None]:
+    """Within it, and within autocast, linear layers have weights that need no further cast.
+
+    Autocast rounds a float32 weight for each product. It keeps what it has rounded of weights that
+    ask for a gradient, and of those only; all others it rounds anew for each token. Here every
+    linear layer gets its copy beforehand, and computes the same to the last bit. All else stays in
+    float32: norms, the residual stream, and an embedding, even if the output layer shares its
+    weight. Without autocast nothing happens.
+    """
+    device = next(model.parameters()).device.type
+    if not torch.is_autocast_enabled(device):
+        yield
+        return
+    own = [
+        (layer, name, parameter)
+        for layer in model.modules()
+        if isinstance(layer, nn.Linear)
+        for name, parameter in layer.named_parameters(recurse=False)
+    ]
+    dtype = torch.get_autocast_dtype(device)
+    for layer, name, parameter in own:
+        setattr(layer, name, nn.Parameter(parameter.detach().to(dtype), requires_grad=False))
+    try:
+        yield
+    finally:
+        for layer, name, parameter in own:
+            setattr(layer, name, parameter)

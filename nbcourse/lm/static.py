@@ -1,0 +1,208 @@
+"""The engine of fixed shapes: between two looks at what came out, the host waits for nothing.
+
+`engines.eager` asks the device after each token which rows have ended, and computes with shapes
+that change with every answer. Here rows and columns come in buckets. A step is the same sequence of
+kernels on the same memory until the next check, and so may be recorded once and started as one. The
+price is paid in rows that have ended and are computed until the next check, and in columns that
+are masked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts
+from nbcourse.lm.rollouts import with_room
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.cache_utils import Cache
+
+Step = Callable[[], None]
+
+
+def as_it_is(step: Step, generator: torch.Generator | None) -> Step:
+    """The step, its kernels started one by one."""
+    return step
+
+
+@dataclass(frozen=True)
+class Static:
+    """Writes responses in steps of fixed shapes.
+
+    Attributes:
+        check_every: tokens from one check to the next: have all rows ended, was a number not
+            finite, do the running rows fit a smaller batch, is there room for the tokens to come?
+        rows: the batch, once rows have ended, is a multiple of this; before, it is as it comes.
+        columns: keys and values have room for a multiple of this.
+        prepare: makes of a step what is called for each token until shapes change; `in_a_graph`
+            records it.
+    """
+
+    check_every: int = 32
+    rows: int = 8
+    columns: int = 64
+    prepare: Callable[[Step, torch.Generator | None], Step] = as_it_is
+
+    def __call__(self, model: "PreTrainedModel", job: Job) -> Responses:
+        """Write the responses.
+
+        Raises:
+            FloatingPointError: if the model gives logits that are not finite.
+            ValueError: if the model keeps only a window of keys, or has an attention whose mask is
+                not a table of bools.
+        """
+        limit = job.max_new_tokens
+        logits, cache = read_prompts(model, job)
+        now = _Now(model, job, cache, columns=self.room(job.prompt_ids.shape[1], 0, limit))
+        with _without_a_cache_of_weights(model.device.type):
+            now.write(logits.repeat_interleave(job.group_size, dim=0))
+            step = self.prepare(now.step, job.generator)
+            for t in range(1, limit):
+                if t % self.check_every == 0:
+                    running = now.look()
+                    if running == 0:
+                        return now.written
+                    batch = min(len(now.running), with_room(running, self.rows))
+                    columns = self.room(job.prompt_ids.shape[1], t, limit)
+                    if (batch, columns) != (len(now.running), now.attended.shape[3]):
+                        now.resize(batch, columns)
+                        step = self.prepare(now.step, job.generator)
+                step()
+        now.look()
+        return now.written
+
+    def room(self, prompt_tokens: int, t: int, limit: int) -> int:
+        """Columns that there are from a check at response token t to the next, or to the limit."""
+        until = min(t + self.check_every, limit)
+        return with_room(prompt_tokens + until - 1, self.columns)
+
+
+class _Now:
+    """Where the writing stands, all of it on the device, in tensors that a step changes in place.
+
+    Attributes:
+        written: the responses.
+        t: (1,) which response token comes next.
+        column: (1,) where keys and values of the last token go.
+        broken: (1,) the first token whose logits were not finite; T if there is none.
+        index: (B,) which response each row of the batch is.
+        running: (B,) whether it goes on.
+        token: (B, 1) its last token.
+        position: (B, 1) of that in its own sequence.
+        attended: (B, 1, 1, C) which columns count.
+    """
+
+    def __init__(self, model: "PreTrainedModel", job: Job, cache: "Cache", *, columns: int) -> None:
+        from nbcourse.lm.cache import fix
+
+        if model.config._attn_implementation != "sdpa":
+            raise ValueError(
+                f"the model's attention is {model.config._attn_implementation!r}, expected 'sdpa' "
+                "for a static engine"
+            )
+        self.model, self.job = model, job
+        mask = job.prompt_mask.repeat_interleave(job.group_size, dim=0)
+        rows, prompt = mask.shape
+
+        def number(value: int) -> Tensor:
+            return torch.full((1,), value, device=mask.device)
+
+        self.written = job.blank()
+        self.t, self.column, self.broken = number(0), number(prompt), number(job.max_new_tokens)
+        self.index = torch.arange(rows, device=mask.device)
+        self.running = torch.ones_like(self.index, dtype=torch.bool)
+        self.token = torch.zeros_like(self.index)[:, None]
+        self.position = mask.sum(dim=1, keepdim=True)
+        self.attended = pad(mask, (0, columns - prompt))[:, None, None]
+        self.cache, self.layers = fix(
+            cache, self.column, group_size=job.group_size, columns=columns
+        )
+
+    def step(self) -> None:
+        """Read the last token, and write the next."""
+        self.attended.index_fill_(3, self.column, True)
+        output = self.model(
+            input_ids=self.token,
+            attention_mask=self.attended,
+            position_ids=self.position,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.column += 1
+        self.position += 1
+        self.write(output.logits[:, -1])
+
+    def write(self, logits: Tensor) -> None:
+        """Choose a token for each row that goes on, padding for the others."""
+        job, running, place = self.job, self.running, (self.index, self.t)
+        chosen, log_probs = job.choose(logits)
+        chosen = torch.where(running, chosen, job.padding)
+        log_probs = log_probs.masked_fill(~running, 0.0)
+        first = torch.minimum(self.broken, self.t)
+        self.broken.copy_(torch.where(log_probs.isnan().any(), first, self.broken))
+        self.written.tokens.index_put_(place, chosen)
+        self.written.log_probs.index_put_(place, log_probs)
+        self.written.lengths.index_add_(0, self.index, running.long())
+        self.token.copy_(chosen[:, None])
+        running.logical_and_(~job.ended(chosen))
+        self.t += 1
+
+    def look(self) -> int:
+        """How many rows go on. The host waits for the answer."""
+        running, broken = torch.stack([self.running.sum(), self.broken[0]]).tolist()
+        if broken < self.job.max_new_tokens:
+            raise not_finite(broken)
+        return running
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Keep the rows that go on, and as many others as a batch of this size takes."""
+        kept = (~self.running).int().argsort(stable=True)[:rows].sort().values
+        for name in ("index", "running", "token", "position", "attended"):
+            setattr(self, name, getattr(self, name)[kept])
+        self.attended = pad(self.attended, (0, columns - self.attended.shape[3]))
+        for layer in self.layers:
+            layer.resize(kept, columns)
+
+
+def _without_a_cache_of_weights(device: str) -> torch.autocast:
+    """Autocast as it is, but what it casts within a recorded step is not kept for another."""
+    return torch.autocast(
+        device,
+        dtype=torch.get_autocast_dtype(device),
+        enabled=torch.is_autocast_enabled(device),
+        cache_enabled=False,
+    )
+
+
+class _Graph:
+    """A step whose first call runs as it is, and warms up; from the second on, a CUDA graph."""
+
+    def __init__(self, step: Step, generator: torch.Generator | None) -> None:
+        self.step, self.generator, self.calls = step, generator, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            self.step()
+            return
+        if self.calls == 2:
+            self.graph = torch.cuda.CUDAGraph()
+            if self.generator is not None:
+                self.graph.register_generator_state(self.generator)
+            with torch.cuda.graph(self.graph):  # notes what would run, and runs nothing
+                self.step()
+        self.graph.replay()
+
+
+def in_a_graph(step: Step, generator: torch.Generator | None) -> Step:
+    """The step as a CUDA graph, or as it is where there is no CUDA.
+
+    Untried: no machine with CUDA has run it yet. What it rests on is tested without: a step changes
+    memory in place, with no help from the host, and does the same work each time.
+    """
+    return _Graph(step, generator) if torch.cuda.is_available() else step
