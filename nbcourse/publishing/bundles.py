@@ -37,11 +37,11 @@ COMMA = re.compile(r",(?![^()\[]*[)\]])")
 
 # The theme asks each box whether it scrolls and sets its `tabIndex` at once, so that the browser
 # lays the page out anew for the next one, and all that again after every change. What observes
-# boxes is told their sizes when they are known.
+# boxes is told their sizes when they are known; until then, any may scroll.
 ASKED = re.compile(r"\.forEach\(\(e=>\{(e\.tabIndex=e\.scrollWidth>.*?)\}\)\)")
 TOLD = (
-    r".forEach((e=>(window.scrolling??=new ResizeObserver("
-    r"(all=>all.forEach((({target:e})=>{\1}))))).observe(e)))"
+    r".forEach((e=>{e.hasAttribute('tabindex')||(e.tabIndex=0),(window.scrolling??="
+    r"new ResizeObserver((all=>all.forEach((({target:e})=>{\1}))))).observe(e)}))"
 )
 
 ICONS, FEW_ICONS = "fa-solid-900", "icons.woff"

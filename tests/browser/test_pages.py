@@ -145,6 +145,15 @@ def objections(page) -> list[tuple[str, list[str]]]:
     ]
 
 
+# axe looks at places, and what was never in sight has none yet: it seems to lie on what follows.
+READ_THROUGH = """async () => {
+  for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
+    scrollTo(0, y);
+    await new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+  }
+}"""
+
+
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
     "name",
@@ -155,6 +164,7 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
     tab = open_tab(**LOOKS[look])
     tab.page.goto(f"{address}/{name}.html")
+    tab.page.evaluate(READ_THROUGH)
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
@@ -218,6 +228,26 @@ def test_a_reference_leads_to_the_equation_with_its_number(tab):
     equation = page.locator("#eq-autoregressive")
     assert equation.locator(".eqno").inner_text().startswith(f"({place.number})")
     page.go_back()
+
+
+IN_SIGHT = """id => { const { top } = document.getElementById(id).getBoundingClientRect();
+  return 0 <= top && top < innerHeight / 2; }"""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_link_leads_to_its_place_far_down_the_page(open_tab, address, look):
+    """From another page and from the list of contents, past sections that were never in sight."""
+    page = open_tab(**LOOKS[look]).page
+    name = CHAPTERS[11]
+    anchor = [place.anchor for place in numbering.places().values() if place.chapter == name][-1]
+    page.goto(f"{address}/{name}.html#{anchor}")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate(IN_SIGHT, anchor)
+    page.evaluate("scrollTo(0, 0)")
+    assert not page.evaluate(IN_SIGHT, anchor)
+    page.evaluate("id => document.querySelector(`a[href='#${id}']`).click()", anchor)
+    page.wait_for_timeout(500)
+    assert page.evaluate(IN_SIGHT, anchor)
 
 
 def outputs_of(page, kind: str) -> list:
