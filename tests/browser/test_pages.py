@@ -228,6 +228,44 @@ def test_a_reference_leads_to_the_equation_with_its_number(tab):
     page.go_back()
 
 
+PREVIEW = ".nb-preview"
+
+
+@on_pages("10-grpo")
+@pytest.mark.parametrize("label", ["eq-group-relative", "eq-aggregation"])  # here, and in chapter 2
+def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
+    page = tab.page
+    number = f"({numbering.places()[label].number})"
+    page.get_by_role("link", name=number, exact=True).first.hover()
+    preview = page.locator(PREVIEW)
+    preview.locator("mjx-container").first.wait_for()
+    assert preview.locator(".eqno").inner_text().startswith(number)
+    assert preview.locator("[id], [tabindex]").count() == 0  # nothing is there twice
+    page.keyboard.press("Escape")
+    assert preview.count() == 0
+
+
+@on_pages("10-grpo")
+def test_a_reference_shows_its_section_to_the_keyboard(tab):
+    page = tab.page
+    link = page.get_by_role("link", name="section 10.4", exact=True).first
+    page.keyboard.press("Tab")  # from here on the keyboard leads
+    link.focus()
+    assert page.locator(PREVIEW).inner_text().startswith("10.4 ")
+    link.blur()
+    assert page.locator(PREVIEW).count() == 0
+
+
+def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
+    tab = open_tab(viewport={"width": 390, "height": 844}, has_touch=True)
+    load(tab, f"{address}/{CHAPTERS[10]}.html")
+    small = """parts => parts.map(part => part.getBoundingClientRect())
+      .filter(box => box.width < 44 || box.height < 44).length"""
+    parts = tab.page.locator("article summary:visible, article .toggle-button:visible")
+    assert parts.count() > 10
+    assert parts.evaluate_all(small) == 0
+
+
 def outputs_of(page, kind: str) -> list:
     """The outputs of one kind that are stored in a page's chapter, in order."""
     cells = stored.read(chapter(page)).cells
