@@ -1,11 +1,11 @@
 """What the theme leaves undone for readers without a mouse, eyes or bandwidth: a Sphinx extension.
 
 Tables and figures that scroll get the focus of the keyboard, the corner of a table that heads no
-column is no heading, and icons come from their font alone: the theme brings them as a script of a
-megabyte and a half as well. What unfolds is called by its own words. A page is light or dark from
-the start, or every element would get its looks twice. Which section is being read is watched where
-the window shows the page's contents beside it. Of the marks in code, a third of a page, those go
-that look like none, and those of operators.
+column is no heading, the side bar with the logo is a landmark, and icons come from their font
+alone: the theme brings them as a script of a megabyte and a half as well. What unfolds is called by
+its own words. A page is light or dark from the start, or every element would get its looks twice.
+Which section is being read is watched where the window shows the page's contents beside it. Of the
+marks in code, a third of a page, those go that look like none, and those of operators.
 """
 
 import re
@@ -23,6 +23,10 @@ CHANGES = [
         r'<div class="cell_output docutils container" tabindex="0">',
     ),
     (r'<th class="[^"]*head[^"]*">(?:<p></p>)?</th>', r"<td></td>"),
+    (
+        r'<div class="bd-sidebar-primary bd-sidebar',
+        r'<div role="complementary" aria-label="Book" class="bd-sidebar-primary bd-sidebar',
+    ),
     (r'<script src="[^"]*/fontawesome/[^"]*"></script>', ""),
     (
         r'localStorage\.getItem\("theme"\) \|\| "auto"',

@@ -1,8 +1,8 @@
 """A figure of one column for a phone: as wide as the page, with its letters as large as before.
 
 What lies between the sides of the axes comes closer in proportion; letters, marks and what stands
-outside keep their size. The legend goes below. Where letters would come to stand on each other, or
-a diagram has no axes, there is no such drawing.
+outside keep their size. The legend goes below; words beside an upright line or a mark stay there.
+Where letters would come to stand on each other, or a diagram has no axes, there is no such drawing.
 """
 
 import re
@@ -12,7 +12,7 @@ from itertools import combinations
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from nbcourse.publishing.panels import GROUP, PATH, RECT, SVG, columns, figure_of, resize
+from nbcourse.publishing.panels import GROUP, PATH, RECT, SVG, Panel, columns, figure_of, resize
 
 PHONE = 340.0  # points: what a window of 390 pixels leaves, see the rule in book.css
 NARROWEST = 0.4  # of the frame, as a part of what it was
@@ -24,6 +24,7 @@ LETTER, ABOVE, BELOW = (
 CONDENSED = 0.8  # letters of a title, at the least, as a part of their width
 FEW = 6  # labels of a scale, each of which is needed
 SPACE = 3.0  # between two words, in points
+NEAR = 12.0  # points between an upright line or a mark and the words that say what it is
 USE, IMAGE = (f"{{{SVG}}}{tag}" for tag in ("use", "image"))
 REFERENCE = "{http://www.w3.org/1999/xlink}href"
 PAIR = re.compile(r"(-?[\d.]+) (-?[\d.]+)")
@@ -81,7 +82,8 @@ def narrowed(svg: str, width: float = PHONE) -> str | None:
     def place(x: float) -> float:
         return x + (factor - 1) * (min(max(x, left), right) - left)
 
-    moved = [_placed(words, place, left, width) for words in texts]
+    labelled = list(_labelled(panels))
+    moved = [_placed(words, place, left, labelled, width) for words in texts]
     kept = _with_room(texts, moved)
     if kept is None:
         return None
@@ -151,14 +153,44 @@ def _words(group: Element, of_scale: bool) -> Words:
     return Words(group, min(lefts), min(tops), max(rights), max(bottoms), of_scale)
 
 
-def _placed(words: Words, place: Callable[[float], float], left: float, width: float) -> Words:
-    """A text moved with its middle, or with its start where that is the frame's, into the page.
+def _labelled(panels: Sequence[Panel]) -> Iterator[tuple[float, float, float]]:
+    """What words may stand beside: the place, top and bottom of upright lines and of marks."""
+    for part in (part for panel in panels for part in panel.axes):
+        if part.get("id", "").startswith(("line2d_", "LineCollection_", "PathCollection_")):
+            for path in part.iter(PATH):
+                points = [(float(x), float(y)) for x, y in PAIR.findall(path.get("d", ""))]
+                if not path.get("id") and len({x for x, _ in points}) == 1:
+                    heights = [y for _, y in points]
+                    yield points[0][0], min(heights), max(heights)
+            for mark in part.iter(USE):
+                yield float(mark.get("x", 0)), float(mark.get("y", 0)), float(mark.get("y", 0))
+
+
+def _placed(
+    words: Words,
+    place: Callable[[float], float],
+    left: float,
+    labelled: Sequence[tuple[float, float, float]],
+    width: float,
+) -> Words:
+    """A text moved into the page: with its start where that is the frame's, with the line or mark
+    that it stands beside, or else with its middle.
 
     One that is wider than the page becomes as wide, if that leaves its letters most of their width.
     """
     if width < words.right - words.left < width / CONDENSED:
         return replace(words, left=0.0, right=width)
-    anchor = left if abs(words.left - left) < SPACE else words.middle
+    beside = (
+        x
+        for x, top, bottom in labelled
+        if words.left > left
+        and not words.of_scale
+        and min(abs(words.left - x), abs(words.right - x)) < NEAR
+        and words.top - NEAR < bottom
+        and top < words.bottom + NEAR
+    )
+    at_start = abs(words.left - left) < SPACE
+    anchor = left if at_start else next(beside, words.middle)
     now = words.moved(place(anchor) - anchor)
     return now.moved(min(0.0, width - now.right))
 

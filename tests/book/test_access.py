@@ -21,6 +21,11 @@ from nbcourse.publishing import access
             '<div class="cell_output docutils container">\n<pre>1</pre>',
             '<div class="cell_output docutils container">\n<pre>1</pre>',
         ),
+        (
+            '<div class="bd-sidebar-primary bd-sidebar hide-on-wide">',
+            '<div role="complementary" aria-label="Book" '
+            'class="bd-sidebar-primary bd-sidebar hide-on-wide">',
+        ),
         ('<tr><th class="head"><p></p></th>', "<tr><td></td>"),
         ('<th class="head nb-number"><p></p></th>', "<td></td>"),
         ('<th class="head"><p>λ</p></th>', '<th class="head"><p>λ</p></th>'),

@@ -148,6 +148,38 @@ def test_a_title_too_long_is_condensed_and_one_much_too_long_is_let_be():
     assert narrow.narrowed(line(title="word " * 18)) is None
 
 
+@pytest.mark.parametrize(
+    "plot", [lambda ax: ax.axvline(2), lambda ax: ax.plot([2], [0.1], "o")], ids=["line", "mark"]
+)
+@pytest.mark.parametrize(("gap", "side"), [(0.02, "left"), (-0.02, "right")])
+def test_words_beside_an_upright_line_or_a_mark_stay_there(plot, gap, side):
+    fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+    ax.plot([0, 4], [0, 1])
+    plot(ax)
+    ax.text(2 + gap, 0.1, "what is beside", ha=side)
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        svg = file.getvalue()
+
+    def distance(svg: str) -> float:
+        parts = [
+            (group.get("id", ""), group) for group in ElementTree.fromstring(svg).iter(panels.GROUP)
+        ]
+        drawn_last = [group for name, group in parts if name.startswith("line2d_")][-1]
+        said = [group for name, group in parts if name.startswith("text_")][-1]
+        at = ElementTree.tostring(drawn_last, encoding="unicode")
+        x = (re.search(r' x="(\S+)"', at) or re.search(r'd="M (\S+)', at))[1]
+        start = re.search(r"translate\((\S+) ", said.find(panels.GROUP).get("transform"))[1]
+        aside = re.fullmatch(r"matrix\(1.0000 0 0 1 (\S+) 0\)", said.get("transform", "")) or (
+            "",
+            0,
+        )
+        return float(start) + float(aside[1]) - float(x)
+
+    assert distance(narrow.narrowed(svg)) == pytest.approx(distance(svg), abs=0.02)
+
+
 @pytest.mark.parametrize("svg", [line(width=4), drawn(1, 2)])
 def test_what_is_narrow_or_has_two_columns_is_not_narrowed(svg):
     assert narrow.narrowed(svg) is None

@@ -32,7 +32,6 @@ LOOKS = {
     "dark, on a phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
 }
 MOST_BYTES, MOST_REQUESTS = 1_500_000, 25
-THEIRS = {"region": "the theme's logo lies outside of all landmarks"}
 WIDER_THAN_THE_PAGE = "document.documentElement.scrollWidth > window.innerWidth"
 # What can be seen of an explorer: the visible shapes of its drawing, and its read-out.
 SEEN = """explorer => [...explorer.querySelectorAll("svg *, .nb-readout")]
@@ -134,14 +133,13 @@ def test_every_explorer_moves_without_a_kernel(tab):
 
 
 def objections(page) -> list[tuple[str, list[str]]]:
-    """What axe objects to in what is ours: rules, and where they are broken."""
+    """What axe objects to: rules, and where they are broken."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [
         (rule["id"], node["target"])
         for rule in Axe().run(page).response["violations"]
         for node in rule["nodes"]
-        if rule["id"] not in THEIRS
     ]
 
 
@@ -248,6 +246,44 @@ def test_a_link_leads_to_its_place_far_down_the_page(open_tab, address, look):
     page.evaluate("id => document.querySelector(`a[href='#${id}']`).click()", anchor)
     page.wait_for_timeout(500)
     assert page.evaluate(IN_SIGHT, anchor)
+
+
+PREVIEW = ".nb-preview"
+
+
+@on_pages("10-grpo")
+@pytest.mark.parametrize("label", ["eq-group-relative", "eq-aggregation"])  # here, and in chapter 2
+def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
+    page = tab.page
+    number = f"({numbering.places()[label].number})"
+    page.get_by_role("link", name=number, exact=True).first.hover()
+    preview = page.locator(PREVIEW)
+    preview.locator("mjx-container").first.wait_for()
+    assert preview.locator(".eqno").inner_text().startswith(number)
+    assert preview.locator("[id], [tabindex]").count() == 0  # nothing is there twice
+    page.keyboard.press("Escape")
+    assert preview.count() == 0
+
+
+@on_pages("10-grpo")
+def test_a_reference_shows_its_section_to_the_keyboard(tab):
+    page = tab.page
+    link = page.get_by_role("link", name="section 10.4", exact=True).first
+    page.keyboard.press("Tab")  # from here on the keyboard leads
+    link.focus()
+    assert page.locator(PREVIEW).inner_text().startswith("10.4 ")
+    link.blur()
+    assert page.locator(PREVIEW).count() == 0
+
+
+def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
+    tab = open_tab(viewport={"width": 390, "height": 844}, has_touch=True)
+    tab.page.goto(f"{address}/{CHAPTERS[10]}.html")
+    small = """parts => parts.map(part => part.getBoundingClientRect())
+      .filter(box => box.width < 44 || box.height < 44).length"""
+    parts = tab.page.locator("article summary:visible, article .toggle-button:visible")
+    assert parts.count() > 10
+    assert parts.evaluate_all(small) == 0
 
 
 def outputs_of(page, kind: str) -> list:
