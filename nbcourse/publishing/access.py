@@ -13,6 +13,17 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+# A page that is opened at its top needs no more than that at once: see book.css. For a place
+# further down, asked for by a link or by going back, the whole page is laid out.
+AT_ONCE = """
+if (innerWidth < 1200) document.body.removeAttribute("data-bs-spy");
+if (!location.hash && performance.getEntriesByType("navigation")[0]?.type === "navigate") {
+  document.body.classList.add("nb-from-the-top");
+  addEventListener("click", ({ target }) => {
+    if (target.closest("a[href*='#']")) document.body.classList.remove("nb-from-the-top");
+  }, true);
+}
+"""
 CHANGES = [
     (
         r'<div class="pst-scrollable-table-container">',
@@ -34,10 +45,7 @@ CHANGES = [
         '? "dark" : "light")',
     ),
     (r'<summary aria-label="[^"]*">', "<summary>"),
-    (
-        r'<body data-bs-spy="scroll"[^>]*>',
-        r"\g<0><script>innerWidth < 1200 && document.body.removeAttribute('data-bs-spy')</script>",
-    ),
+    (r'<body data-bs-spy="scroll"[^>]*>', rf"\g<0><script>{AT_ONCE}</script>"),
     (r'<span class="(?:n|o|p|w)">([^<]*)</span>', r"\1"),  # names and brackets have no colour
 ]
 

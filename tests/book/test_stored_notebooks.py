@@ -150,6 +150,18 @@ def absolute_paths(notebook: NotebookNode) -> list[str]:
     ]
 
 
+def imports_in_the_way(notebook: NotebookNode) -> list[str]:
+    """Cells of five imports or more that define nothing, and are not folded."""
+    found = []
+    for cell in code_cells(notebook):
+        body = ast.parse(TransformerManager().transform_cell(cell.source)).body
+        imports = [one for one in body if isinstance(one, ast.Import | ast.ImportFrom)]
+        others = [one for one in body if one not in imports and not isinstance(one, ast.Expr)]
+        if len(imports) >= 5 and not others and "hide-input" not in cell.metadata.get("tags", []):
+            found.append(cell.id)
+    return found
+
+
 RULES = [
     not_in_stored_form,
     not_run,
@@ -160,6 +172,7 @@ RULES = [
     widgets_without_page,
     hard_to_read,
     absolute_paths,
+    imports_in_the_way,
 ]
 
 
@@ -224,6 +237,7 @@ TOLD = "*Figure 1.1.* A line.\n\n<!-- alt: A line that rises. -->"
         (absolute_paths, ran("open('/home/ada/data.txt')")),
         (absolute_paths, ran("x", output_type="stream", text="saved to /tmp/x")),
         (absolute_paths, new_notebook(cells=[new_markdown_cell(r"see C:\book")])),
+        (imports_in_the_way, ran("import a, b\n" * 5 + "a.begin()")),
     ],
 )
 def test_a_rule_notices(rule, notebook):
@@ -237,6 +251,7 @@ def test_a_rule_notices(rule, notebook):
         ran("x = 1"),
         ran("x;"),
         ran("losses.append(1)"),
+        ran("import a\n" * 5 + "x = a.x"),
         ran("def f():\n    print(1)"),
         ran("x", output_type="execute_result", data={"text/plain": "1"}, execution_count=1),
         ran("see = 'https://example.org/home/x'"),
