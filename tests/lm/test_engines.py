@@ -99,7 +99,11 @@ def test_the_same_bits_where_a_number_a_row_is_drawn(model, tokenizer, monkeypat
     assert_same(*(write(model, tokenizer, engine) for engine in ("eager", EXACT)))
 
 
-@pytest.mark.parametrize("engine", ["static", "static-graphs", Static(5, 2, 3)], ids=str)
+@pytest.mark.parametrize(
+    "engine",
+    ["static", "static-graphs", Static(5, 2, 3)],
+    ids=["static", "static-graphs", "odd shapes"],
+)
 @pytest.mark.parametrize("prompts", [PADDED, ALIKE], ids=["padded", "alike"])
 def test_the_likeliest_tokens_are_the_same_in_buckets(model, tokenizer, prompts, engine):
     """In float32; a sum over more columns is rounded otherwise."""
@@ -375,7 +379,7 @@ def poisoned(model, *, call, rows):
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("engine", ["eager", "static", EXACT], ids=str)
+@pytest.mark.parametrize("engine", ["eager", "static", EXACT], ids=["eager", "static", "exact"])
 @pytest.mark.parametrize("token", [0, 1, 5, 40])
 def test_the_first_token_whose_logits_are_not_finite_is_named(
     model, tokenizer, engine, token, large, monkeypatch
