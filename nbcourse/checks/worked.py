@@ -1,4 +1,4 @@
-"""Worked cases: how a sheet is checked where whoever reads the check must not find the answer.
+"""Worked cases: how a sheet is checked where a reader of the check must not find the answer.
 
 In a released bundle a check is a list of cases: arguments, what should come back, and what known
 mistakes would return. An answer without arguments, and a word among few, would stand there in

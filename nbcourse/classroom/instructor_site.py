@@ -14,7 +14,7 @@ FOLDER = "_instructor"  # beside _build, so that publishing _build publishes no 
 
 
 def build(root: Path = ROOT) -> Path:
-    """Build `root`/_instructor/_build/html and return it. Whoever can read it has the solutions.
+    """Build `root`/_instructor/_build/html and return it. All who can read it have the solutions.
 
     Raises:
         SiteFailed: as `publishing.site.build` does.

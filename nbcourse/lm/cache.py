@@ -104,7 +104,7 @@ def fix(
 
     Args:
         cache: of the prompts; it gives its layers away one by one.
-        column: (1,) where the next column is written; whoever runs the model counts it up.
+        column: (1,) where the next column is written; the caller of the model counts it up.
         group_size: rows of each prompt.
         columns: in all.
 
