@@ -87,7 +87,7 @@ def built(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def address(built, serve) -> Iterator[str]:
     with serve(built) as address:
-        yield f"{address}/exercises/01-bandit.html"
+        yield f"{address}/exercises/01-bandit.html#main-content"  # all of it is laid out
 
 
 @pytest.fixture
