@@ -126,7 +126,8 @@ def opened(
     context.route("**/*", answer)
     tab.page.on("pageerror", lambda error: tab.errors.append(str(error).splitlines()[0]))
     tab.page.add_init_script(SHIFTS)
-    tab.page.goto(address, wait_until="load")
+    # Asked for a place in it, our page is laid out as a whole.
+    tab.page.goto(f"{address}#top", wait_until="load")
     tab.page.wait_for_load_state("networkidle")
     tab.page.evaluate(PROBES)
     tab.ask("drawn")
