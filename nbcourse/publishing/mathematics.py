@@ -7,7 +7,7 @@ readers, and needs no script for them. MathJax's parts and fonts come from sphin
 
 import atexit
 import html
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree
@@ -44,7 +44,7 @@ globalThis.MathJax = {
   loader: { load: [] },
   startup: { typeset: false },
   tex: {
-    packages: { "[+]": ["ams", "boldsymbol"], "[-]": ["noundefined"] },
+    packages: { "[+]": ["ams", "boldsymbol"] },
     formatError: (jax, error) => { throw new Error(error.message); },
   },
   chtml: { adaptiveCSS: false, fontURL: "FONTS" },
@@ -70,7 +70,7 @@ def folder() -> Path:
     return Path(found.origin).parent / "static/mathjax"
 
 
-@lru_cache(maxsize=1)
+@cache
 def mathjax() -> MiniRacer:
     """MathJax with its parts, ready to draw."""
     machine = MiniRacer()
