@@ -8,7 +8,7 @@ length              mean tokens in a response
 length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
-kl_old              KL to the policy before the first update, nats a token (k3), while learning
+kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning
 clip_low/clip_high  share of tokens without gradient, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping; infinite where float16 overflowed and an update was left out
@@ -154,7 +154,8 @@ def of_tokens(
     advantages, mask = tokens["advantages"], tokens["mask"]
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
-    means.add("kl_old", estimate(log_probs, old_log_probs, "k3")[mask].sum(), count)
+    # The old policy sampled, so it comes first.
+    means.add("kl_old", estimate(old_log_probs, log_probs, "k3")[mask].sum(), count)
     if sampler_log_probs is not None:
         means.peak("gap", (log_probs - sampler_log_probs).masked_fill(~mask, 0.0).abs().max())
     if not algorithm.needs("old_log_probs"):

@@ -107,6 +107,15 @@ def test_without_a_ratio_there_is_no_clip_to_speak_of(name):
     assert set(found) == {"kl_old"}
 
 
+def test_on_average_over_what_the_old_policy_draws_it_is_the_kl_from_the_old_policy():
+    old, new = doubles([0.8, 0.15, 0.05]), doubles([0.3, 0.3, 0.4])
+    counted, one = torch.tensor([[True]]), doubles([[1.0]])
+    mean = 0.0
+    for p, log_ratio in zip(old.tolist(), (new / old).log(), strict=True):
+        mean += p * tokens("grpo", log_ratio * one, one, counted)["kl_old"]
+    assert mean == pytest.approx((old * (old / new).log()).sum().item())
+
+
 def test_the_kl_to_the_old_policy_and_the_largest_gap_to_the_sampler_by_hand():
     log_ratio = doubles([[0.5, -0.25, NAN], [0.1, NAN, NAN]])
     mask = log_ratio.isfinite()
@@ -114,7 +123,7 @@ def test_the_kl_to_the_old_policy_and_the_largest_gap_to_the_sampler_by_hand():
         [[-1.5, -2.25, 7.0], [-2.6, NAN, 7.0]]
     )  # where −1.5, −2.25 and −1.9 stand now
     found = tokens("grpo", log_ratio, torch.ones(2, 3).double(), mask, sampler_log_probs=sampler)
-    k3 = [math.exp(-d) - 1 + d for d in (0.5, -0.25, 0.1)]
+    k3 = [math.exp(d) - 1 - d for d in (0.5, -0.25, 0.1)]
     assert found["kl_old"] == pytest.approx(sum(k3) / 3)
     assert found["gap"] == pytest.approx(0.7)
     assert "gap" not in tokens("grpo", log_ratio, torch.ones(2, 3), log_ratio.isfinite())
