@@ -426,7 +426,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             "The ratio is one of the whole response: a token's gradient depends on the ratios of "
             "the others.",
             "",
-            "10.8 One problem, one mend",
+            "10.8 One problem, one fix",
         )
     elif abs(positive[near] - 1 / at) < 1e-5 or abs(positive[near] + at) < 1e-5:
         yield Finding(
@@ -463,7 +463,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             CHOICE,
             f"The ratio counts {cap:.3g} at most, and no token loses its gradient.",
             "",
-            "10.8 One problem, one mend",
+            "10.8 One problem, one fix",
         )
     yield from _bounds(facts)
 
@@ -489,7 +489,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             f"({positive[RATIOS.index(1.5)]:.2f} at a ratio of 1.5, "
             f"{positive[RATIOS.index(5.0)]:.2f} at 5), without an end.",
             "",
-            "10.8 One problem, one mend",
+            "10.8 One problem, one fix",
         )
         return
     if (
