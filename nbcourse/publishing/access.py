@@ -13,15 +13,25 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-# A page that is opened at its top needs no more than that at once: see book.css. For a place
-# further down, asked for by a link or by going back, the whole page is laid out.
+# A page that is opened at its top is laid out as far as the window first: see book.css. Sections of
+# plain text follow one by one while nothing else is to do; those of a chapter, whose formulas take
+# long, when a reader comes near them. For a place further down, asked for by a link or by going
+# back, the whole page is laid out at once.
 AT_ONCE = """
 if (innerWidth < 1200) document.body.removeAttribute("data-bs-spy");
 if (!location.hash && performance.getEntriesByType("navigation")[0]?.type === "navigate") {
+  const all = () => document.body.classList.remove("nb-from-the-top");
   document.body.classList.add("nb-from-the-top");
-  addEventListener("click", ({ target }) => {
-    if (target.closest("a[href*='#']")) document.body.classList.remove("nb-from-the-top");
-  }, true);
+  addEventListener("click", ({ target }) => target.closest("a[href*='#']") && all(), true);
+  addEventListener("load", () => {
+    const text = ".bd-article:not(:has(div.cell)) > section > section";
+    const later = [...document.querySelectorAll(text)];
+    const idle = window.requestIdleCallback ?? setTimeout;
+    idle(function next() {
+      later[0]?.style.setProperty("content-visibility", "visible");
+      if (later.shift()) idle(next);
+    });
+  });
 }
 """
 CHANGES = [

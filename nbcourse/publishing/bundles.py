@@ -3,8 +3,10 @@
 The theme brings what any site may need. Here its files are joined; rules for classes that no page
 and no script names are left out, and so are icons and letters that no rule is left for. Scripts
 wait until the page is there, but for those of the search: nothing is drawn later because of them.
+The letters of the text come inside of the style sheet: if they came later, lines would move.
 """
 
+import base64
 import hashlib
 import posixpath
 import re
@@ -43,6 +45,8 @@ TOLD = (
     r".forEach((e=>{e.hasAttribute('tabindex')||(e.tabIndex=0),(window.scrolling??="
     r"new ResizeObserver((all=>all.forEach((({target:e})=>{\1}))))).observe(e)}))"
 )
+
+LETTERS = re.compile(r"url\((fonts/[^)]+\.woff2)\)")
 
 ICONS, FEW_ICONS = "fa-solid-900", "icons.woff"
 ICONS_SOURCE = re.compile(rf"src:url\([^)]*{ICONS}\.woff2\)[^;}}]*")
@@ -109,12 +113,28 @@ def _rebased(folder: str, file: str) -> str:
     return f"url({posixpath.normpath(posixpath.join(folder, file))})"
 
 
+def with_letters(css: str, static: Path) -> str:
+    """A style sheet that has the fonts of the folder `static/fonts` inside."""
+
+    def inside(found: re.Match[str]) -> str:
+        letters = base64.b64encode((static / found[1]).read_bytes()).decode()
+        return f"url(data:font/woff2;base64,{letters})"
+
+    return LETTERS.sub(inside, css)
+
+
 def few_glyphs(font: Path, css: str) -> bytes:
-    """The font with no more glyphs than a style sheet has in its `content:`, as WOFF."""
+    """The font with no more glyphs than a style sheet has in its `content:`, as WOFF.
+
+    One that has none of them is there for the height of a line, and stays as it is.
+    """
     options = subset.Options()
     options.drop_tables += ["FFTM"]  # when the font was made
     few, glyphs = subset.Subsetter(options), subset.load_font(str(font), options)
-    few.populate(text="".join(re.findall(r'content:\s*"([^"]*)"', css)))
+    text = "".join(re.findall(r'content:\s*"([^"]*)"', css))
+    if not set(map(ord, text)) & glyphs.getBestCmap().keys():
+        return font.read_bytes()
+    few.populate(text=text)
     few.subset(glyphs)
     glyphs.flavor = "woff"
     file = BytesIO()
@@ -148,7 +168,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
             words.update(re.findall(r"[\w-]+", text))
         else:
             text = "\n".join(needed(sheet(file, static), words) for file in files)
-            text = re.sub(r"\n\s+", "\n", text)
+            text = with_letters(re.sub(r"\n\s+", "\n", text), static)
         (static / bundle).write_text(text, encoding="utf-8")
     _write_fonts(static, [static / bundle for bundle in bundles if bundle.endswith("css")])
 

@@ -2,11 +2,13 @@
 
 import re
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from fontTools.ttLib import TTFont
 
-from nbcourse.publishing import bundles
+from nbcourse.publishing import bundles, mathematics
 
 WORDS = {"kept", "also", "an-id", "main"}
 
@@ -74,4 +76,26 @@ def test_a_box_that_may_scroll_is_asked_when_its_size_is_known():
     assert told.count(".tabIndex=") == 2  # before its size is known, and after
     assert re.search(
         r"ResizeObserver\(.*tabIndex=e\.scrollWidth>e\.clientWidth.*observe\(e\)", told
+    )
+
+
+@pytest.mark.parametrize(
+    ("font", "css", "left"),
+    [
+        ("Size1-Regular", 'a{content:"/"}b{content:"Q"}', {"/"}),
+        ("Zero", 'a{content:"("}', {"\ueffc"}),  # without a glyph it would be no font
+    ],
+)
+def test_a_font_has_the_glyphs_that_are_used_or_stays_whole(font, css, left):
+    file = mathematics.folder() / mathematics.FONTS / f"MathJax_{font}.woff"
+    few = TTFont(BytesIO(bundles.few_glyphs(file, css)))
+    assert {chr(code) for code in few.getBestCmap()} == left
+
+
+def test_the_letters_of_the_text_are_inside_of_the_sheet(tmp_path):
+    (tmp_path / "fonts").mkdir()
+    (tmp_path / "fonts/a.woff2").write_bytes(b"letters")
+    css = "a{src:url(fonts/a.woff2)}b{src:url(mathjax/fonts/b.woff)}c{d:url(webfonts/c.woff2)}"
+    assert bundles.with_letters(css, tmp_path) == css.replace(
+        "url(fonts/a.woff2)", "url(data:font/woff2;base64,bGV0dGVycw==)"
     )
