@@ -185,7 +185,7 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
             "the third token was drawn: top-k has been forgotten": torch.stack(
                 [torch.tensor([25.0, 9.0, 4.0]).double() / 38 - pi, nothing]
             ),
-            "the ratio does not mend everything: what is never drawn cannot be weighed": (
+            "the ratio does not mend everything: what is never drawn cannot be weighted": (
                 torch.stack([naive, nothing])
             ),
             "you have used the sampler's own score; the learner differentiates log π, and it is "

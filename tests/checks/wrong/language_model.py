@@ -198,7 +198,7 @@ def wrong_answers(sheet):
             ),
             "everything mended": (
                 lambda *a: pushes(*a) * torch.tensor([[1.0], [0.0]]),
-                "what is never drawn cannot be weighed",
+                "what is never drawn cannot be weighted",
             ),
             "the sampler's score": (
                 lambda *a: pushes(*a, scored_by="sampler"),
