@@ -1,4 +1,8 @@
-"""Columns of numbers as the site shows them, to the right and with a minus: a Sphinx extension."""
+"""Tables of numbers as the site shows them: a Sphinx extension.
+
+Columns of numbers are set to the right; in them, and in cells like "-0.1 (-0.3 to +0.1)", a hyphen
+before a number is a minus.
+"""
 
 import re
 from typing import Any
@@ -8,6 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 NUMBER = re.compile(r"[−-]?[\d,]+(\.\d+)?(e[−-]?\d+)?( ?%)?")
+NUMBERS = re.compile(r"(?:[\d\se.,%()+−-]|to)*")
 NO_NUMBER = {"", "nan", "—", "–", "-"}
 
 
@@ -25,7 +30,8 @@ class NumericColumns(SphinxTransform):
                     position = column[0].parent.index(column[0])
                     for entry in [*column, *(row[position] for row in titles)]:
                         entry["classes"] = [*without_alignment(entry), "nb-number"]
-                    for entry in column:
+                for entry in column:
+                    if NUMBERS.fullmatch(entry.astext()):
                         _true_minus(entry)
 
 
@@ -43,7 +49,7 @@ def without_alignment(entry: nodes.Element) -> list[str]:
 
 def _true_minus(entry: nodes.Element) -> None:
     for text in list(entry.findall(nodes.Text)):
-        text.parent.replace(text, nodes.Text(re.sub(r"(^|e)-(?=\d)", r"\1−", text.astext())))
+        text.parent.replace(text, nodes.Text(re.sub(r"(?<![\d)])-(?=\d)", "−", text.astext())))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
