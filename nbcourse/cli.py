@@ -946,7 +946,7 @@ def diagnose(
         bool, typer.Option("--causes", help="List the causes that can be named, and stop.")
     ] = False,
 ) -> None:
-    """Say what is wrong with a run: the causes that are seen, the evidence, and the mend.
+    """Say what is wrong with a run: the causes that are seen, the evidence, and the fix.
 
     Curves do not show the usual mistakes. A run that keeps witness batches (`witness.every` in its
     recipe) can be recomputed: masks from tokens, advantages from rewards, the derivative of the

@@ -1,4 +1,4 @@
-"""From facts to findings: what a loss does has a name, a section of the book, and a mend."""
+"""From facts to findings: what a loss does has a name, a section of the book, and a fix."""
 
 import math
 from collections.abc import Callable, Iterator
