@@ -249,6 +249,27 @@ def test_a_link_leads_to_its_place_far_down_the_page(open_tab, address, look):
     page.wait_for_function(IN_SIGHT, arg=anchor)
 
 
+LAID_OUT = """() => [...document.querySelectorAll(".bd-article > section > section")].every(one =>
+  getComputedStyle(one).contentVisibility === "visible")"""
+
+
+def test_the_reference_is_laid_out_while_nothing_else_is_to_do(open_tab, address):
+    page = open_tab().page
+    page.goto(f"{address}/reference/functional.html")
+    assert page.locator(".nb-from-the-top").count() == 1
+    page.wait_for_function(LAID_OUT)
+
+
+LETTERS = """() => [...document.fonts].filter(({ family, status }) =>
+  family.includes("Source Serif") && status === "loaded").length"""
+
+
+def test_the_letters_of_the_text_come_with_the_page(open_tab, address):
+    page = open_tab().page
+    page.goto(f"{address}/{CHAPTERS[1]}.html")
+    page.wait_for_function(f"({LETTERS})() === 3")  # upright, slanted and bold
+
+
 PREVIEW = ".nb-preview"
 
 
