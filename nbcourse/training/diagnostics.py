@@ -2,7 +2,9 @@
 
 reward              mean score, penalties included
 accuracy            share of responses the verifier accepts
-no_spread           share of sampled groups whose responses all earned the same
+no_spread           share of groups whose responses all earned the same
+                    These three are of all that was sampled; where dynamic sampling replaces prompts
+                    without spread, the following are of the responses that it keeps.
 truncated           share of responses that did not end themselves
 length              mean tokens in a response
 length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
@@ -41,9 +43,9 @@ def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
     rollout, correct = experience.rollout, experience.correct
     lengths = rollout.mask.sum(dim=1).float()
     return {
-        "reward": experience.scores.mean().item(),
-        "accuracy": correct.mean().item(),
-        "no_spread": experience.no_spread,
+        "reward": experience.sampled.reward,
+        "accuracy": experience.sampled.accuracy,
+        "no_spread": experience.sampled.no_spread,
         "truncated": rollout.truncated.float().mean().item(),
         "length": lengths.mean().item(),
         "length_right": lengths[correct == 1].mean().item(),

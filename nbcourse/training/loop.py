@@ -116,13 +116,13 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
 
 
 def costs(clock: Clock, experience: Experience) -> dict[str, float]:
-    """Responses and tokens of a step, and what its phases took."""
-    tokens = int(experience.rollout.mask.sum())
+    """Responses and tokens that a step sampled, and what its phases took."""
+    sampled = experience.sampled
     working = sum(clock.seconds[phase] for phase in ("sample", "consult", "learn"))
     return {
-        "responses": experience.sampled,
-        "tokens": tokens,
-        "tokens_per_second": tokens / working,
+        "responses": sampled.responses,
+        "tokens": sampled.tokens,
+        "tokens_per_second": sampled.tokens / working,
         **clock.report(),
     }
 

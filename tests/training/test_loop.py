@@ -15,6 +15,7 @@ from nbcourse.lm.rollouts import group_rows, model_inputs, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
+from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
 from nbcourse.training.held_out import verdicts
 from tests.small import ALONE, learner, recipe, weights
@@ -572,19 +573,32 @@ def test_dynamic_sampling_gives_groups_with_spread_only(prompts, group):
     groups = experience.scores.view(-1, group)
     assert len(groups) == prompts
     assert all(len(set(row)) > 1 for row in groups.tolist())
-    assert experience.sampled == draws.taken * prompts * group
+    assert experience.sampled.responses == draws.taken * prompts * group
     # The same draws, looked at one by one
-    flat, kept = 0, []
+    flat, kept, alone, tokens = 0, [], [], 0
     fixed = made.recipe.rollouts.model_copy(update={"dynamic_sampling": False})
     made.recipe = made.recipe.model_copy(update={"rollouts": fixed})
     again = Draws(made.recipe)
     while again.taken < draws.taken:
-        scores = collect(made, again, ALONE).scores.view(-1, group)
+        batch = collect(made, again, ALONE)
+        alone.append(diagnostics.of_experience(made, batch))
+        tokens += int(batch.rollout.mask.sum())
+        scores = batch.scores.view(-1, group)
         spread = [len(set(row)) > 1 for row in scores.tolist()]
         flat += spread.count(False)
         kept += [row for row, yes in zip(scores.tolist(), spread, strict=True) if yes]
-    assert experience.no_spread == pytest.approx(flat / (draws.taken * prompts))
+    assert experience.sampled.no_spread == pytest.approx(flat / (draws.taken * prompts))
     assert groups.tolist() == kept[:prompts]
+    # What is told of the step is of all these draws: the prompts that were kept say little
+    told = diagnostics.of_experience(made, experience)
+    for name in ("accuracy", "reward", "no_spread"):
+        assert told[name] == pytest.approx(sum(one[name] for one in alone) / len(alone))
+    assert told["accuracy"] != pytest.approx(experience.correct.mean().item(), abs=0.02)
+    clock = Clock()
+    clock.seconds = dict.fromkeys(("sample", "consult", "learn"), 2.0)
+    costs = loop.costs(clock, experience)
+    assert (costs["tokens"], costs["tokens_per_second"]) == (tokens, tokens / 6)
+    assert costs["responses"] == len(alone) * prompts * group
 
 
 def test_dynamic_sampling_gives_up_after_some_rounds():
@@ -594,8 +608,8 @@ def test_dynamic_sampling_gives_up_after_some_rounds():
     experience = collect(made, draws, ALONE)
     assert draws.taken >= experiences.ROUNDS
     assert len(experience.scores) == 24
-    assert experience.sampled == 24 * draws.taken
-    assert experience.no_spread == 1.0
+    assert experience.sampled.responses == 24 * draws.taken
+    assert experience.sampled.no_spread == 1.0
     assert loop.one_step(made, loop.begin(made.recipe), ALONE)["grad_norm"] == 0.0
 
 
@@ -613,8 +627,8 @@ def test_dynamic_sampling_makes_do_with_the_groups_it_has(monkeypatch):
     experience = collect(made, Draws(made.recipe), ALONE)
     assert experience.scores.tolist() == [0.0, 1.0, 0.0, 0.0]
     assert experience.rollout.tokens.shape[0] == 4
-    assert experience.sampled == 24 * experiences.ROUNDS
-    assert experience.no_spread == pytest.approx(1 - 1 / 6 / experiences.ROUNDS)
+    assert experience.sampled.responses == 24 * experiences.ROUNDS
+    assert experience.sampled.no_spread == pytest.approx(1 - 1 / 6 / experiences.ROUNDS)
 
 
 def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypatch):
@@ -628,9 +642,9 @@ def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypat
 
     monkeypatch.setattr(experiences, "_sample_and_score", late)
     experience = collect(made, Draws(made.recipe), ALONE)
-    rounds = experience.sampled // 24
+    rounds = experience.sampled.responses // 24
     spread = (experience.scores.view(-1, 4).amax(1) > experience.scores.view(-1, 4).amin(1)).sum()
-    assert experience.no_spread == pytest.approx(1 - spread.item() / 6 / rounds)
+    assert experience.sampled.no_spread == pytest.approx(1 - spread.item() / 6 / rounds)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
