@@ -10,8 +10,9 @@ length              mean tokens in a response
 length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
-kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning
-clip_low/clip_high  share of tokens without gradient, by the side of the interval
+kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning;
+                    groups without spread are left out where nothing is computed for them
+clip_low/clip_high  share of all tokens whose gradient the clip takes, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping; infinite where float16 overflowed and an update was left out
 loss_scale          by which the loss is multiplied in float16

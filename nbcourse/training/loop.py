@@ -283,6 +283,10 @@ def backward(
     everyone = Means()
     for share in processes.gather([means], processes.count):
         everyone.merge(share)
+    if learner.recipe.row.needs("old_log_probs"):  # tokens that are left out are not clipped
+        left_out = int(batch_mask.sum()) - everyone.counts["kl_old"]
+        everyone.add("clip_low", 0.0, left_out)
+        everyone.add("clip_high", 0.0, left_out)
     everyone.add("policy_loss", 0.0)
     if learner.critic is not None:
         everyone.add("value_loss", 0.0)

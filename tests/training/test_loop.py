@@ -227,6 +227,26 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
         assert_close(parameter.grad, expected[key], rtol=1e-3, atol=1e-5 * largest)
 
 
+@pytest.mark.parametrize("flat", [[0, 2, 3], [0, 1, 2, 3, 4, 5]])
+def test_a_clip_share_is_of_all_tokens_those_of_groups_without_spread_too(flat):
+    made, experience, estimate, penalty = prepared("dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02})
+    group, mask = made.recipe.rollouts.group_size, experience.rollout.mask
+    advantages = torch.where(torch.arange(mask.shape[1]) % 2 == 0, 1.0, -1.0) * mask
+    advantages[group_rows(torch.tensor(flat), group)] = 0.0
+    estimate = replace(estimate, advantages=advantages)
+    found = loop.backward(
+        made, experience, estimate, penalty, torch.arange(6), ALONE, first=True
+    ).result()
+    with torch.no_grad():
+        now = made.log_probs(experience.rollout, group_size=group)
+    ratio = (now - experience.old_log_probs).exp()
+    low = mask & (advantages < 0) & (ratio < 0.98)
+    high = mask & (advantages > 0) & (ratio > 1.02)
+    assert found["clip_low"] == pytest.approx(low.sum().item() / mask.sum().item())
+    assert found["clip_high"] == pytest.approx(high.sum().item() / mask.sum().item())
+    assert (min(found["clip_low"], found["clip_high"]) > 0) is (len(flat) < 6)
+
+
 def test_a_batch_that_says_nothing_has_gradient_zero_and_numbers_all_the_same():
     made, experience, estimate, penalty = prepared("grpo")
     silent = replace(estimate, advantages=torch.zeros_like(estimate.advantages))
