@@ -478,10 +478,10 @@ class TestVarianceOptimalBaseline:
     @pytest.mark.parametrize(
         ("probs", "message"),
         [
-            ([0.5, 0.4], "probs sums to 0.9, expected"),
+            ([0.5, 0.4], r"probs sums to 0\.9, expected"),
             ([0.0, 0.0], "probs sums to 0, expected"),
             ([math.inf, 0.0], "probs sums to inf, expected"),
-            ([1.2, -0.2], "probs goes down to -0.2, expected"),
+            ([1.2, -0.2], r"probs goes down to -0\.2, expected"),
             ([math.nan, 0.5], "probs goes down to nan, expected"),
         ],
     )

@@ -445,7 +445,7 @@ def test_the_returns_to_go_are_discounted_on_request():
 
 def test_one_response_has_no_mean_to_be_compared_with():
     one = {"rewards": torch.ones(1, 3), "mask": torch.ones(1, 3, dtype=torch.bool)}
-    with pytest.raises(ValueError, match="^the batch has one response, expected at least 2"):
+    with pytest.raises(ValueError, match=r"^the batch has one response, expected at least 2"):
         ALGORITHMS["reinforce"].estimate({}, **one)
 
 

@@ -229,7 +229,9 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
 
 @pytest.mark.parametrize("flat", [[0, 2, 3], [0, 1, 2, 3, 4, 5]])
 def test_a_clip_share_is_of_all_tokens_those_of_groups_without_spread_too(flat):
-    made, experience, estimate, penalty = prepared("dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02})
+    made, experience, estimate, penalty = prepared(
+        "dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02}
+    )
     group, mask = made.recipe.rollouts.group_size, experience.rollout.mask
     advantages = torch.where(torch.arange(mask.shape[1]) % 2 == 0, 1.0, -1.0) * mask
     advantages[group_rows(torch.tensor(flat), group)] = 0.0
