@@ -79,7 +79,8 @@ def grpo(tokenizer: "Tokenizer", policy: "Model", seed: int, steps: int) -> Iter
         # nothing but the last bits of sums: the real loop shuffles them, for minibatches, and puts
         # those of similar length together, for little padding.
         groups = torch.randperm(PROMPTS, generator=generator(seed, "minibatches", step, 0))
-        groups = groups[(A.view(-1, GROUP_SIZE) != 0).any(dim=1)[groups]]
+        active = (A.view(-1, GROUP_SIZE) != 0).any(dim=1)
+        groups = groups[active[groups]] if active.any() else groups[:1]  # one, of gradient 0
         longest = rollout.mask.sum(dim=1).view(-1, GROUP_SIZE).amax(dim=1)
         rows = group_rows(groups[longest[groups].argsort(stable=True)], GROUP_SIZE)
         batch = select(rollout, rows)

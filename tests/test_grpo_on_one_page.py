@@ -50,6 +50,24 @@ def test_the_page_warms_up_the_same_model(seed, monkeypatch):
         assert torch.equal(found, expected), name
 
 
+def test_a_batch_without_any_spread_is_a_step_without_a_gradient(monkeypatch):
+    """A new model is never right; the real loop makes the same step."""
+    for name, value in {"PROMPTS": 4, "GROUP_SIZE": 2, "HELD_OUT": 4}.items():
+        monkeypatch.setattr(page, name, value)
+    sizes = ["rollouts.prompts=4", "rollouts.group_size=2", "evaluation.problems=4", "steps=1"]
+    changed = load("arithmetic-grpo", sizes)
+    recipe = check(changed.model_dump(exclude_unset=True, exclude={"warm_start"}))
+    made = learner(recipe)
+    policy = copy.deepcopy(made.policy)
+    (found,) = page.grpo(made.tokenizer, policy, seed=0, steps=1)
+    assert (found["no_spread"], found["grad_norm"], found["policy_loss"]) == (1, 0, 0)
+    for before, after in zip(made.policy.parameters(), policy.parameters(), strict=True):
+        assert before.equal(after)
+    (real,) = without_costs(loop.steps(made, loop.begin(recipe), ALONE))
+    assert {"kl_ref", "grad_norm", "policy_loss"} < real.keys() < found.keys()
+    assert {name: found[name] for name in real} == pytest.approx(real, nan_ok=True)
+
+
 def test_what_these_runs_cannot_show_is_as_in_the_recipe():
     """How long the teachers teach and training lasts; and a clip, which is idle at first."""
     recipe = load("arithmetic-grpo")

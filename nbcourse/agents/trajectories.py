@@ -52,7 +52,7 @@ class Simulation:
         observation: (N, O) what the agent sees now.
         resetting: (N,) bool, where the next step only begins a new episode.
         steps: environment steps made so far, resets not counted.
-        returns: undiscounted return of every episode finished so far.
+        returns: undiscounted return of every finished episode that counts.
         running: (N,) float64 array, return of the episodes under way.
     """
 
@@ -84,8 +84,14 @@ class Simulation:
         self.resetting = torch.zeros(self.envs.num_envs, dtype=torch.bool)
         self.running = np.zeros(self.envs.num_envs)
 
-    def step(self, actions: Tensor) -> dict[str, Tensor]:
-        """Act everywhere; what came of it, named as in `Trajectory`."""
+    def step(self, actions: Tensor, counted: Tensor | None = None) -> dict[str, Tensor]:
+        """Act everywhere; what came of it, named as in `Trajectory`.
+
+        Args:
+            actions: (N,) integers.
+            counted: (N,) bool, where an episode that ends now adds its return to `returns`; None
+                means everywhere.
+        """
         observation, rewards, terminated, truncated, infos = self.envs.step(actions.numpy())
         real, before = ~self.resetting, self.observation
         ended = terminated | truncated
@@ -102,7 +108,8 @@ class Simulation:
         # torch on so small a tensor
         self.running += rewards
         if ended.any():
-            self.returns += self.running[ended].tolist()
+            kept = ended if counted is None else ended & counted.numpy()
+            self.returns += self.running[kept].tolist()
             self.running[ended] = 0.0
         return {
             "observations": before,
@@ -128,7 +135,8 @@ def collect(
         network: its actor chooses.
         simulation: the environment; goes on from where it stands.
         steps: T; None plays one whole new episode in each environment. Those that are done early
-            go on in rows under a False mask: to fill up with more episodes would favour short ones.
+            go on in rows under a False mask, and what they play there counts for no return: to fill
+            up with more episodes would favour short ones.
         generator: of the actions.
     """
     if steps is None:
@@ -138,7 +146,7 @@ def collect(
     while len(rows) < steps if steps is not None else playing.any():
         logits = network.logits(simulation.observation)
         actions = sample(logits, generator)
-        row = {"actions": actions, "logits": logits, **simulation.step(actions)}
+        row = {"actions": actions, "logits": logits, **simulation.step(actions, playing)}
         if steps is None:
             row["mask"] = row["mask"] & playing
             playing = playing & ~(row["terminated"] | row["truncated"])

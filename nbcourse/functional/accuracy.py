@@ -32,7 +32,10 @@ def wilson_interval(successes: int, trials: int, *, z: float = 1.96) -> tuple[fl
     and Statistical Inference".
     """
     if not 0 <= successes <= trials or trials == 0:
-        raise ValueError(f"successes={successes} of trials={trials}: expected 0 <= successes <= n")
+        raise ValueError(
+            f"successes={successes} of trials={trials}: expected at least one trial, "
+            "and 0 <= successes <= trials"
+        )
     p, n = successes / trials, trials
     centre = p + z * z / (2 * n)
     radius = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

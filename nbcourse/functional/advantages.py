@@ -259,7 +259,9 @@ def variance_optimal_baseline(
     """
     probs, rewards = same_shape(probs=probs, rewards=rewards)
     dimensions(probs, "K", name="probs")
-    if (probs < 0).any() or abs(probs.sum().item() - 1) > 1e-2:
+    if (probs < 0).any():
+        raise ValueError(f"probs goes down to {probs.min().item():.6g}, expected a distribution")
+    if abs(probs.sum().item() - 1) > 1e-2:
         raise ValueError(f"probs sums to {probs.sum().item():.6g}, expected a distribution")
     scores = torch.eye(len(probs), dtype=probs.dtype, device=probs.device) - probs  # (arm, logit)
     squares = scores.square() if per_component else scores.square().sum(dim=1, keepdim=True)

@@ -36,14 +36,20 @@ def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
     lag = step[:, None] - step  # row k contributes to column t with decay^(k−t)
     powers = torch.where(lag >= 0, torch.tensor(decay, dtype=x.dtype) ** lag.clamp(min=0), 0.0)
     if length <= width:
-        return x @ powers.to(x)
+        return _product(x, powers.to(x))
     blocks = -(-length // width)
     padded = pad(x, (0, blocks * width - length)) if length % width else x
-    local = padded.reshape(batch, blocks, width) @ powers.to(x)
+    local = _product(padded.reshape(batch, blocks, width), powers.to(x))
     behind = _discounted_suffix_sums(local[:, 1:, 0], decay**width)
     distance = torch.tensor(decay, dtype=x.dtype) ** (width - step)
     local[:, :-1].addcmul_(behind[:, :, None], distance.to(x))
     return local.view(batch, blocks * width)[:, :length]
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    """x @ y in their own precision, whatever autocast makes of other products."""
+    with torch.autocast(x.device.type, enabled=False):
+        return x @ y
 
 
 def _masked_scan(
@@ -139,7 +145,7 @@ def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: Share = 1.
     times = torch.arange(length, device=rewards.device)
     ends = (times + n).clamp(max=length)
     discount = torch.tensor(gamma, dtype=values.dtype, device=values.device) ** (ends - times)
-    return windows @ weights.to(rewards) + discount * values[:, ends]
+    return _product(windows, weights.to(rewards)) + discount * values[:, ends]
 
 
 @bounded

@@ -134,7 +134,8 @@ def gspo(
         ~mask, log_probs, old_log_probs.detach(), advantages.detach()
     )
     log_ratio = masked_mean(log_probs.detach() - old_log_probs, mask, dim=1)
-    ratio = (log_ratio[:, None] + log_probs - log_probs.detach()).exp()
+    zero = log_probs - log_probs.detach()  # first, so that one ratio is not rounded T ways
+    ratio = (log_ratio[:, None] + zero).exp()
     return _clipped_loss(ratio, advantages, clip_low, clip_high).masked_fill(~mask, 0.0)
 
 

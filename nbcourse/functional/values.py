@@ -72,13 +72,18 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
         mask: bool, the same shape.
 
     Returns:
-        A number of at most 1; NaN if all returns are equal, when there is nothing to explain.
+        A number of at most 1; NaN if all returns are equal but for rounding, when there is nothing
+        to explain.
 
     Raises:
         ValueError: if shapes differ or mask is not boolean.
     """
     values, returns = same_shape(values=values, returns=returns)
     boolean_mask(mask, like=values, name="values")
-    returns, error = returns[mask], (returns - values)[mask]
+    values, returns = values[mask], returns[mask]
     variance = returns.var(correction=0)
-    return (1 - error.var(correction=0) / variance).item() if variance > 0 else math.nan
+    # Returns that are advantages + values were rounded as numbers of the size of either.
+    size = torch.cat([values, returns]).square().mean().sqrt()
+    if not variance.sqrt() > 100 * torch.finfo(returns.dtype).eps * size:
+        return math.nan
+    return (1 - (returns - values).var(correction=0) / variance).item()

@@ -66,7 +66,8 @@ def hidden_log_probs(
         temperature: τ > 0, the sampler's.
 
     Returns:
-        (...) in float32, differentiable with respect to `hidden` and `weight`.
+        (...) in float32 (float64 for float64 states), differentiable with respect to `hidden` and
+        `weight`.
 
     Raises:
         ValueError: if shapes do not fit, tokens are not integers, or the temperature is not

@@ -19,7 +19,7 @@ class Rollout:
     Attributes:
         prompt_ids: (B, P) prompts, padded on the left; each stands `group_size` times.
         prompt_mask: (B, P) bool, True on the prompt's own tokens.
-        tokens: (B, T) responses, the token that ended them included; end of sequence as padding.
+        tokens: (B, T) responses, the token that ended them included; any token as padding.
         mask: (B, T) bool, True on response tokens; built from lengths, not from token values.
         log_probs: (B, T) float32 log π(token) as it was sampled; 0 on padding.
         truncated: (B,) bool, True where the response reached the limit without ending itself.

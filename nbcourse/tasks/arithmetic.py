@@ -8,6 +8,7 @@ belongs to training or to testing is a property of the sum, not of the seed.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, ClassVar
 from zlib import crc32
 
@@ -117,6 +118,12 @@ def rewards(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
     return torch.tensor([float(c == a) for c, a in zip(completions, answers, strict=True)])
 
 
+def as_answer(number: Decimal) -> str:
+    """A number as answers are written: 46.0 is 46."""
+    whole = int(number)
+    return str(whole) if whole == number else f"{number:f}"
+
+
 def closeness(completions: Sequence[str], answers: Sequence[str]) -> Tensor:
     """Minus the distance to the right answer: the preference by which two answers are compared.
 
@@ -180,7 +187,7 @@ class Arithmetic(Task):
         if strict:
             return response if NUMBER.fullmatch(response) else None
         number = extract(response, strict=False)
-        return None if number is None else f"{number:f}"
+        return None if number is None else as_answer(number)
 
     def preference(self, responses: Sequence[str], problems: Sequence[Problem]) -> Tensor:
         """Minus the distance to the right answer, −∞ for what is not a number: (B,)."""

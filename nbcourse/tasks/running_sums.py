@@ -15,7 +15,7 @@ import torch
 
 from nbcourse.functional.arguments import Bounds, Share
 from nbcourse.tasks.answers import extract
-from nbcourse.tasks.arithmetic import Digits, Problem, careless
+from nbcourse.tasks.arithmetic import Digits, Problem, as_answer, careless
 from nbcourse.tasks.task import Step, Task
 
 TOTALS = re.compile(r"[0-9]{1,30}(?: [0-9]{1,30})*")
@@ -84,7 +84,7 @@ class RunningSums(Task):
         if strict:
             return response.split(" ")[-1] if TOTALS.fullmatch(response) else None
         number = extract(response, strict=False)
-        return None if number is None else f"{number:f}"
+        return None if number is None else as_answer(number)
 
     def steps(self, response: str, problem: Problem) -> list[Step]:
         """1 for each total on the way that is the right one in its place, 0 for every other."""

@@ -50,6 +50,8 @@ class Estimate:
 
 def batch_mean(rewards: Tensor, mask: Tensor) -> Estimate:
     """The mean of the whole batch, one baseline for all prompts. Book: (eq-mean-baseline)."""
+    if len(rewards) == 1:
+        raise ValueError("the batch has one response, expected at least 2 to compare")
     return _to_tokens(advantages.mean_baseline(rewards.sum(1), group_size=len(rewards)), mask)
 
 

@@ -1,5 +1,6 @@
 """What each phase of a step takes: seconds, and bytes of memory at most."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from time import perf_counter
 import torch
 
 _RESET = Path("/proc/self/clear_refs")  # Linux: "5" forgets the peak of the resident memory
-_highest = 0  # bytes, of all peaks that were forgotten
+_STATUS = Path("/proc/self/status")  # Linux: has that peak
+_highest = 0  # bytes, of all peaks that were looked at
 
 
 class Clock:
@@ -47,7 +49,8 @@ def peak_memory() -> int:
     In memory that counts the whole process, Python and libraries included, and what the C library
     keeps of blocks that were given back to it.
     """
-    return max(_highest, _peak())
+    _peak()
+    return _highest
 
 
 def resident() -> int:
@@ -60,9 +63,20 @@ def resident() -> int:
 
 
 def _peak() -> int:
+    """Bytes held at most since they were forgotten; they go into `_highest`."""
+    global _highest
+    peak = _measured()
+    _highest = max(_highest, peak)
+    return peak
+
+
+def _measured() -> int:
     """Bytes held at most since they were forgotten; ever, where that is not to be had."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    # What getrusage says on Linux is at least the peak of the process that started this one.
+    if _STATUS.exists() and (found := re.search(r"^VmHWM:\s*(\d+) kB", _STATUS.read_text(), re.M)):
+        return int(found[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows
@@ -72,8 +86,7 @@ def _peak() -> int:
 
 
 def _forget_peak() -> None:
-    global _highest
-    _highest = max(_highest, _peak())
+    _peak()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     elif _RESET.exists():

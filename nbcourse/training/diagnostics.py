@@ -2,14 +2,17 @@
 
 reward              mean score, penalties included
 accuracy            share of responses the verifier accepts
-no_spread           share of sampled groups whose responses all earned the same
+no_spread           share of groups whose responses all earned the same
+                    These three are of all that was sampled; where dynamic sampling replaces prompts
+                    without spread, the following are of the responses that it keeps.
 truncated           share of responses that did not end themselves
 length              mean tokens in a response
 length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
 kl_ref              mean over responses of log π − log π_ref, nats a response
-kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning
-clip_low/clip_high  share of tokens without gradient, by the side of the interval
+kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning;
+                    groups without spread are left out where nothing is computed for them
+clip_low/clip_high  share of all tokens whose gradient the clip takes, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 grad_norm           before clipping; infinite where float16 overflowed and an update was left out
 loss_scale          by which the loss is multiplied in float16
@@ -41,9 +44,9 @@ def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
     rollout, correct = experience.rollout, experience.correct
     lengths = rollout.mask.sum(dim=1).float()
     return {
-        "reward": experience.scores.mean().item(),
-        "accuracy": correct.mean().item(),
-        "no_spread": experience.no_spread,
+        "reward": experience.sampled.reward,
+        "accuracy": experience.sampled.accuracy,
+        "no_spread": experience.sampled.no_spread,
         "truncated": rollout.truncated.float().mean().item(),
         "length": lengths.mean().item(),
         "length_right": lengths[correct == 1].mean().item(),

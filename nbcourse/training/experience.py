@@ -1,5 +1,6 @@
 """From prompts to experience: sample, score, and ask reference and critic what they make of it."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,28 @@ ROUNDS = 8  # of dynamic sampling, before a step makes do with the groups it has
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """All that was sampled for a batch, the responses to replaced prompts included.
+
+    Attributes:
+        responses: how many.
+        tokens: in all of them.
+        reward: their mean score.
+        accuracy: share that the verifier accepts.
+        no_spread: share of the groups whose responses all earned the same.
+    """
+
+    responses: int
+    tokens: int
+    reward: float
+    accuracy: float
+    no_spread: float
+
+
+NOTHING = Sampled(0, 0, math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
 class Experience:
     """A batch of responses with everything that was found out about them before learning.
 
@@ -37,8 +60,7 @@ class Experience:
             is no other update, and the log-probs that it then differentiates are the old ones.
         ref_log_probs: (B, T), if the algorithm uses the reference.
         values: (B, T), if there is a critic.
-        sampled: responses that were sampled for it, those of replaced prompts included.
-        no_spread: share of the sampled groups whose responses all earned the same.
+        sampled: what all responses that were sampled for it are like.
         problems: what each response answers.
         sampler: `watch.fingerprint` of the weights that sampled.
         drawn: the row of tokens of each response as the sampler handed it out.
@@ -52,8 +74,7 @@ class Experience:
     old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
-    sampled: int = 0
-    no_spread: float = 0.0
+    sampled: Sampled = NOTHING
     problems: list[Any] | None = None
     sampler: str = ""
     drawn: list[list[int]] | None = None
@@ -117,24 +138,36 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
     """
     recipe = learner.recipe
     group, wanted = recipe.rollouts.group_size, recipe.rollouts.prompts
+    everything: list[Experience] = []
     found: list[Experience] = []
-    groups = flat = 0
     for _ in range(ROUNDS if recipe.dynamic_sampling else 1):
         batch = _sample_and_score(learner, *draws.next(), processes)
-        spread = _spread(batch.scores, group)
-        groups, flat = groups + len(spread), flat + int((~spread).sum())
+        everything.append(batch)
         if recipe.dynamic_sampling:
+            spread = _spread(batch.scores, group)
             batch = _keep_groups(batch, spread.nonzero().squeeze(1), group)
         found += [batch] if len(batch.scores) else []
         if sum(len(part.scores) for part in found) >= wanted * group:
             break
-    if not found:  # nothing to learn from: a batch whose advantages are all zero
+    if not found:  # no group with spread in any round: one more batch, taken as it comes
         found = [_sample_and_score(learner, *draws.next(), processes)]
-        groups, flat = groups + wanted, flat + int((~_spread(found[0].scores, group)).sum())
+        everything += found
     joined = _join(found)
     if len(joined.scores) > wanted * group:
         joined = _keep_groups(joined, torch.arange(wanted), group)
-    return replace(joined, sampled=groups * group, no_spread=flat / groups)
+    return replace(joined, sampled=_described(everything, group))
+
+
+def _described(batches: Sequence[Experience], group: int) -> Sampled:
+    scores = torch.cat([batch.scores for batch in batches])
+    spread = _spread(scores, group)
+    return Sampled(
+        responses=len(scores),
+        tokens=sum(int(batch.rollout.mask.sum()) for batch in batches),
+        reward=scores.mean().item(),
+        accuracy=torch.cat([batch.correct for batch in batches]).mean().item(),
+        no_spread=int((~spread).sum()) / len(spread),
+    )
 
 
 def add_reference_and_values(

@@ -116,13 +116,13 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
 
 
 def costs(clock: Clock, experience: Experience) -> dict[str, float]:
-    """Responses and tokens of a step, and what its phases took."""
-    tokens = int(experience.rollout.mask.sum())
+    """Responses and tokens that a step sampled, and what its phases took."""
+    sampled = experience.sampled
     working = sum(clock.seconds[phase] for phase in ("sample", "consult", "learn"))
     return {
-        "responses": experience.sampled,
-        "tokens": tokens,
-        "tokens_per_second": tokens / working,
+        "responses": sampled.responses,
+        "tokens": sampled.tokens,
+        "tokens_per_second": sampled.tokens / working,
         **clock.report(),
     }
 
@@ -283,6 +283,10 @@ def backward(
     everyone = Means()
     for share in processes.gather([means], processes.count):
         everyone.merge(share)
+    if learner.recipe.row.needs("old_log_probs"):  # tokens that are left out are not clipped
+        left_out = int(batch_mask.sum()) - everyone.counts["kl_old"]
+        everyone.add("clip_low", 0.0, left_out)
+        everyone.add("clip_high", 0.0, left_out)
     everyone.add("policy_loss", 0.0)
     if learner.critic is not None:
         everyone.add("value_loss", 0.0)

@@ -97,13 +97,15 @@ def _check_algorithm(value: object) -> None:
 
 
 def imported(path: Path) -> dict[str, Any]:
-    """What a reader's file defines; the same content is imported once.
+    """What a reader's file defines; it is imported once while it stays as it is.
+
+    The same content elsewhere is imported anew, since it may read what lies beside it.
 
     Raises:
         ValueError: in one line, if it cannot be imported.
     """
-    content = path.read_bytes()
-    name = f"nbcourse_own_code_{hashlib.sha256(content).hexdigest()[:16]}"
+    content, place = path.read_bytes(), bytes(path.resolve())
+    name = f"nbcourse_own_code_{hashlib.sha256(place + content).hexdigest()[:16]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None

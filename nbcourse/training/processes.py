@@ -68,7 +68,8 @@ def moved(value: Any, device: torch.device | str) -> Any:
             value, **{f.name: moved(getattr(value, f.name), device) for f in fields(value)}
         )
     if isinstance(value, list | tuple):
-        return type(value)(moved(item, device) for item in value)
+        items = [moved(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 

@@ -81,11 +81,13 @@ def test_whole_episodes_are_one_from_each_environment(mode):
         def logits(self, observations):
             return torch.tensor([[-100.0, 100.0], [100.0, -100.0]])
 
-    _, trajectory = walk(Both(), steps=None, mode=mode, limit=7, count=2)
+    simulation, trajectory = walk(Both(), steps=None, mode=mode, limit=7, count=2)
     assert trajectory.mask.sum(0).tolist() == [3, 7]
     assert trajectory.terminated[2, 0]
     assert trajectory.truncated[6, 1]
     assert trajectory.mask[:3, 0].all()
+    # 1 + 2 + 3 and 7 · 1; what the first one played in the meantime, to its end, is no third
+    assert simulation.returns == [6.0, 7.0]
 
 
 def test_environments_that_cannot_be_learned_on_are_refused():

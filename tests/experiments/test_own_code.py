@@ -10,6 +10,7 @@ import pytest
 
 from nbcourse.experiments import records
 from nbcourse.training import own_code
+from nbcourse.training.own_code import imported
 from nbcourse.training.recipe import load
 from tests.command import nbcourse, refused
 from tests.effort import PATIENCE
@@ -153,6 +154,17 @@ def test_a_run_is_read_without_its_code_but_not_gone_on_with(folder):
     with pytest.raises(ValueError, match=r"algorithm.name is 'smooth', expected one of"):
         made.row  # noqa: B018
     assert "there is no such file" in refused("evaluate", run)
+
+
+def test_the_same_code_finds_what_lies_beside_it_wherever_it_is(folder):
+    content = "from pathlib import Path\nWORD = (Path(__file__).parent / 'word').read_text()\n"
+    for word in ("apples", "pears"):
+        (folder / word).mkdir()
+        (folder / word / "word").write_text(word, encoding="utf-8")
+        (folder / word / "mine.py").write_text(content, encoding="utf-8")
+    paths = [folder / word / "mine.py" for word in ("apples", "pears")]
+    assert [imported(path)["WORD"] for path in paths] == ["apples", "pears"]
+    assert imported(paths[0]) is imported(paths[0])
 
 
 def test_code_that_changed_is_not_resumed(folder):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -180,3 +181,15 @@ def test_tensors_are_moved_wherever_they_are():
     assert [x.device.type for x in found] == ["meta"] * 3
     assert (nothing, text, number, first.number) == (None, "text", math.pi, 3)
     assert value[0].tensor.device.type == "cpu"
+
+
+class Named(NamedTuple):
+    prompt: str
+    tensor: torch.Tensor
+
+
+def test_named_tuples_stay_what_they_are():
+    """A task's problems may be any objects."""
+    (found,) = moved([Named("1+1=", torch.ones(2))], "meta")
+    assert type(found) is Named
+    assert (found.prompt, found.tensor.device.type) == ("1+1=", "meta")

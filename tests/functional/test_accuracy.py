@@ -63,7 +63,8 @@ class TestWilsonInterval:
 
     @pytest.mark.parametrize(("successes", "trials"), [(0, 0), (3, 2), (-1, 4), (1, -4)])
     def test_what_is_no_share_is_refused(self, successes, trials):
-        with pytest.raises(ValueError, match=f"successes={successes} of trials={trials}: expected"):
+        message = f"successes={successes} of trials={trials}: expected at least one trial, and 0 <="
+        with pytest.raises(ValueError, match=message):
             wilson_interval(successes, trials)
 
 

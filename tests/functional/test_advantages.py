@@ -475,9 +475,17 @@ class TestVarianceOptimalBaseline:
         found = variance_optimal_baseline(doubles([0.9, 0.1]), doubles([0, 1]))
         torch.testing.assert_close(found, doubles(float(p)))  # the mean reward is .1
 
-    @pytest.mark.parametrize("probs", [[0.5, 0.4], [1.2, -0.2], [0.0, 0.0]])
-    def test_refuses_what_is_not_a_distribution(self, probs):
-        with pytest.raises(ValueError, match="probs"):
+    @pytest.mark.parametrize(
+        ("probs", "message"),
+        [
+            ([0.5, 0.4], r"probs sums to 0\.9, expected"),
+            ([0.0, 0.0], "probs sums to 0, expected"),
+            ([math.inf, 0.0], "probs sums to inf, expected"),
+            ([1.2, -0.2], r"probs goes down to -0\.2, expected"),
+        ],
+    )
+    def test_refuses_what_is_not_a_distribution(self, probs, message):
+        with pytest.raises(ValueError, match=message):
             variance_optimal_baseline(doubles(probs), doubles([1, 2]))
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

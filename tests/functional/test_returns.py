@@ -68,6 +68,25 @@ def by_row(slow, mask: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@pytest.mark.parametrize("length", [5, 40])
+def test_autocast_does_not_round_targets(length):
+    """A reader's loop may keep one autocast around the whole step."""
+    rewards, values = (random(3, length, seed=s).float() for s in (1, 2))
+    mask, following = torch.ones(3, length, dtype=torch.bool), random(3, length + 1, seed=3).float()
+
+    def targets():
+        found = [discounted_returns(rewards, gamma=0.9), *token_gae(rewards, values, mask)]
+        found.append(n_step_returns(rewards, following, n=3, gamma=0.9))
+        return [*found, *env_gae(rewards, values, values, ~mask, ~mask, gamma=0.9, lam=0.9)]
+
+    plain = targets()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = targets()
+    for one, other in zip(found, plain, strict=True):
+        assert one.dtype == torch.float32
+        assert one.equal(other)
+
+
 class TestDiscountedReturns:
     @pytest.mark.parametrize("length", [1, 3, 30])
     def test_a_batch_without_rows_stays_one(self, length):

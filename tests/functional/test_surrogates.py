@@ -296,6 +296,15 @@ class TestGspo:
         torch.testing.assert_close(per_token.detach(), doubles([[loss, loss, 0.0]]))
         torch.testing.assert_close(log_probs.grad, doubles([[slope, slope, 0.0]]))
 
+    @pytest.mark.parametrize("log_ratio", [2e-4, math.log1p(4e-4)])  # inside, and at the end
+    def test_all_tokens_have_one_ratio_to_the_last_bit(self, log_ratio):
+        log_probs = (-10 * random(4, 200, seed=0).abs()).float().requires_grad_()
+        ones = torch.ones(4, 200)
+        per_token = gspo(log_probs, log_probs.detach() - log_ratio, ones, ones > 0)
+        per_token.sum().backward()
+        assert per_token.equal(per_token[:, :1].expand(4, 200))
+        assert log_probs.grad.equal(log_probs.grad[:, :1].expand(4, 200))
+
     def test_clip_high_none_means_the_same_distance_on_both_sides(self):
         zeros, mask = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[True]])
         found = gspo(zeros + 1, zeros, zeros + 1, mask, clip_low=0.3, clip_high=None)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from nbcourse.functional.returns import token_gae
 from nbcourse.functional.values import explained_variance, value_loss
 
 # TRL 1.16 has no critic and exports no value loss: no parity to check here.
@@ -118,6 +119,25 @@ def test_the_explained_variance_by_hand():
 def test_where_nothing_varies_there_is_nothing_to_explain():
     same = torch.ones(2, 2)
     assert math.isnan(explained_variance(torch.randn(2, 2), same, same.bool()))
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0, -0.1])
+@pytest.mark.parametrize("length", [8, 1000])
+def test_rounding_is_nothing_to_explain(score, length):
+    """With λ = 1 every target is the score: (score − V) + V, up to the rounding of that sum."""
+    values, rewards = random(16, length, seed=0).float(), torch.zeros(16, length)
+    rewards[:, -1] = score
+    mask = torch.ones(16, length, dtype=torch.bool)
+    _, targets = token_gae(rewards, values, mask, lam=1.0)
+    torch.testing.assert_close(targets, torch.full_like(values, score), rtol=0, atol=1e-5)
+    assert math.isnan(explained_variance(values, targets, mask))
+    assert math.isnan(explained_variance(values, torch.full_like(values, score), mask))
+
+
+def test_a_small_spread_is_explained_all_the_same():
+    """Returns 1 and 1 + 2⁻¹³, exact in float32: 1000 times its rounding."""
+    returns = torch.tensor([[1.0, 1 + 2**-13]])
+    assert explained_variance(returns, returns, returns > 0) == 1.0
 
 
 def test_the_explained_variance_refuses_what_does_not_fit():

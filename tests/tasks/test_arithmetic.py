@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nbcourse.tasks import arithmetic
+from nbcourse.tasks.running_sums import RunningSums
 
 
 def draw(count=2_000, *, split="train", seed=0, **options):
@@ -62,6 +63,14 @@ def test_operands_and_operations_are_all_used():
     assert {p.prompt[0] for p in drawn} == set("0123456789")
     assert {c for p in drawn for c in p.prompt if c in "+-*"} == {"+", "*"}
     assert max(len(p.prompt) for p in draw(digits=3)) == len("999+999=")
+
+
+@pytest.mark.parametrize("task", [arithmetic.Arithmetic(), RunningSums()])
+def test_leniently_a_number_is_right_however_it_is_written(task):
+    texts = {"46.0": "46", "the answer is 46.00": "46", "= 046": "46", "-0.0": "0", "1,000": "1000"}
+    texts |= {"9" * 40 + ".0": "9" * 40, "0.50": "0.50", "no idea": None}
+    for text, answer in texts.items():
+        assert task.read(text, strict=False) == answer
 
 
 def test_only_the_answer_itself_is_rewarded():

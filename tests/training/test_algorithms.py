@@ -443,6 +443,12 @@ def test_the_returns_to_go_are_discounted_on_request():
     assert_close(found.advantages, padded(whitened(to_go), 0.0), rtol=1e-10, atol=1e-12)
 
 
+def test_one_response_has_no_mean_to_be_compared_with():
+    one = {"rewards": torch.ones(1, 3), "mask": torch.ones(1, 3, dtype=torch.bool)}
+    with pytest.raises(ValueError, match=r"^the batch has one response, expected at least 2"):
+        ALGORITHMS["reinforce"].estimate({}, **one)
+
+
 def test_the_running_mean_moves_after_the_batch():
     """0.9 · 0.25 + 0.1 · mean of the scores; 0.7 where a recipe says so."""
     average = mean(SCORES)

@@ -1,5 +1,6 @@
 """What a phase took: its seconds, and the memory that it needed and no other did."""
 
+import subprocess
 import sys
 from time import sleep
 
@@ -24,6 +25,26 @@ def test_a_phase_takes_what_happens_in_it():
         sleep(0.05)
     assert clock.seconds["short"] < 0.05 <= clock.seconds["long"]
     assert list(clock.report()) == ["seconds_short", "seconds_long", "memory_short", "memory_long"]
+
+
+IN_A_PROCESS = """
+from nbcourse.training.clock import Clock, peak_memory, resident
+clock = Clock()
+with clock("nothing"):
+    pass
+print(clock.memory["nothing"], peak_memory(), resident())
+"""
+
+
+@ON_LINUX
+def test_memory_is_that_of_this_process_and_not_of_the_one_that_started_it():
+    held = bytearray(SIZE)
+    command = [sys.executable, "-c", IN_A_PROCESS]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    del held
+    phase, peak, now = map(int, said.split())
+    assert phase == pytest.approx(now, abs=50 * MEGABYTES)
+    assert peak == pytest.approx(now, abs=50 * MEGABYTES)
 
 
 @ON_LINUX

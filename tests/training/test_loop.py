@@ -15,6 +15,7 @@ from nbcourse.lm.rollouts import group_rows, model_inputs, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
+from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
 from nbcourse.training.held_out import verdicts
 from tests.small import ALONE, learner, recipe, weights
@@ -224,6 +225,28 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     for key, parameter in made.trained():
         assert_close(parameter.grad, expected[key], rtol=1e-3, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("flat", [[0, 2, 3], [0, 1, 2, 3, 4, 5]])
+def test_a_clip_share_is_of_all_tokens_those_of_groups_without_spread_too(flat):
+    made, experience, estimate, penalty = prepared(
+        "dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02}
+    )
+    group, mask = made.recipe.rollouts.group_size, experience.rollout.mask
+    advantages = torch.where(torch.arange(mask.shape[1]) % 2 == 0, 1.0, -1.0) * mask
+    advantages[group_rows(torch.tensor(flat), group)] = 0.0
+    estimate = replace(estimate, advantages=advantages)
+    found = loop.backward(
+        made, experience, estimate, penalty, torch.arange(6), ALONE, first=True
+    ).result()
+    with torch.no_grad():
+        now = made.log_probs(experience.rollout, group_size=group)
+    ratio = (now - experience.old_log_probs).exp()
+    low = mask & (advantages < 0) & (ratio < 0.98)
+    high = mask & (advantages > 0) & (ratio > 1.02)
+    assert found["clip_low"] == pytest.approx(low.sum().item() / mask.sum().item())
+    assert found["clip_high"] == pytest.approx(high.sum().item() / mask.sum().item())
+    assert (min(found["clip_low"], found["clip_high"]) > 0) is (len(flat) < 6)
 
 
 def test_a_batch_that_says_nothing_has_gradient_zero_and_numbers_all_the_same():
@@ -572,19 +595,32 @@ def test_dynamic_sampling_gives_groups_with_spread_only(prompts, group):
     groups = experience.scores.view(-1, group)
     assert len(groups) == prompts
     assert all(len(set(row)) > 1 for row in groups.tolist())
-    assert experience.sampled == draws.taken * prompts * group
+    assert experience.sampled.responses == draws.taken * prompts * group
     # The same draws, looked at one by one
-    flat, kept = 0, []
+    flat, kept, alone, tokens = 0, [], [], 0
     fixed = made.recipe.rollouts.model_copy(update={"dynamic_sampling": False})
     made.recipe = made.recipe.model_copy(update={"rollouts": fixed})
     again = Draws(made.recipe)
     while again.taken < draws.taken:
-        scores = collect(made, again, ALONE).scores.view(-1, group)
+        batch = collect(made, again, ALONE)
+        alone.append(diagnostics.of_experience(made, batch))
+        tokens += int(batch.rollout.mask.sum())
+        scores = batch.scores.view(-1, group)
         spread = [len(set(row)) > 1 for row in scores.tolist()]
         flat += spread.count(False)
         kept += [row for row, yes in zip(scores.tolist(), spread, strict=True) if yes]
-    assert experience.no_spread == pytest.approx(flat / (draws.taken * prompts))
+    assert experience.sampled.no_spread == pytest.approx(flat / (draws.taken * prompts))
     assert groups.tolist() == kept[:prompts]
+    # What is told of the step is of all these draws: the prompts that were kept say little
+    told = diagnostics.of_experience(made, experience)
+    for name in ("accuracy", "reward", "no_spread"):
+        assert told[name] == pytest.approx(sum(one[name] for one in alone) / len(alone))
+    assert told["accuracy"] != pytest.approx(experience.correct.mean().item(), abs=0.02)
+    clock = Clock()
+    clock.seconds = dict.fromkeys(("sample", "consult", "learn"), 2.0)
+    costs = loop.costs(clock, experience)
+    assert (costs["tokens"], costs["tokens_per_second"]) == (tokens, tokens / 6)
+    assert costs["responses"] == len(alone) * prompts * group
 
 
 def test_dynamic_sampling_gives_up_after_some_rounds():
@@ -594,8 +630,8 @@ def test_dynamic_sampling_gives_up_after_some_rounds():
     experience = collect(made, draws, ALONE)
     assert draws.taken >= experiences.ROUNDS
     assert len(experience.scores) == 24
-    assert experience.sampled == 24 * draws.taken
-    assert experience.no_spread == 1.0
+    assert experience.sampled.responses == 24 * draws.taken
+    assert experience.sampled.no_spread == 1.0
     assert loop.one_step(made, loop.begin(made.recipe), ALONE)["grad_norm"] == 0.0
 
 
@@ -613,8 +649,8 @@ def test_dynamic_sampling_makes_do_with_the_groups_it_has(monkeypatch):
     experience = collect(made, Draws(made.recipe), ALONE)
     assert experience.scores.tolist() == [0.0, 1.0, 0.0, 0.0]
     assert experience.rollout.tokens.shape[0] == 4
-    assert experience.sampled == 24 * experiences.ROUNDS
-    assert experience.no_spread == pytest.approx(1 - 1 / 6 / experiences.ROUNDS)
+    assert experience.sampled.responses == 24 * experiences.ROUNDS
+    assert experience.sampled.no_spread == pytest.approx(1 - 1 / 6 / experiences.ROUNDS)
 
 
 def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypatch):
@@ -628,9 +664,9 @@ def test_the_share_without_spread_is_right_in_the_batch_of_last_resort(monkeypat
 
     monkeypatch.setattr(experiences, "_sample_and_score", late)
     experience = collect(made, Draws(made.recipe), ALONE)
-    rounds = experience.sampled // 24
+    rounds = experience.sampled.responses // 24
     spread = (experience.scores.view(-1, 4).amax(1) > experience.scores.view(-1, 4).amin(1)).sum()
-    assert experience.no_spread == pytest.approx(1 - spread.item() / 6 / rounds)
+    assert experience.sampled.no_spread == pytest.approx(1 - spread.item() / 6 / rounds)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
