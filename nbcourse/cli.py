@@ -602,9 +602,12 @@ def train(
 
             runs.train(checked, folder=folder, resume=resume, log=log, like=like)
     except KeyboardInterrupt:
+        if engine == "trl":
+            _fail(f"stopped; this engine keeps nothing to go on from, {folder} has the numbers")
         _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
     except FloatingPointError as error:
-        _fail(f"{error}. The last checkpoint in {folder} is from before.")
+        kept = "" if engine == "trl" else f" The last checkpoint in {folder} is from before."
+        _fail(f"{error}.{kept}")
     _tell(folder)
 
 

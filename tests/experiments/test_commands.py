@@ -89,6 +89,20 @@ def test_an_unknown_engine_is_refused(tmp_path):
     assert "'magic'" in done.output
 
 
+@pytest.mark.parametrize(("engine", "advice"), [("nbcourse", True), ("trl", False)])
+def test_a_run_that_is_stopped_is_told_to_go_on_only_where_it_can(
+    tmp_path, monkeypatch, engine, advice
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nbcourse.experiments.run.train", stopped)
+    monkeypatch.setattr("nbcourse.experiments.trl.train_with_trl", stopped)
+    told = train(tmp_path / "run", "--engine", engine).stderr
+    assert "stopped" in told
+    assert ("--resume" in told) == advice
+
+
 def test_evaluate_gives_a_share_and_its_interval(runs):
     done = invoke("evaluate", str(runs / "other"), "--problems", "50")
     assert done.exit_code == 0, done.output
