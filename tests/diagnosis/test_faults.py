@@ -54,6 +54,20 @@ def test_no_row_of_the_table_is_accused(name):
     assert causes(Evidence(name, found)) == []
 
 
+def test_a_run_whose_batches_are_not_full_is_not_accused():
+    """Dynamic sampling makes do with the groups that it has, in fewer minibatches."""
+    changes = {
+        "algorithm": {"name": "dapo"},
+        "optimiser": {"minibatches": 8},
+        "task": {"digits": 2},
+        "warm_start": {"steps": 100, "careless_steps": 0, "batch_size": 64},
+    }
+    found = train(recipe_of(changes, SEED), "healthy")
+    assert min(row["updates"] for row in found.history) < 8
+    assert causes(found) == []
+    assert [witness.facts["may_leave_early"] for witness in found.witnesses] == [False, False]
+
+
 def test_there_are_the_faults_that_were_asked_for():
     assert len(FAULTS) >= 25
     assert {fault.cause for fault in FAULTS.values()} <= set(CAUSES)
