@@ -16,13 +16,14 @@ from nbcourse.training.recipe import Recipe
 
 SECONDS = ("at least", "expected", "taken", "ratio")
 GIGABYTES = ("predicted", "held", "ratio")
+NO_STEP = ("witness", "checkpoint")  # tables of a recipe that change no step
 PLAN_HEADER = ("run", "phase", *(f"s {x}" for x in SECONDS), *(f"GB {x}" for x in GIGABYTES))
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one recipe that differ in nothing but the seed.
+    """Runs of one recipe that differ in nothing but the seed, and in what changes no step.
 
     Attributes:
         name: of their folders, without the seed.
@@ -39,16 +40,15 @@ class Group:
     def held_out(self) -> list[tuple[float, list[float]]]:
         """The learning curve: responses sampled so far, and each seed's held-out accuracy then.
 
-        As far as all seeds have come; from before the first step, where all were asked then.
+        At the steps after which all seeds were asked; from before the first, where all were then.
         """
         curves = [_curve(rows) for rows in self.metrics]
         starts = [records.read_start(folder) for folder in self.folders]
         at_start = [start.mean().item() for start in starts if start is not None]
         first = [(0.0, at_start)] if len(at_start) == len(starts) else []
-        return first + [
-            (mean(x for x, _ in points), [y for _, y in points])
-            for points in zip(*curves, strict=False)
-        ]
+        shared = [step for step in curves[0] if all(step in curve for curve in curves)]
+        together = [[curve[step] for curve in curves] for step in shared]
+        return first + [(mean(x for x, _ in points), [y for _, y in points]) for points in together]
 
 
 class PlannedPhase(NamedTuple):
@@ -87,7 +87,7 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
     """
     found: dict[str, list[Path]] = {}
     for folder in map(Path, folders):
-        recipe = records.read_recipe(folder).model_dump(exclude={"seed"})
+        recipe = records.read_recipe(folder).model_dump(exclude={"seed", *NO_STEP})
         if not _curve(records.read_metrics(folder)):
             raise UserError(f"{folder}: no held-out accuracy yet, the run is too short")
         found.setdefault(json.dumps(recipe, sort_keys=True), []).append(folder)
@@ -163,7 +163,7 @@ def _row(group: Group) -> list[str]:
     low_high = "one seed"
     if len(last) > 1:
         low, high = interval(last)
-        low_high = f"{low:.3f} to {min(high, 1.0):.3f}"
+        low_high = f"{max(low, 0.0):.3f} to {min(high, 1.0):.3f}"
     return [
         group.name,
         str(len(last)),
@@ -176,13 +176,13 @@ def _row(group: Group) -> list[str]:
     ]
 
 
-def _curve(lines: Sequence[dict[str, float]]) -> list[tuple[float, float]]:
-    """(responses so far, held-out accuracy) wherever it was measured."""
-    points, responses = [], 0.0
+def _curve(lines: Sequence[dict[str, float]]) -> dict[float, tuple[float, float]]:
+    """Step → (responses so far, held-out accuracy), wherever it was measured."""
+    points, responses = {}, 0.0
     for line in lines:
         responses += line["responses"]
         if "held_out" in line:
-            points.append((responses, line["held_out"]))
+            points[line["step"]] = responses, line["held_out"]
     return points
 
 
