@@ -800,8 +800,10 @@ def evaluate(
     for row in evaluation.rows(result):
         table.add_row(*row)
     console.print(table)
+    repeated = result["different"] < result["problems"]
+    different = f" ({result['different']:,} different ones)" if repeated else ""
     console.print(
-        f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
+        f"{result['problems']:,} problems{different}, split {result['split']!r}, asked for the "
         f"{result['times_asked']}. time; all numbers are in "
         f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,

@@ -106,7 +106,10 @@ def test_a_run_that_is_stopped_is_told_to_go_on_only_where_it_can(
 def test_evaluate_gives_a_share_and_its_interval(runs):
     done = invoke("evaluate", str(runs / "other"), "--problems", "50")
     assert done.exit_code == 0, done.output
-    assert "50 problems, split 'test', asked for the 1. time" in done.output
+    told = " ".join(done.output.split())
+    assert re.search(
+        r"50 problems \(4\d different ones\), split 'test', asked for the 1\. time", told
+    )
     assert re.search(r"right, strictly .* \d+\.\d% \(\d+\.\d% to \d+\.\d%\)", done.output)
     assert (runs / "other" / "evaluation-arithmetic-test.json").is_file()
 

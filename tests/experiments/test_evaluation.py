@@ -391,6 +391,20 @@ def test_the_test_split_is_asked_by_final_alone(copy, monkeypatch):
     assert splits == [{"validation"}, {"test"}]
 
 
+def test_what_is_asked_more_than_once_is_told(copy):
+    """Of 40 draws of the eleven held-out sums of single digits, most are repetitions."""
+    folder = copy("sums")
+    output = " ".join(nbcourse("evaluate", folder, "--problems", 40).split())
+    kept = json.loads((folder / "evaluation-arithmetic-test.json").read_text())
+    drawn = evaluation.asked_of(
+        records.read_recipe(folder), records.read_recipe(folder).task.build(), "test", 40
+    )
+    different = len({problem.prompt for problem in drawn})
+    assert different <= 11
+    assert (kept["problems"], kept["different"]) == (40, different)
+    assert f"40 problems ({different} different ones), split 'test', asked" in output
+
+
 def test_another_task_can_be_asked(copy, tmp_path, monkeypatch):
     """With its usual settings; all there are of GSM8K, from where the environment says."""
 
