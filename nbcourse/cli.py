@@ -15,6 +15,7 @@ from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from nbcourse.builds.grading import Reported
     from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
 
@@ -509,6 +510,13 @@ def _show(*header: str, rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def _show_failures(reports: Sequence["Reported"]) -> None:
+    """Say whose folder could not be looked at, and why."""
+    for report in reports:
+        if report.failure:
+            typer.secho(f"{report.name}: {report.failure}", fg="red", err=True)
 
 
 @app.command(cls=Train)
@@ -1135,6 +1143,7 @@ def build_grade(
         for report in graded
     ]
     _show("student", "points", "taken from the book", rows=rows)
+    _show_failures(graded)
     typer.echo(f"reports are in {out}")
 
 
@@ -1216,6 +1225,7 @@ def hunt_mark(
         for report in reports
     ]
     _show("student", *hunts.PARTS, "points", rows=rows)
+    _show_failures(reports)
     typer.echo(f"reports are in {out}")
 
 
