@@ -251,14 +251,14 @@ def keep_metrics(
 
 
 def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
-    """Keep what is predicted of a run, if its model is one whose shape can be told beforehand."""
+    """Keep what is predicted of a run, if it is one of which that can be told beforehand."""
     try:
-        shape = shape_of(recipe)
+        plan = forecast.plan_of(recipe, shape_of(recipe), like)
     except (UserError, OSError):
         if like is not None:
             raise
         return
-    records.write_json(folder / records.PLAN, forecast.plan_of(recipe, shape, like))
+    records.write_json(folder / records.PLAN, plan)
 
 
 def keep_start(folder: Path, learner: Learner) -> None:
