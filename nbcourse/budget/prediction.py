@@ -783,7 +783,8 @@ def _work(plan: Plan, response_tokens: int) -> dict[str, Work]:
         greedy = sampling_work(plan, settings.prompts, 1, response_tokens, batches=batches)
         parts.append({"draw greedily": _sum(greedy)})
     asked = _sum(sampling_work(plan, evaluation.problems, 1, response_tokens))
-    share = 1 / max(1, min(evaluation.every, plan.recipe.steps))
+    steps = max(1, plan.recipe.steps)
+    share = ceil(steps / evaluation.every) / steps  # every so many, and after the last
     parts.append({"evaluate": Work(share * asked.flops, share * asked.moved)})
     return {name: work for part in parts for name, work in part.items()}
 

@@ -84,7 +84,7 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
 
     Raises:
         FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
-        ValueError: if it made no step.
+        ValueError: if it made no step, or another engine made it.
     """
     folder = Path(folder)
     recipe, steps = records.read_recipe(folder), records.read_metrics(folder)
@@ -93,6 +93,11 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         recipe = recipe.model_copy(update={"model": settings})
     if not steps:
         raise UserError(f"{folder} has no step yet: expected a run of at least one")
+    if "seconds_sample" not in steps[0]:
+        raise UserError(
+            f"{folder} is of another engine, which does not time the phases of a step: expected a "
+            "run of this package's own"
+        )
     conditions = Conditions(
         fmean(step["length"] for step in steps),
         fmean(step["no_spread"] for step in steps),
@@ -107,14 +112,14 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
 
 
 def check_made_here(folder: str | Path) -> None:
-    """A run on other hardware, or with other threads, tells nothing about one here and now.
+    """A run with other hardware, threads or processes tells nothing about one here and now.
 
     Raises:
         ValueError: if it was made so.
     """
     then = records.read_json(Path(folder) / records.ENVIRONMENT)
     now = records.environment(1)
-    for key in ("hardware", "threads"):
+    for key in ("hardware", "threads", "processes"):
         if then[key] != now[key]:
             raise UserError(
                 f"{folder} was made with {key} = {then[key]!r}, and this is {now[key]!r}: "
