@@ -98,10 +98,14 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
             f"{folder} is of another engine, which does not time the phases of a step: expected a "
             "run of this package's own"
         )
+    drawn = [batches(step["no_spread"]) for step in steps]
+    if recipe.dynamic_sampling:  # then the run knows
+        batch = recipe.rollouts.prompts * recipe.rollouts.group_size
+        drawn = [step["responses"] / batch for step in steps]
     conditions = Conditions(
         fmean(step["length"] for step in steps),
         fmean(step["no_spread"] for step in steps),
-        fmean(batches(step["no_spread"]) for step in steps),
+        fmean(drawn),
     )
     prompt, _ = prompt_tokens(recipe)
     fastest = rooflines(recipe, shape_of(recipe), machine, conditions, prompt=prompt)
@@ -156,7 +160,7 @@ def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Sec
         for conditions in (
             Conditions(1, no_spread=1, batches=1),
             usual._replace(response_tokens=length),
-            Conditions(limit, no_spread=0, batches=ROUNDS),
+            Conditions(limit, no_spread=0, batches=batches(1)),
         )
     )
     worst = max(earlier.slowdown.values())
@@ -240,6 +244,11 @@ def rooflines(
     }
 
 
-def batches(no_spread: float) -> int:
-    """Batches of prompts that hold a batch of groups with spread, where this share is without."""
-    return min(math.ceil(1 / (1 - no_spread)), ROUNDS) if no_spread < 1 else ROUNDS
+def batches(no_spread: float) -> float:
+    """Batches of prompts that hold a batch of groups with spread, where this share is without.
+
+    If no group has any, the loop draws one more than it tries, and takes it as it is.
+    """
+    if no_spread == 1:
+        return ROUNDS + 1
+    return min(math.ceil(round(1 / (1 - no_spread), 6)), ROUNDS)
