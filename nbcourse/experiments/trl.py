@@ -649,6 +649,10 @@ def stated(args: Any) -> dict[str, Any]:
     odd = {name: value for name, value in odd.items() if value != PLAIN[name]}
     if not args.beta:
         odd.pop("use_bias_correction_kl", None)
+    if args.delta is not None and args.loss_type != "cispo":  # our cap is that of bad tokens alone
+        high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+        if args.importance_sampling_level != "token" or args.delta < 1 + high:
+            odd["delta"] = args.delta
     if args.use_vllm and args.vllm_importance_sampling_correction:
         odd["vllm_importance_sampling_correction"] = True
     defaults = {"scale_rewards": "group", "importance_sampling_level": "token"}

@@ -161,8 +161,8 @@ def test_a_plan_like_an_earlier_run_is_its_forecast(monkeypatch, tmp_path):
         assert seconds.expected == pytest.approx(1.0)  # the same recipe as the earlier run's
 
 
-# 1 / (1 − 0.8) is a little over 5 in floating point; where no group has a spread, the loop draws one
-# batch more, as it is
+# 1 / (1 − 0.8) is a little over 5 in floating point. Where no group has a spread, the loop draws
+# one more batch and takes it as it is.
 @pytest.mark.parametrize(
     ("no_spread", "count"), [(0, 1), (0.5, 2), (0.6, 3), (0.8, 5), (0.99, 8), (1, 9)]
 )
