@@ -264,7 +264,7 @@ def _judge(exam: Exam, answers: Answers, problems: list[Any]) -> tuple[Tensor, T
     lenient = [task.read(text, strict=False) == p.answer for text, p in pairs]
     return (
         exam.right(torch.tensor(strict), answers.truncated),
-        torch.tensor(lenient),
+        torch.tensor(lenient) | torch.tensor(strict),  # which no task has to see to
         torch.tensor([answer is None for answer in read]),
     )
 

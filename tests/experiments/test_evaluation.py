@@ -373,6 +373,25 @@ def test_a_base_model_is_not_compared_with_what_it_was(copy):
     assert [len(row) for row in evaluation.rows(result)] == [2] * 6
 
 
+def test_what_is_right_strictly_is_right_leniently_whatever_a_task_reads(copy, monkeypatch):
+    """A task of a reader's own need not find leniently what it finds strictly."""
+    folder = copy("sums")
+    task = type(records.read_recipe(folder).task.build())
+    whole = task.read
+
+    def read(self, text, *, strict=True):
+        return whole(self, text) if strict else None
+
+    monkeypatch.setattr(task, "read", read)
+    result = evaluation.evaluate(folder, problems=60, progress=False)
+    strict, lenient = (
+        [digit == "1" for digit in result["after"]["verdicts"][name]]
+        for name in ("strict", "lenient")
+    )
+    assert any(strict)
+    assert all(right for said, right in zip(strict, lenient, strict=True) if said)
+
+
 # ---------------------------------------------------------------- which problems
 
 
