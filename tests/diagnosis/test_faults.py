@@ -107,6 +107,13 @@ def test_what_an_eps_of_a_ten_thousandth_leaves_of_a_rounding_error_is_no_fault(
     assert [finding.cause for finding in found] == named
 
 
+def test_verdicts_of_a_trainer_that_states_no_reward_are_not_looked_at():
+    """A reward function of a reader's own may log what it calls a verdict."""
+    healthy, *_ = sound("grpo").witnesses
+    facts = {name: fact for name, fact in healthy.facts.items() if name != "reward"}
+    assert list(credit.verdicts(Witness(facts, healthy.tensors))) == []
+
+
 def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
     """The same vocabulary, and tokens handed on as they are."""
     healthy = train(recipe_of(FAULTS["re-tokenised"].changes(0), SEED), "healthy")
