@@ -309,6 +309,8 @@ def summarise(
     """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems.
 
     The gain is paired with the verdicts before the first step, on the same problems, if there are.
+    The seconds before the first step and the memory are those of the process that ended the run: of
+    one that went on from a checkpoint, what loading took, and no warm start.
     """
     low, high = wilson_interval(int(right.sum()), len(right))
     records.write_json(
