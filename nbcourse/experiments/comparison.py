@@ -37,6 +37,11 @@ class Group:
     recipe: Recipe
     metrics: Sequence[list[dict[str, float]]]
 
+    def shared_steps(self) -> list[float]:
+        """The steps after which all seeds were asked."""
+        first, *others = map(_curve, self.metrics)
+        return [step for step in first if all(step in curve for curve in others)]
+
     def held_out(self) -> list[tuple[float, list[float]]]:
         """The learning curve: responses sampled so far, and each seed's held-out accuracy then.
 
@@ -46,8 +51,7 @@ class Group:
         starts = [records.read_start(folder) for folder in self.folders]
         at_start = [start.mean().item() for start in starts if start is not None]
         first = [(0.0, at_start)] if len(at_start) == len(starts) else []
-        shared = [step for step in curves[0] if all(step in curve for curve in curves)]
-        together = [[curve[step] for curve in curves] for step in shared]
+        together = [[curve[step] for curve in curves] for step in self.shared_steps()]
         return first + [(mean(x for x, _ in points), [y for _, y in points]) for points in together]
 
 
@@ -117,7 +121,7 @@ def confounded(compared: Sequence[Group]) -> list[Difference]:
 
 
 def rows(compared: Sequence[Group]) -> list[list[str]]:
-    """The table, a line for each group; see `HEADER`."""
+    """The table, a line for each group, up to the last step that its seeds share; see `HEADER`."""
     return [_row(group) for group in compared]
 
 
@@ -159,7 +163,8 @@ def _planned_phases(group: Group) -> list[PlannedPhase]:
 
 
 def _row(group: Group) -> list[str]:
-    last = group.held_out()[-1][1]
+    last, end = group.held_out()[-1][1], group.shared_steps()[-1]
+    metrics = [[line for line in lines if line["step"] <= end] for lines in group.metrics]
     low_high = "one seed"
     if len(last) > 1:
         low, high = interval(last)
@@ -167,12 +172,12 @@ def _row(group: Group) -> list[str]:
     return [
         group.name,
         str(len(last)),
-        f"{mean(len(lines) for lines in group.metrics):.0f}",
+        f"{mean(len(lines) for lines in metrics):.0f}",
         f"{mean(last):.3f}",
         low_high,
-        f"{mean(_total(lines, 'responses') for lines in group.metrics):,.0f}",
-        f"{mean(sum(map(records.seconds, lines)) for lines in group.metrics):,.0f}",
-        f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in group.metrics):,.0f}",
+        f"{mean(_total(lines, 'responses') for lines in metrics):,.0f}",
+        f"{mean(sum(map(records.seconds, lines)) for lines in metrics):,.0f}",
+        f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in metrics):,.0f}",
     ]
 
 

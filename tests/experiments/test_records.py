@@ -92,6 +92,16 @@ def test_seeds_are_compared_at_the_same_steps(tmp_path):
     assert comparison.rows([group])[0][3] == "0.850"
 
 
+def test_the_numbers_of_a_row_are_all_of_one_step(tmp_path):
+    """The second seed was interrupted after the evaluation of step 2."""
+    folders = [made_up(tmp_path, 0, {2: 0.1, 4: 0.9}), made_up(tmp_path, 1, {2: 0.3})]
+    (row,) = comparison.rows(comparison.groups(folders))
+    by_name = dict(zip(comparison.HEADER, row, strict=True))
+    assert [by_name[name] for name in ("steps", "held out", "responses", "seconds")] == [
+        *("2", "0.200", "20", "2")
+    ]
+
+
 def test_no_interval_of_accuracies_leaves_the_unit_interval(tmp_path):
     folders = [made_up(tmp_path, seed, {1: x}) for seed, x in enumerate((0.0, 0.0, 0.1))]
     folders_up = [made_up(tmp_path, seed, {1: x}) for seed, x in ((3, 1.0), (4, 1.0), (5, 0.9))]
