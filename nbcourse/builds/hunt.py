@@ -360,7 +360,7 @@ def mark(
 
 def _row(report: Report) -> list[Any]:
     """What could not be marked is no zero."""
-    points = [report.points, report.most, *map(report.points_of, PARTS)]
+    points: list[Any] = [report.points, report.most, *map(report.points_of, PARTS)]
     if report.failure:
         points = [""] * len(points)
     return [report.name, *points, report.failure]

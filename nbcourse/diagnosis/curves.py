@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from nbcourse.diagnosis.policies import ROUNDING
 from nbcourse.diagnosis.report import POSSIBLE, Finding
 
-GAP = 0.05  # nats between sampler and learner in float32; a real model in bfloat16 has up to 1
+GAP = 0.05  # nats between sampler and learner in float32
+COARSE = 1.5  # in bfloat16, in which a real model has up to 1
 LATE = 2  # the last half of a run
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
 
@@ -52,7 +52,7 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
             f"mean is {reward:.3f}",
         )
     gaps = [gap for gap in _values(history, "gap") if gap > GAP and precision == "float32"]
-    gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > ROUNDING["bfloat16"]]
+    gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > COARSE]
     if gaps:
         yield Finding(
             "sampler-mismatch",
