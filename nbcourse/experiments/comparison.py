@@ -87,7 +87,7 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
 
     Raises:
         FileNotFoundError: if a folder holds no run.
-        ValueError: if a run has not come to its first evaluation.
+        ValueError: if a run has not come to its first evaluation, or seeds share none.
     """
     found: dict[str, list[Path]] = {}
     for folder in map(Path, folders):
@@ -95,7 +95,7 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         if not _curve(records.read_metrics(folder)):
             raise UserError(f"{folder}: no held-out accuracy yet, the run is too short")
         found.setdefault(json.dumps(recipe, sort_keys=True), []).append(folder)
-    return [
+    made = [
         Group(
             re.sub(r"-seed\d+$", "", members[0].name),
             members,
@@ -104,6 +104,11 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         )
         for members in found.values()
     ]
+    for group in made:
+        if not group.shared_steps():
+            count = len(group.folders)
+            raise UserError(f"{group.name}: no step after which all {count} seeds were asked")
+    return made
 
 
 def confounded(compared: Sequence[Group]) -> list[Difference]:

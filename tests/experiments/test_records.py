@@ -92,6 +92,12 @@ def test_seeds_are_compared_at_the_same_steps(tmp_path):
     assert comparison.rows([group])[0][3] == "0.850"
 
 
+def test_seeds_without_a_common_evaluation_are_refused(tmp_path):
+    folders = [made_up(tmp_path, 0, {3: 0.1}), made_up(tmp_path, 1, {2: 0.3, 4: 0.5})]
+    with pytest.raises(ValueError, match="run: no step after which all 2 seeds were asked"):
+        comparison.groups(folders)
+
+
 def test_the_numbers_of_a_row_are_all_of_one_step(tmp_path):
     """The second seed was interrupted after the evaluation of step 2."""
     folders = [made_up(tmp_path, 0, {2: 0.1, 4: 0.9}), made_up(tmp_path, 1, {2: 0.3})]
