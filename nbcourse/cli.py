@@ -15,6 +15,7 @@ from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from nbcourse.builds.grading import Reported
     from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
 
@@ -511,6 +512,13 @@ def _show(*header: str, rows: Iterable[Sequence[str]]) -> None:
     Console().print(table)
 
 
+def _show_failures(reports: Sequence["Reported"]) -> None:
+    """Say whose folder could not be looked at, and why."""
+    for report in reports:
+        if report.failure:
+            typer.secho(f"{report.name}: {report.failure}", fg="red", err=True)
+
+
 @app.command(cls=Train)
 def train(
     recipe: Annotated[
@@ -602,9 +610,12 @@ def train(
 
             runs.train(checked, folder=folder, resume=resume, log=log, like=like)
     except KeyboardInterrupt:
+        if engine == "trl":
+            _fail(f"stopped; this engine keeps nothing to go on from, {folder} has the numbers")
         _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
     except FloatingPointError as error:
-        _fail(f"{error}. The last checkpoint in {folder} is from before.")
+        kept = "" if engine == "trl" else f" The last checkpoint in {folder} is from before."
+        _fail(f"{error}.{kept}")
     _tell(folder)
 
 
@@ -797,8 +808,10 @@ def evaluate(
     for row in evaluation.rows(result):
         table.add_row(*row)
     console.print(table)
+    repeated = result["different"] < result["problems"]
+    different = f" ({result['different']:,} different ones)" if repeated else ""
     console.print(
-        f"{result['problems']:,} problems, split {result['split']!r}, asked for the "
+        f"{result['problems']:,} problems{different}, split {result['split']!r}, asked for the "
         f"{result['times_asked']}. time; all numbers are in "
         f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,
@@ -1130,6 +1143,7 @@ def build_grade(
         for report in graded
     ]
     _show("student", "points", "taken from the book", rows=rows)
+    _show_failures(graded)
     typer.echo(f"reports are in {out}")
 
 
@@ -1211,6 +1225,7 @@ def hunt_mark(
         for report in reports
     ]
     _show("student", *hunts.PARTS, "points", rows=rows)
+    _show_failures(reports)
     typer.echo(f"reports are in {out}")
 
 

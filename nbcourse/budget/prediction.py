@@ -181,6 +181,11 @@ class Plan:
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
             raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
+        if rank := self.recipe.model.lora_rank:
+            raise UserError(
+                f"model.lora_rank is {rank}, and a prediction knows only runs in which all weights "
+                "learn"
+            )
 
     @property
     def precision(self) -> str:
@@ -740,7 +745,7 @@ def predict(
         response_tokens: T, mean length of the responses for the time; the limit if not given.
 
     Raises:
-        ValueError: if a length is out of range.
+        ValueError: if a length is out of range, or an adapter is trained and not the weights.
 
     Book: chapter 15, "Before the run".
     """
@@ -778,7 +783,8 @@ def _work(plan: Plan, response_tokens: int) -> dict[str, Work]:
         greedy = sampling_work(plan, settings.prompts, 1, response_tokens, batches=batches)
         parts.append({"draw greedily": _sum(greedy)})
     asked = _sum(sampling_work(plan, evaluation.problems, 1, response_tokens))
-    share = 1 / max(1, min(evaluation.every, plan.recipe.steps))
+    steps = max(1, plan.recipe.steps)
+    share = ceil(steps / evaluation.every) / steps  # every so many, and after the last
     parts.append({"evaluate": Work(share * asked.flops, share * asked.moved)})
     return {name: work for part in parts for name, work in part.items()}
 

@@ -9,6 +9,7 @@ import csv
 import json
 import multiprocessing
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -87,6 +88,10 @@ class Reported(Protocol):
     def name(self) -> str:
         """Of the student."""
 
+    @property
+    def failure(self) -> str:
+        """Why the folder could not be looked at; empty as a rule."""
+
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
 
@@ -112,10 +117,14 @@ def written(
         confined: whether `work` needs a machine that confines processes.
 
     Raises:
-        UserError: if this machine cannot confine processes.
+        UserError: if this machine cannot confine processes, or two folders would have one report.
     """
     if confined:
         sandbox.insist([])
+    files = Counter(NAME.sub("_", folder.resolve().name) for folder in folders)
+    name, count = files.most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{count} folders would have the report {name}.txt: rename all but one")
     out.mkdir(parents=True, exist_ok=True)
     reports = list(track(_each(work, folders, jobs), "grading", total=len(folders)))
     reports.sort(key=lambda report: report.name)
@@ -207,6 +216,8 @@ def _write_grades(reports: Sequence[Report], path: Path) -> None:
         tests = report.tests.points if report.tests else ""
         tried = report.exploits.points if report.exploits else ""
         graded = [report.name, report.points, report.most]
-        rows.append([*graded, *row, tests, tried, " ".join(report.taken)])
-    header = ["student", "points", "of", *pieces.NAMES, "tests", "exploits", "taken"]
+        if report.failure:
+            graded = [report.name, "", ""]
+        rows.append([*graded, *row, tests, tried, " ".join(report.taken), report.failure])
+    header = ["student", "points", "of", *pieces.NAMES, "tests", "exploits", "taken", "failure"]
     write_table(path, header, rows)

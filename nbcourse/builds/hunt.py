@@ -352,10 +352,18 @@ def mark(
     reports = grading.written(work, folders, out, jobs=jobs, confined=confined)
     grading.write_table(
         out / "grades.csv",
-        ["student", "points", "of", *PARTS],
-        [[one.name, one.points, one.most, *map(one.points_of, PARTS)] for one in reports],
+        ["student", "points", "of", *PARTS, "failure"],
+        [_row(one) for one in reports],
     )
     return reports
+
+
+def _row(report: Report) -> list[Any]:
+    """What could not be marked is no zero."""
+    points: list[Any] = [report.points, report.most, *map(report.points_of, PARTS)]
+    if report.failure:
+        points = [""] * len(points)
+    return [report.name, *points, report.failure]
 
 
 def marked(folder: Path, *, key: str, limits: Limits, confined: bool = True) -> Report:

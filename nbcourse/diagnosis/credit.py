@@ -161,7 +161,7 @@ def _responses(witness: Witness) -> tuple[Tensor, Tensor]:
 
 def verdicts(witness: Witness) -> Iterator[Finding]:
     """Whether verdicts are those of a strict reading, and scores follow from verdicts."""
-    if not witness.has("scores", "verdicts", "truncated"):
+    if not witness.has("scores", "verdicts", "truncated") or "reward" not in witness.facts:
         return
     reward, step = witness.facts["reward"], witness.step
     said, cut, scores = witness["verdicts"], witness["truncated"], witness["scores"]

@@ -6,7 +6,8 @@ from statistics import mean
 
 from nbcourse.diagnosis.report import POSSIBLE, Finding
 
-GAP = 0.05  # nats between sampler and learner in float32; a real model in bfloat16 has up to 1
+GAP = 0.05  # nats between sampler and learner in float32
+COARSE = 1.5  # in bfloat16, in which a real model has up to 1
 LATE = 2  # the last half of a run
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
 
@@ -17,7 +18,7 @@ NAMES: Mapping[str, str] = {
     "frac_reward_zero_std": "no_spread",
     "completions/clipped_ratio": "truncated",
     "completions/mean_length": "length",
-    "sampling/sampling_logp_difference/max": "gap",
+    "sampling/sampling_logp_difference/max": "gap_in_any_precision",
     "clip_ratio/low_mean": "clip_low",
     "clip_ratio/high_mean": "clip_high",
     "cispo_clip_ratio": "clip_high",
@@ -50,8 +51,9 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
             f"in the last {len(late)} steps {flat:.0%} of the groups earned all the same, and the "
             f"mean is {reward:.3f}",
         )
-    gaps = _values(history, "gap")
-    if gaps and max(gaps) > GAP and precision == "float32":
+    gaps = [gap for gap in _values(history, "gap") if gap > GAP and precision == "float32"]
+    gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > COARSE]
+    if gaps:
         yield Finding(
             "sampler-mismatch",
             POSSIBLE,
@@ -73,7 +75,7 @@ def notes(history: History) -> Iterator[str]:
     if not history:
         return
     clipped = [*_values(history, "clip_low"), *_values(history, "clip_high")]
-    if clipped and max(clipped) == 0 and max(_values(history, "updates"), default=1) <= 1:
+    if clipped and max(clipped) == 0 and _one_update(history):
         yield (
             "The clip fraction is 0 because there is one update for each batch: the ratio is 1 "
             "(section 5.9)."
@@ -84,6 +86,11 @@ def notes(history: History) -> Iterator[str]:
             "The loss is near 0 because advantages add up to about 0 and the ratio is near 1; it "
             "says nothing about progress (section 1.4)."
         )
+
+
+def _one_update(history: History) -> bool:
+    """Whether the log says that there was one update for each batch."""
+    return max(_values(history, "updates"), default=2) <= 1
 
 
 def translated(row: Mapping[str, float]) -> dict[str, float]:

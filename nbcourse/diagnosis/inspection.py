@@ -54,7 +54,7 @@ def rows_for(witness: Witness) -> dict[str, Algorithm]:
 
 def ratios(witness: Witness) -> Tensor:
     """(R, T) ρ = π/π_old at the last update of the step that the witness has; 1 under the mask."""
-    log_probs, old_log_probs = _policies(witness)
+    log_probs, old_log_probs = policies(witness)
     return (log_probs - old_log_probs).masked_fill(~witness["mask"], 0.0).exp()
 
 
@@ -76,7 +76,7 @@ def inspect(row: Algorithm, witness: Witness) -> Inspection:
         **_offered(witness),
     )
     advantages = estimate.advantages.masked_fill(~mask, 0.0)
-    log_probs, old_log_probs = _policies(witness)
+    log_probs, old_log_probs = policies(witness)
     log_probs.requires_grad_()
     loss = policy_loss(
         row,
@@ -95,10 +95,20 @@ def inspect(row: Algorithm, witness: Witness) -> Inspection:
     return Inspection(advantages, pushes, (advantages != 0) & (pushes == 0))
 
 
-def _policies(witness: Witness) -> tuple[Tensor, Tensor]:
-    """Log-probs at the last update, and of the policy that sampled, in double precision."""
-    last = "last_" if witness.has("last_log_probs") else ""
-    return (witness[f"{last}log_probs"].double(), witness[f"{last}old_log_probs"].double())
+def policies(witness: Witness) -> tuple[Tensor, Tensor]:
+    """(R, T) each: log-probs at a row's last update, and before the first, in double precision.
+
+    Of a row that took part in no update both are the learner's before the first.
+    """
+    found = []
+    for name in ("log_probs", "old_log_probs"):
+        table = witness["scored_log_probs"].double().clone()
+        for prefix in ("", "last_"):
+            if witness.has(prefix + name):
+                rows = witness[f"{prefix}minibatch"] >= 0
+                table[rows] = witness[prefix + name].double()[rows]
+        found.append(table)
+    return found[0], found[1]
 
 
 def _rewards(witness: Witness) -> Tensor:

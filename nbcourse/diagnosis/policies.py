@@ -12,7 +12,7 @@ from nbcourse.diagnosis.witness import Witness
 # Largest difference that two ways of computing the same log-probs make, by precision, in nats.
 ROUNDING = {"float32": 1e-3, "float16": 0.2, "bfloat16": 1.5}
 FALSE_ALARM = 1e-6  # of each statistical test
-Z = 5.0  # a sum of surprisals this many standard deviations off: two-sided 6e-7
+Z = 5.0  # a sum of surprisals this many standard deviations off: one-sided 3e-7
 NUCLEI = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 ENOUGH = 4  # tokens with a difference, before one number is called their explanation
 WITHIN = 0.05  # what an explanation has to leave, as a share of what there is to explain

@@ -94,7 +94,8 @@ def loss(witness: Witness) -> Iterator[Finding]:
     if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
         return
     skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
-    left_early = witness.facts["updates_expected"] is None  # at a KL that was too large
+    # at a KL that was too large; older witnesses tell it by a number of updates that is missing
+    left_early = witness.facts.get("may_leave_early", witness.facts["updates_expected"] is None)
     if skipped.any() and witness.facts["processes"] == 1 and not left_early:
         yield _dropped(witness, skipped)
         return

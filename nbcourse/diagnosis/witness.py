@@ -308,6 +308,9 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
     recipe, rollout = learner.recipe, experience.rollout
     optimiser, settings = recipe.optimiser, recipe.rollouts
     updates = optimiser.epochs * min(optimiser.minibatches, settings.prompts)
+    may_leave_early = optimiser.target_kl is not None
+    # dynamic sampling may end with fewer groups than there are minibatches
+    may_be_fewer = recipe.dynamic_sampling and optimiser.minibatches > 1
     return {
         "format": FORMAT,
         "step": step,
@@ -322,7 +325,8 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
         "precision": recipe.model.precision,
         "importance_cap": optimiser.truncated_importance_sampling,
         "batch": {"rows": len(rollout.mask), "width": rollout.mask.shape[1]},
-        "updates_expected": None if optimiser.target_kl is not None else step * updates,
+        "updates_expected": None if may_leave_early or may_be_fewer else step * updates,
+        "may_leave_early": may_leave_early,
         "fingerprints": {
             "sampler": experience.sampler,
             "learner": fingerprint(learner.policy.parameters()),

@@ -66,10 +66,12 @@ def explore_guesses(
 def _recipe(evidence: Evidence) -> str:
     facts = evidence.witnesses[0].facts
     groups = f"{len(facts['prompts'])} prompts × {facts['group_size']} in the witness"
-    count = facts["updates_expected"]
-    updates = f"{count} update{'' if count == 1 else 's'} for each batch"
+    updates = ""
+    if (made := facts["updates_expected"]) is not None:  # in all steps so far
+        count = made // facts["step"]
+        updates = f", {count} update{'' if count == 1 else 's'} for each batch"
     penalty = f", β = {beta:g}" if (beta := facts["penalty"]["beta"]) else ""
-    return f"{facts['algorithm']}, {groups}, {updates}{penalty}"
+    return f"{facts['algorithm']}, {groups}{updates}{penalty}"
 
 
 def _short(value: float | None) -> float | None:

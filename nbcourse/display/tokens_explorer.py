@@ -5,7 +5,7 @@ from typing import TypeVar
 from IPython.display import HTML
 from torch import Tensor
 
-from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
+from nbcourse.diagnosis.inspection import first_groups, inspect, policies, ratios, rows_for
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.display.in_page import in_page
 from nbcourse.training.algorithms import Algorithm
@@ -43,14 +43,13 @@ def explore_tokens(
                 "the witness has what they need"
             )
     mask, moved = witness["mask"], ratios(witness)
-    last = "last_old_log_probs" if witness.has("last_old_log_probs") else "old_log_probs"
     data = {
         "size": witness.facts["group_size"],
         "prompts": [prompt.strip() for prompt in witness.facts["prompts"]],
         "golds": witness.facts["answers"],
         "pieces": witness.facts["pieces"],
         "rewards": _rounded(witness["scores"]),
-        "probs": _by_token(witness[last].exp(), mask),
+        "probs": _by_token(policies(witness)[1].exp(), mask),
         "ratios": _by_token(moved, mask),
         "means": _rounded((moved.log().sum(dim=1) / mask.sum(dim=1)).exp(), digits=6),
         "rows": [_of_row(name, row, witness) for name, row in table.items()],

@@ -168,16 +168,19 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
 
 def _clip(subject: Subject) -> Clip:
     positive, negative = (probes.ratio_weights(subject, sign, RATIOS) for sign in (1, -1))
-    lower = _edge(subject, -1, -3.0) if negative[0] == 0 else 0.0
-    upper = _edge(subject, 1, 3.0) if positive[-1] == 0 else math.inf
+    lower = _edge(subject, -1, RATIOS[0]) if negative[0] == 0 else 0.0
+    upper = _edge(subject, 1, RATIOS[-1]) if positive[-1] == 0 else math.inf
     of_sequence = probes.ratio_of_the_sequence(subject)
     of_reference = probes.ratio_is_to_the_reference(subject)
     return Clip(positive, negative, (lower, upper), of_sequence, of_reference)
 
 
-def _edge(subject: Subject, sign: int, outside: float) -> float:
-    """The ratio at which the weight goes to 0, by bisection of its logarithm."""
-    inside = 0.0
+def _edge(subject: Subject, sign: int, cut: float) -> float:
+    """The ratio, between 1 and one that is cut, at which the weight goes to 0.
+
+    By bisection of its logarithm.
+    """
+    inside, outside = 0.0, math.log(cut)
     for _ in range(20):
         middle = (inside + outside) / 2
         (weight,) = probes.ratio_weights(subject, sign, [math.exp(middle)])

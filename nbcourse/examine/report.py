@@ -51,7 +51,7 @@ class Report:
     def _gap(self) -> str:
         one = self.nearest
         if math.isnan(one.gap):
-            return "whose steps are numbers"
+            return "and how far its steps are from that row's cannot be said, since some are NaN"
         if not one.same:
             return f"and the expected steps differ from its own by {one.gap:.2g} of their length"
         same_length = abs(one.factor - 1) <= 1e-6
@@ -186,7 +186,7 @@ def _fresh(facts: Facts) -> str:
 
 def _stale(facts: Facts) -> str:
     if math.isnan(facts.stale.cosine_min):
-        return "Nor is it on stale samples."
+        return "On stale samples it is no number: some batch gives NaN."
     if facts.stale.verdict != "biased":
         return "On stale samples that stays so."
     return (

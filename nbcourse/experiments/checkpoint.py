@@ -80,6 +80,11 @@ def load(folder: Path, recipe: Recipe, device: torch.device) -> tuple[Learner, S
     return learner, state
 
 
+def last_step(folder: Path) -> int | None:
+    """The step of the last checkpoint, 0 for the one before the first; None without any."""
+    return max(map(_step, _steps(folder)), default=None)
+
+
 def load_start(folder: Path, reference: nn.Module) -> dict[str, Tensor]:
     """Fill in the model as it was before reinforcement learning; returns all that was kept of then.
 
@@ -163,13 +168,18 @@ def _folder_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:06d}"
 
 
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
 def _lacks(folder: Path, key: str) -> UserError:
     return UserError(f"{folder} is no checkpoint of this program: no {key}")
 
 
 def _steps(folder: Path) -> list[Path]:
     """The complete checkpoints, oldest first."""
-    return sorted(folder.glob("step-" + "[0-9]" * 6))
+    found = (path for path in folder.glob("step-*") if path.name[5:].isdigit())
+    return sorted(found, key=_step)
 
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, Tensor]:

@@ -16,13 +16,14 @@ from nbcourse.training.recipe import Recipe
 
 SECONDS = ("at least", "expected", "taken", "ratio")
 GIGABYTES = ("predicted", "held", "ratio")
+NO_STEP = ("witness", "checkpoint")  # tables of a recipe that change no step
 PLAN_HEADER = ("run", "phase", *(f"s {x}" for x in SECONDS), *(f"GB {x}" for x in GIGABYTES))
 HEADER = ("run", "seeds", "steps", "held out", "95 % interval", "responses", "seconds", "tokens/s")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one recipe that differ in nothing but the seed.
+    """Runs of one recipe that differ in nothing but the seed, and in what changes no step.
 
     Attributes:
         name: of their folders, without the seed.
@@ -36,19 +37,22 @@ class Group:
     recipe: Recipe
     metrics: Sequence[list[dict[str, float]]]
 
+    def shared_steps(self) -> list[float]:
+        """The steps after which all seeds were asked."""
+        first, *others = map(_curve, self.metrics)
+        return [step for step in first if all(step in curve for curve in others)]
+
     def held_out(self) -> list[tuple[float, list[float]]]:
         """The learning curve: responses sampled so far, and each seed's held-out accuracy then.
 
-        As far as all seeds have come; from before the first step, where all were asked then.
+        At the steps after which all seeds were asked; from before the first, where all were then.
         """
         curves = [_curve(rows) for rows in self.metrics]
         starts = [records.read_start(folder) for folder in self.folders]
         at_start = [start.mean().item() for start in starts if start is not None]
         first = [(0.0, at_start)] if len(at_start) == len(starts) else []
-        return first + [
-            (mean(x for x, _ in points), [y for _, y in points])
-            for points in zip(*curves, strict=False)
-        ]
+        together = [[curve[step] for curve in curves] for step in self.shared_steps()]
+        return first + [(mean(x for x, _ in points), [y for _, y in points]) for points in together]
 
 
 class PlannedPhase(NamedTuple):
@@ -83,15 +87,15 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
 
     Raises:
         FileNotFoundError: if a folder holds no run.
-        ValueError: if a run has not come to its first evaluation.
+        ValueError: if a run has not come to its first evaluation, or seeds share none.
     """
     found: dict[str, list[Path]] = {}
     for folder in map(Path, folders):
-        recipe = records.read_recipe(folder).model_dump(exclude={"seed"})
+        recipe = records.read_recipe(folder).model_dump(exclude={"seed", *NO_STEP})
         if not _curve(records.read_metrics(folder)):
             raise UserError(f"{folder}: no held-out accuracy yet, the run is too short")
         found.setdefault(json.dumps(recipe, sort_keys=True), []).append(folder)
-    return [
+    made = [
         Group(
             re.sub(r"-seed\d+$", "", members[0].name),
             members,
@@ -100,6 +104,11 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         )
         for members in found.values()
     ]
+    for group in made:
+        if not group.shared_steps():
+            count = len(group.folders)
+            raise UserError(f"{group.name}: no step after which all {count} seeds were asked")
+    return made
 
 
 def confounded(compared: Sequence[Group]) -> list[Difference]:
@@ -117,7 +126,7 @@ def confounded(compared: Sequence[Group]) -> list[Difference]:
 
 
 def rows(compared: Sequence[Group]) -> list[list[str]]:
-    """The table, a line for each group; see `HEADER`."""
+    """The table, a line for each group, up to the last step that its seeds share; see `HEADER`."""
     return [_row(group) for group in compared]
 
 
@@ -159,30 +168,31 @@ def _planned_phases(group: Group) -> list[PlannedPhase]:
 
 
 def _row(group: Group) -> list[str]:
-    last = group.held_out()[-1][1]
+    last, end = group.held_out()[-1][1], group.shared_steps()[-1]
+    metrics = [[line for line in lines if line["step"] <= end] for lines in group.metrics]
     low_high = "one seed"
     if len(last) > 1:
         low, high = interval(last)
-        low_high = f"{low:.3f} to {min(high, 1.0):.3f}"
+        low_high = f"{max(low, 0.0):.3f} to {min(high, 1.0):.3f}"
     return [
         group.name,
         str(len(last)),
-        f"{mean(len(lines) for lines in group.metrics):.0f}",
+        f"{mean(len(lines) for lines in metrics):.0f}",
         f"{mean(last):.3f}",
         low_high,
-        f"{mean(_total(lines, 'responses') for lines in group.metrics):,.0f}",
-        f"{mean(sum(map(records.seconds, lines)) for lines in group.metrics):,.0f}",
-        f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in group.metrics):,.0f}",
+        f"{mean(_total(lines, 'responses') for lines in metrics):,.0f}",
+        f"{mean(sum(map(records.seconds, lines)) for lines in metrics):,.0f}",
+        f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in metrics):,.0f}",
     ]
 
 
-def _curve(lines: Sequence[dict[str, float]]) -> list[tuple[float, float]]:
-    """(responses so far, held-out accuracy) wherever it was measured."""
-    points, responses = [], 0.0
+def _curve(lines: Sequence[dict[str, float]]) -> dict[float, tuple[float, float]]:
+    """Step → (responses so far, held-out accuracy), wherever it was measured."""
+    points, responses = {}, 0.0
     for line in lines:
         responses += line["responses"]
         if "held_out" in line:
-            points.append((responses, line["held_out"]))
+            points[line["step"]] = responses, line["held_out"]
     return points
 
 

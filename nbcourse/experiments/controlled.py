@@ -22,7 +22,10 @@ from nbcourse.rows import Row
 from nbcourse.training.recipe import Recipe
 
 # Student's t, 97.5 %, for 1, 2, … degrees of freedom.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365),
+    *(2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
+)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,10 @@ def evaluate(
         folder: of a run of reinforcement learning or of a base model.
         task: the name of another task than the run's, with its usual settings.
         final: ask the test split; the held-out split of training if False.
-        problems: how many; if None, 2,000, or all there are if a task has fewer.
+        problems: how many; if None, 2,000. A task that draws its problems may draw one more than
+            once, and `different` says how many there are: then intervals are those of the accuracy
+            on this split, and not on problems outside it. Of a task that lists its problems, all
+            are asked if it has fewer.
         samples: sampled responses to each problem for pass@k, besides the greedy one.
         temperature: of the samples.
         progress: draw progress bars.
@@ -123,6 +126,7 @@ def evaluate(
         "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
         "split": split,
         "problems": len(drawn),
+        "different": len({problem.prompt for problem in drawn}),
         "max_new_tokens": exam.max_new_tokens,
         "temperature": temperature,
         "samples": samples,
@@ -260,7 +264,7 @@ def _judge(exam: Exam, answers: Answers, problems: list[Any]) -> tuple[Tensor, T
     lenient = [task.read(text, strict=False) == p.answer for text, p in pairs]
     return (
         exam.right(torch.tensor(strict), answers.truncated),
-        torch.tensor(lenient),
+        torch.tensor(lenient) | torch.tensor(strict),  # which no task has to see to
         torch.tensor([answer is None for answer in read]),
     )
 

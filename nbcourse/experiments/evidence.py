@@ -121,8 +121,16 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
 
 def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(content.decode("utf-8", "replace").split("\n")[:-1], start=1):
-        row = _json(line, f"{name}, line {number}")
+    lines = content.decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = _json(line, f"{name}, line {number}")
+        except UserError:
+            if number == len(lines):  # a kill has cut it short
+                break
+            raise
         if not isinstance(row, dict):
             raise UserError(f"{name}, line {number}: expected an object, found {line[:40]!r}")
         rows.append({key: math.nan if value is None else value for key, value in row.items()})

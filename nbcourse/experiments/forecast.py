@@ -84,7 +84,7 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
 
     Raises:
         FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
-        ValueError: if it made no step.
+        ValueError: if it made no step, or another engine made it.
     """
     folder = Path(folder)
     recipe, steps = records.read_recipe(folder), records.read_metrics(folder)
@@ -93,10 +93,19 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         recipe = recipe.model_copy(update={"model": settings})
     if not steps:
         raise UserError(f"{folder} has no step yet: expected a run of at least one")
+    if "seconds_sample" not in steps[0]:
+        raise UserError(
+            f"{folder} is of another engine, which does not time the phases of a step: expected a "
+            "run of this package's own"
+        )
+    drawn = [batches(step["no_spread"]) for step in steps]
+    if recipe.dynamic_sampling:  # then the run knows
+        batch = recipe.rollouts.prompts * recipe.rollouts.group_size
+        drawn = [step["responses"] / batch for step in steps]
     conditions = Conditions(
         fmean(step["length"] for step in steps),
         fmean(step["no_spread"] for step in steps),
-        fmean(batches(step["no_spread"]) for step in steps),
+        fmean(drawn),
     )
     prompt, _ = prompt_tokens(recipe)
     fastest = rooflines(recipe, shape_of(recipe), machine, conditions, prompt=prompt)
@@ -107,14 +116,14 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
 
 
 def check_made_here(folder: str | Path) -> None:
-    """A run on other hardware, or with other threads, tells nothing about one here and now.
+    """A run with other hardware, threads or processes tells nothing about one here and now.
 
     Raises:
         ValueError: if it was made so.
     """
     then = records.read_json(Path(folder) / records.ENVIRONMENT)
     now = records.environment(1)
-    for key in ("hardware", "threads"):
+    for key in ("hardware", "threads", "processes"):
         if then[key] != now[key]:
             raise UserError(
                 f"{folder} was made with {key} = {then[key]!r}, and this is {now[key]!r}: "
@@ -151,7 +160,7 @@ def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Sec
         for conditions in (
             Conditions(1, no_spread=1, batches=1),
             usual._replace(response_tokens=length),
-            Conditions(limit, no_spread=0, batches=ROUNDS),
+            Conditions(limit, no_spread=0, batches=batches(1)),
         )
     )
     worst = max(earlier.slowdown.values())
@@ -235,6 +244,11 @@ def rooflines(
     }
 
 
-def batches(no_spread: float) -> int:
-    """Batches of prompts that hold a batch of groups with spread, where this share is without."""
-    return min(math.ceil(1 / (1 - no_spread)), ROUNDS) if no_spread < 1 else ROUNDS
+def batches(no_spread: float) -> float:
+    """Batches of prompts that hold a batch of groups with spread, where this share is without.
+
+    If no group has any, the loop draws one more than it tries, and takes it as it is.
+    """
+    if no_spread == 1:
+        return ROUNDS + 1
+    return min(math.ceil(round(1 / (1 - no_spread), 6)), ROUNDS)

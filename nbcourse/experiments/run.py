@@ -171,7 +171,8 @@ def _prepare(
         raise UserError(
             f"{folder} holds a run already: --resume goes on with it, --out names another"
         )
-    done = records.summarised_steps(folder) or 0
+    last = checkpoint.last_step(folder / CHECKPOINTS)
+    done = max(records.summarised_steps(folder) or 0, last or 0)
     if recipe.steps < done:
         raise UserError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
@@ -182,6 +183,8 @@ def _prepare(
         if differences:
             raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
         _same_code(folder, recipe)
+        if last is None and isinstance(recipe, Recipe):  # a base model has none before its first
+            _without_numbers(folder)
     code = recipe.own_code
     if not there:
         environment = records.environment(processes.count, code)
@@ -189,6 +192,15 @@ def _prepare(
         if code.path is not None:
             durable.write(folder / code.path.name, code.path.read_bytes())
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
+
+
+def _without_numbers(folder: Path) -> None:
+    """See that a run that has no checkpoint has no numbers either, which a new start would lose."""
+    if (folder / records.METRICS).is_file() and (rows := records.read_metrics(folder)):
+        raise UserError(
+            f"{folder} holds the numbers of {len(rows)} steps and no checkpoint to go on from "
+            "(--engine trl keeps none): --out names another folder"
+        )
 
 
 def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
@@ -239,14 +251,14 @@ def keep_metrics(
 
 
 def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
-    """Keep what is predicted of a run, if its model is one whose shape can be told beforehand."""
+    """Keep what is predicted of a run, if it is one of which that can be told beforehand."""
     try:
-        shape = shape_of(recipe)
+        plan = forecast.plan_of(recipe, shape_of(recipe), like)
     except (UserError, OSError):
         if like is not None:
             raise
         return
-    records.write_json(folder / records.PLAN, forecast.plan_of(recipe, shape, like))
+    records.write_json(folder / records.PLAN, plan)
 
 
 def keep_start(folder: Path, learner: Learner) -> None:
@@ -297,6 +309,8 @@ def summarise(
     """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems.
 
     The gain is paired with the verdicts before the first step, on the same problems, if there are.
+    The seconds before the first step and the memory are those of the process that ended the run: of
+    one that went on from a checkpoint, what loading took, and no warm start.
     """
     low, high = wilson_interval(int(right.sum()), len(right))
     records.write_json(

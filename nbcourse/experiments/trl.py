@@ -29,6 +29,7 @@ from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
 from nbcourse.lm.rollouts import Rollout, encode
+from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
 from nbcourse.training import algorithms
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
@@ -479,11 +480,11 @@ def _as_rollout(
     learner: Learner, prompts: Sequence[str], completions: Sequence[Sequence[int]]
 ) -> Rollout:
     """Responses that TRL sampled, in our form, without log-probs."""
-    eos = learner.tokenizer.eos_token_id
+    ends = end_tokens(learner.policy, learner.tokenizer)  # TRL stops at any of them, too
     prompt_ids, prompt_mask = encode(learner.tokenizer, prompts, device=learner.device)
     lengths = torch.tensor(list(map(len, completions)))
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    tokens = torch.full(mask.shape, eos)
+    tokens = torch.full(mask.shape, ends[0])
     tokens[mask] = torch.tensor([token for ids in completions for token in ids])
     return Rollout(
         prompt_ids=prompt_ids,
@@ -491,7 +492,7 @@ def _as_rollout(
         tokens=tokens.to(learner.device),
         mask=mask.to(learner.device),
         log_probs=torch.zeros(mask.shape, device=learner.device),
-        truncated=torch.tensor([ids[-1] != eos for ids in completions], device=learner.device),
+        truncated=torch.tensor([ids[-1] not in ends for ids in completions], device=learner.device),
     )
 
 
@@ -648,6 +649,10 @@ def stated(args: Any) -> dict[str, Any]:
     odd = {name: value for name, value in odd.items() if value != PLAIN[name]}
     if not args.beta:
         odd.pop("use_bias_correction_kl", None)
+    if args.delta is not None and args.loss_type != "cispo":  # our cap is that of bad tokens alone
+        high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+        if args.importance_sampling_level != "token" or args.delta < 1 + high:
+            odd["delta"] = args.delta
     if args.use_vllm and args.vllm_importance_sampling_correction:
         odd["vllm_importance_sampling_correction"] = True
     defaults = {"scale_rewards": "group", "importance_sampling_level": "token"}

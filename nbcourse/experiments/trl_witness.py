@@ -226,6 +226,7 @@ class Witnesses(TrainerCallback):
         facts = {
             "format": FORMAT,
             "step": self._step(),
+            "may_leave_early": False,
             **self.stated,
             "group_size": group,
             "max_new_tokens": trainer.max_completion_length,

@@ -749,6 +749,12 @@ class Recipe(RunSection):
                 for key in ("epochs", "minibatches")
                 if (value := getattr(self.optimiser, key)) > 1
             ]
+        if self.witness.every and self.model.precision == "float16":
+            found.append(
+                f"witness.every is {self.witness.every}, expected 0: with model.precision = "
+                "'float16' the loss is scaled and updates may be left out, which a witness does "
+                "not know"
+            )
         if self.optimiser.minibatches > rollouts.prompts:
             found.append(
                 f"optimiser.minibatches is {self.optimiser.minibatches}, "

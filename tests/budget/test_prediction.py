@@ -95,6 +95,24 @@ def test_parameters_are_those_that_transformers_makes(shape):
     assert shape.parameters == sum(parameter.numel() for parameter in real.parameters())
 
 
+def test_a_run_with_an_adapter_is_not_predicted_as_one_of_all_weights():
+    small = recipe(model={"lora_rank": 8})
+    with pytest.raises(ValueError, match="lora_rank is 8, and a prediction knows only runs"):
+        Plan(small, SHAPES["own keys"], PROMPT)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(25, 20), (20, 20), (101, 100), (3, 10), (1, 1)])
+def test_evaluations_are_those_that_the_loop_makes(steps, every):
+    asked = sum(step % every == 0 or step == steps for step in range(1, steps + 1))
+    once, often = (
+        predicted(
+            recipe(steps=count, evaluation={"every": each, "problems": 8}), SHAPES["own keys"]
+        ).work["evaluate"]
+        for count, each in ((1, 1), (steps, every))
+    )
+    assert [x * steps for x in often] == pytest.approx([x * asked for x in once])
+
+
 def test_the_published_shapes_have_the_published_numbers_of_parameters():
     """Model cards: 0.49 and 1.54 billion; the files hold exactly these."""
     assert [shape.parameters for shape in PUBLISHED.values()] == [494_032_768, 1_543_714_304]

@@ -1,6 +1,7 @@
 """Graded builds: the book's pieces pass, and each wrong trainer is named for what it is."""
 
 import ast
+import csv
 import json
 import re
 import sys
@@ -28,9 +29,11 @@ from nbcourse.builds.mistakes import MISTAKES
 from nbcourse.builds.pieces import Folder, State
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.cli import app
+from nbcourse.errors import UserError
 from nbcourse.experiments import records
 from nbcourse.lm import loading
 from nbcourse.repository import ROOT
+from tests.command import invoke
 from tests.effort import swept
 
 
@@ -294,6 +297,31 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     assert (tmp_path / "out" / "ann.txt").read_text().startswith("ann\n===\n")
     assert (tmp_path / "out" / "grades.csv").read_text().startswith("student,points,of,estimator")
     assert set(harness.FUNCTIONS) <= set(vars(harness))
+
+
+def test_what_could_not_be_graded_is_no_zero(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(check, "check", full)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "class" / "ann"
+    folder.mkdir(parents=True)
+    (folder / "clip.py").write_text(BOOK["clip"])
+    done = invoke("build", "grade", "class", "--trust-submissions", "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "ann: not graded: MemoryError" in done.stderr
+    with (tmp_path / "out" / "grades.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row.pop("student") == "ann"
+    assert row.pop("failure").startswith("not graded: MemoryError")
+    assert {*row.values()} == {""}
+
+
+def test_no_report_is_written_over_another(tmp_path):
+    folders = [tmp_path / "Ann Lee", tmp_path / "Ann_Lee"]
+    with pytest.raises(UserError, match=r"Ann_Lee\.txt"):
+        grading.written(pytest.fail, folders, tmp_path / "out", jobs=1, confined=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")

@@ -447,9 +447,27 @@ def test_a_class_is_marked_by_what_runs_confined(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "15 of 30" in done.output
     rows = (tmp_path / "marked" / "grades.csv").read_text().splitlines()
-    assert rows == ["student,points,of,named,mended,test", "ann,15.0,30,5.0,5.0,5.0"]
+    assert rows == ["student,points,of,named,mended,test,failure", "ann,15.0,30,5.0,5.0,5.0,"]
     assert "still there: lenient-verifier" in (tmp_path / "marked" / "ann.txt").read_text()
     assert json.loads((tmp_path / "marked" / "ann.json").read_text())["points"] == 15.0
+
+
+def test_what_could_not_be_marked_is_no_zero(tmp_path, monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(hunt, "deal", lambda student, key: TWO)
+    monkeypatch.setattr(hunt, "judged", full)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "class" / "ann"
+    folder.mkdir(parents=True)
+    (folder / "accusations.txt").write_text("missing-baseline\n")
+    call = ["hunt", "mark", "class", "--key", "K", "--out", "marked", "--trust-submissions"]
+    done = CliRunner().invoke(app, call, catch_exceptions=False)
+    assert f"{TWO.student}: not marked: MemoryError" in done.stderr
+    assert (tmp_path / "marked" / "grades.csv").read_text().splitlines()[1] == (
+        f"{TWO.student},,,,,,not marked: MemoryError: "
+    )
 
 
 def test_a_folder_with_nothing_to_mark_is_refused(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.diagnosis.curves import notes
+from nbcourse.diagnosis.curves import notes, translated
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, POSSIBLE
 from nbcourse.experiments import event_files, evidence, silent_failures
@@ -57,6 +57,33 @@ def test_of_curves_alone_it_says_that_they_are_all_it_has(tmp_path):
     assert "[possible] sampler-mismatch" in said
     (finding,) = diagnose(Evidence("x", (), run.history)).findings
     assert finding.confidence == POSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('{"step": 1}\n{"step": 2}\n', 2),
+        ('{"step": 1}\n\n{"step": 2}', 2),  # as other programs write it
+        ('{"step": 1}\n{"ste', 1),  # a kill
+    ],
+)
+def test_every_whole_line_is_read(tmp_path, content, rows):
+    path = tmp_path / "history.jsonl"
+    path.write_text(content)
+    assert [row["step"] for row in evidence.read(path).history] == [1, 2][:rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "gap", "suspected"),
+    [
+        ("gap", 0.4, True),
+        ("sampling/sampling_logp_difference/max", 0.4, False),  # usual for vLLM in bfloat16
+        ("sampling/sampling_logp_difference/max", 2.0, True),
+    ],
+)
+def test_a_gap_is_judged_by_the_precision_that_it_may_have(name, gap, suspected):
+    history = [translated({"step": step, "reward": 0.5, name: gap}) for step in range(6)]
+    assert (causes(Evidence("x", (), history)) == ["sampler-mismatch"]) == suspected
 
 
 def test_trl_and_dashboards_are_read(tmp_path):
@@ -192,6 +219,12 @@ def test_dials_that_look_broken_are_explained_and_not_accused():
     healthy = [{"clip_low": 0.0, "clip_high": 0.0, "policy_loss": 1e-4, "updates": 1}] * 6
     assert len(list(notes(healthy))) == 2
     assert diagnose(Evidence("x", (), healthy)).healthy
+
+
+def test_a_clip_fraction_of_zero_is_excused_only_where_there_is_one_update():
+    untold = {"clip_low": 0.0, "clip_high": 0.0}
+    assert list(notes([untold])) == list(notes([untold | {"updates": 4}])) == []
+    assert len(list(notes([untold | {"updates": 1}]))) == 1
 
 
 @pytest.mark.parametrize(

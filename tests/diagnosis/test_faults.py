@@ -54,6 +54,20 @@ def test_no_row_of_the_table_is_accused(name):
     assert causes(Evidence(name, found)) == []
 
 
+def test_a_run_whose_batches_are_not_full_is_not_accused():
+    """Dynamic sampling makes do with the groups that it has, in fewer minibatches."""
+    changes = {
+        "algorithm": {"name": "dapo"},
+        "optimiser": {"minibatches": 8},
+        "task": {"digits": 2},
+        "warm_start": {"steps": 100, "careless_steps": 0, "batch_size": 64},
+    }
+    found = train(recipe_of(changes, SEED), "healthy")
+    assert min(row["updates"] for row in found.history) < 8
+    assert causes(found) == []
+    assert [witness.facts["may_leave_early"] for witness in found.witnesses] == [False, False]
+
+
 def test_there_are_the_faults_that_were_asked_for():
     assert len(FAULTS) >= 25
     assert {fault.cause for fault in FAULTS.values()} <= set(CAUSES)
@@ -91,6 +105,13 @@ def test_what_an_eps_of_a_ten_thousandth_leaves_of_a_rounding_error_is_no_fault(
     tensors["advantages"][:4] = size
     found = list(credit.advantages(Witness(healthy.facts, tensors)))
     assert [finding.cause for finding in found] == named
+
+
+def test_verdicts_of_a_trainer_that_states_no_reward_are_not_looked_at():
+    """A reward function of a reader's own may log what it calls a verdict."""
+    healthy, *_ = sound("grpo").witnesses
+    facts = {name: fact for name, fact in healthy.facts.items() if name != "reward"}
+    assert list(credit.verdicts(Witness(facts, healthy.tensors))) == []
 
 
 def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():

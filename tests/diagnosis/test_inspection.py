@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
+from nbcourse.diagnosis.inspection import first_groups, inspect, policies, ratios, rows_for
 from nbcourse.experiments import evidence, records
 from nbcourse.training.algorithms import ALGORITHMS
+from tests.diagnosis.runs import sound
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,16 @@ def test_grpo_and_gspo_are_those_of_their_equations(witness):
 def test_rows_whose_needs_the_batch_does_not_meet_are_left_out(witness):
     assert {"grpo", "dr-grpo", "gspo", "ppo"} <= rows_for(witness).keys()
     assert "remax" not in rows_for(witness)  # no greedy answers in it
+
+
+def test_rows_that_took_part_in_no_update_keep_their_log_probs():
+    """Groups without a spread are left out of every update; their probabilities are not 1."""
+    one, *_ = sound("grpo").witnesses
+    unused = one["minibatch"] < 0
+    assert unused.any()
+    assert not unused.all()
+    for table in policies(one):
+        assert_close(table[one["mask"]].float(), one["scored_log_probs"][one["mask"]])
 
 
 @pytest.mark.parametrize("groups", [0, 5])

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from nbcourse.diagnosis.diagnose import Evidence
+from nbcourse.diagnosis.witness import Witness
 from nbcourse.display import (
     explore_group,
     explore_guesses,
@@ -30,6 +32,18 @@ def test_the_output_is_the_same_each_time_and_another_for_another_state():
 def test_no_text_ends_the_program(witness):
     html = in_page("tokens", {"prompts": ["</script><script>alert(1)"]}, [0, 1]).data
     assert html.count("</script>") == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "expected", "said"),
+    [(1, 1, "1 update for each batch"), (20, 80, "4 updates for each batch"), (20, None, None)],
+)
+def test_the_updates_of_a_run_are_told_where_they_are_known(witness, step, expected, said):
+    facts = {**witness.facts, "step": step, "updates_expected": expected}
+    runs = {"1": Evidence("1", (Witness(facts, witness.tensors),))}
+    html = explore_guesses(runs, {"1": {"cause": None, "witness": [], "curves": []}}).data
+    told = re.search(r"in the witness(, [^,\"]*)?", html)[1]
+    assert told == (said and f", {said}")
 
 
 def test_the_inspector_is_small_and_asks_no_other_host(witness):

@@ -56,6 +56,18 @@ def probability_over_itself(log_probs, advantages, mask):
     return mean_of_sums(-probs / probs.detach() * advantages, mask)
 
 
+def wide_clip(log_probs, old_log_probs, advantages, mask):
+    ratio = ratio_of(log_probs, old_log_probs)
+    pushed = torch.minimum(ratio * advantages, ratio.clamp(0.03, 40.0) * advantages)
+    return mean_of_sums(-pushed, mask)
+
+
+def no_number_off_policy(log_probs, old_log_probs, advantages, mask):
+    """The root of how far a token has fallen, which is that of a negative number if it rises."""
+    fallen = (old_log_probs - log_probs).detach()
+    return mean_of_sums(-advantages * log_probs * torch.exp(-fallen.sqrt()), mask)
+
+
 def good_and_bad_apart(log_probs, advantages, mask):
     good, bad = relu(advantages), relu(-advantages)
     return mean_of_sums(-log_probs * good, mask) + mean_of_sums(log_probs * bad, mask)
@@ -329,3 +341,13 @@ def test_the_numbers_are_those_of_the_book():
     assert report_of(k2_in_the_loss).facts.descent.beta == pytest.approx(0.1)
     assert report_of(ppo).facts.clip.bounds == pytest.approx((0.8, 1.2), abs=1e-4)
     assert math.isinf(report_of(reinforce_one).facts.clip.bounds[1])
+    assert report_of(wide_clip).facts.clip.bounds == pytest.approx((0.03, 40), rel=1e-3)
+
+
+def test_a_step_that_is_no_number_on_stale_samples_alone_is_told_so():
+    said = report_of(no_number_off_policy).verdict()
+    assert said[:2] == [
+        "On fresh samples its expected step is ∇J, exactly, in every world that was listed.",
+        "On stale samples it is no number: some batch gives NaN.",
+    ]
+    assert "cannot be said" in said[2]

@@ -285,6 +285,15 @@ def test_a_run_is_not_overwritten(run):
     assert timeless(run) == before
 
 
+def test_numbers_without_a_checkpoint_are_not_begun_again(run):
+    for step in (run / "checkpoint").glob("step-*"):
+        shutil.rmtree(step)  # what --engine trl leaves, and git of a recorded run
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="the numbers of 7 steps and no checkpoint"):
+        train(check(RUNS[BREAKABLE]), folder=run, resume=True, progress=False)
+    assert before == {path: path.read_bytes() for path in before}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -535,6 +544,12 @@ def test_adamw_keeps_nothing_that_is_not_saved():
     assert all(set(state) == set(checkpoint.OPTIMISER) for state in made.optimiser.state.values())
 
 
+def test_the_last_of_a_million_checkpoints_is_found(tmp_path):
+    for step in (0, 999_999, 1_000_000):
+        (tmp_path / f"step-{step:06d}").mkdir()
+    assert checkpoint.last_step(tmp_path) == 1_000_000
+
+
 def test_only_the_last_checkpoint_is_kept_and_it_can_be_read_without_running_code(undisturbed):
     folder = undisturbed(BREAKABLE) / "checkpoint"
     assert {p.suffix for p in folder.rglob("*") if p.is_file()} == {".safetensors", ".json"}
@@ -552,7 +567,10 @@ def test_nothing_is_pickled():
     assert not found
 
 
-def test_a_run_cannot_be_made_shorter_than_it_is(run):
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_cannot_be_made_shorter_than_it_is(run, finished):
+    if not finished:
+        (run / "summary.json").unlink()  # the checkpoint says how far it has come
     shorter = check({**RUNS[BREAKABLE], "steps": 3})
     before = (run / "recipe.json").read_bytes()
     with pytest.raises(ValueError, match=r"steps is 3, but the run in .* has done 7"):

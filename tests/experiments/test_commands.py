@@ -89,10 +89,27 @@ def test_an_unknown_engine_is_refused(tmp_path):
     assert "'magic'" in done.output
 
 
+@pytest.mark.parametrize(("engine", "advice"), [("nbcourse", True), ("trl", False)])
+def test_a_run_that_is_stopped_is_told_to_go_on_only_where_it_can(
+    tmp_path, monkeypatch, engine, advice
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nbcourse.experiments.run.train", stopped)
+    monkeypatch.setattr("nbcourse.experiments.trl.train_with_trl", stopped)
+    told = train(tmp_path / "run", "--engine", engine).stderr
+    assert "stopped" in told
+    assert ("--resume" in told) == advice
+
+
 def test_evaluate_gives_a_share_and_its_interval(runs):
     done = invoke("evaluate", str(runs / "other"), "--problems", "50")
     assert done.exit_code == 0, done.output
-    assert "50 problems, split 'test', asked for the 1. time" in done.output
+    told = " ".join(done.output.split())
+    assert re.search(
+        r"50 problems \(4\d different ones\), split 'test', asked for the 1\. time", told
+    )
     assert re.search(r"right, strictly .* \d+\.\d% \(\d+\.\d% to \d+\.\d%\)", done.output)
     assert (runs / "other" / "evaluation-arithmetic-test.json").is_file()
 

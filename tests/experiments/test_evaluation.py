@@ -373,6 +373,25 @@ def test_a_base_model_is_not_compared_with_what_it_was(copy):
     assert [len(row) for row in evaluation.rows(result)] == [2] * 6
 
 
+def test_what_is_right_strictly_is_right_leniently_whatever_a_task_reads(copy, monkeypatch):
+    """A task of a reader's own need not find leniently what it finds strictly."""
+    folder = copy("sums")
+    task = type(records.read_recipe(folder).task.build())
+    whole = task.read
+
+    def read(self, text, *, strict=True):
+        return whole(self, text) if strict else None
+
+    monkeypatch.setattr(task, "read", read)
+    result = evaluation.evaluate(folder, problems=60, progress=False)
+    strict, lenient = (
+        [digit == "1" for digit in result["after"]["verdicts"][name]]
+        for name in ("strict", "lenient")
+    )
+    assert any(strict)
+    assert all(right for said, right in zip(strict, lenient, strict=True) if said)
+
+
 # ---------------------------------------------------------------- which problems
 
 
@@ -389,6 +408,20 @@ def test_the_test_split_is_asked_by_final_alone(copy, monkeypatch):
     evaluation.evaluate(folder, problems=5, progress=False)
     evaluation.evaluate(folder, final=True, problems=5, progress=False)
     assert splits == [{"validation"}, {"test"}]
+
+
+def test_what_is_asked_more_than_once_is_told(copy):
+    """Of 40 draws of the eleven held-out sums of single digits, most are repetitions."""
+    folder = copy("sums")
+    output = " ".join(nbcourse("evaluate", folder, "--problems", 40).split())
+    kept = json.loads((folder / "evaluation-arithmetic-test.json").read_text())
+    drawn = evaluation.asked_of(
+        records.read_recipe(folder), records.read_recipe(folder).task.build(), "test", 40
+    )
+    different = len({problem.prompt for problem in drawn})
+    assert different <= 11
+    assert (kept["problems"], kept["different"]) == (40, different)
+    assert f"40 problems ({different} different ones), split 'test', asked" in output
 
 
 def test_another_task_can_be_asked(copy, tmp_path, monkeypatch):

@@ -66,6 +66,64 @@ def test_a_curve_starts_where_the_model_was(run):
     assert group.held_out()[0] == (0.0, [before.mean().item()])
 
 
+def made_up(folder, seed, held_out, **changes):
+    """A run of as many steps as it takes, each of 10 responses, with these held-out accuracies."""
+    recipe = check({**CONTENT, "seed": seed, **changes}).model_dump(mode="json")
+    lines = [
+        {"step": step, "responses": 10, "seconds_learn": 1.0, "tokens_per_second": 1.0}
+        | ({"held_out": held_out[step]} if step in held_out else {})
+        for step in range(1, max(held_out) + 1)
+    ]
+    path = folder / f"run-seed{seed}"
+    path.mkdir()
+    records.write_json(path / "recipe.json", recipe)
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_seeds_are_compared_at_the_same_steps(tmp_path):
+    """The first was made longer, and was asked after its former last step as well."""
+    folders = [
+        made_up(tmp_path, 0, {2: 0.1, 4: 0.2, 5: 0.25, 6: 0.9}),
+        made_up(tmp_path, 1, {2: 0.3, 4: 0.4, 6: 0.8}),
+    ]
+    (group,) = comparison.groups(folders)
+    assert group.held_out() == [(20, [0.1, 0.3]), (40, [0.2, 0.4]), (60, [0.9, 0.8])]
+    assert comparison.rows([group])[0][3] == "0.850"
+
+
+def test_seeds_without_a_common_evaluation_are_refused(tmp_path):
+    folders = [made_up(tmp_path, 0, {3: 0.1}), made_up(tmp_path, 1, {2: 0.3, 4: 0.5})]
+    with pytest.raises(ValueError, match="run: no step after which all 2 seeds were asked"):
+        comparison.groups(folders)
+
+
+def test_the_numbers_of_a_row_are_all_of_one_step(tmp_path):
+    """The second seed was interrupted after the evaluation of step 2."""
+    folders = [made_up(tmp_path, 0, {2: 0.1, 4: 0.9}), made_up(tmp_path, 1, {2: 0.3})]
+    (row,) = comparison.rows(comparison.groups(folders))
+    by_name = dict(zip(comparison.HEADER, row, strict=True))
+    assert [by_name[name] for name in ("steps", "held out", "responses", "seconds")] == [
+        *("2", "0.200", "20", "2")
+    ]
+
+
+def test_no_interval_of_accuracies_leaves_the_unit_interval(tmp_path):
+    folders = [made_up(tmp_path, seed, {1: x}) for seed, x in enumerate((0.0, 0.0, 0.1))]
+    folders_up = [made_up(tmp_path, seed, {1: x}) for seed, x in ((3, 1.0), (4, 1.0), (5, 0.9))]
+    # ± t(2 degrees of freedom) 4.303 · 0.0577/√3 = 0.143 around 0.033 and 0.967
+    found = [comparison.rows(comparison.groups(some))[0][4] for some in (folders, folders_up)]
+    assert found == ["0.000 to 0.177", "0.823 to 1.000"]
+
+
+def test_what_changes_no_step_parts_no_seeds(tmp_path):
+    folders = [
+        made_up(tmp_path, 0, {1: 0.5}, witness={"every": 1}),
+        made_up(tmp_path, 1, {1: 0.5}, checkpoint={"every": 7}),
+    ]
+    assert [len(group.folders) for group in comparison.groups(folders)] == [2]
+
+
 def test_a_plan_is_put_beside_what_came(run, tmp_path):
     """Two seeds with numbers of a hand's making: means of seconds, the largest of memories."""
     phases = ("sample", "consult", "learn", "evaluate")

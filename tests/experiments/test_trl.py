@@ -305,6 +305,17 @@ def test_advantages_are_ours(name, tmp_path):
     torch.testing.assert_close(batch["advantages"], estimate.advantages[:, 0], rtol=1e-4, atol=1e-5)
 
 
+def test_any_token_that_ends_a_response_ends_it():
+    learner = small.learner(recipe("grpo"))
+    own, other = learner.tokenizer.eos_token_id, 5
+    learner.policy.generation_config.eos_token_id = [own, other]
+    completions = [[7, other], [7, own], [7, 8]]
+    rollout = engine._as_rollout(learner, ["1+2="] * 3, completions)
+    assert rollout.truncated.tolist() == [False, False, True]
+    first, second, third = rollout.texts(learner.tokenizer)
+    assert first == second != third
+
+
 def test_the_learning_rate_rises_as_ours_does(tmp_path):
     chosen = recipe("grpo", steps=3, optimiser={"warm_up": 2, "epochs": 2, "weight_decay": 0.1})
     trainer = engine.make_trainer(small.learner(chosen), tmp_path, small.ALONE)

@@ -313,3 +313,21 @@ def test_the_stated_loss_is_read_from_the_arguments(tmp_path, options, parts, se
     assert tuple(found["parts"].values()) == parts
     assert (found["settings"]["clip_low"], found["settings"]["clip_high"]) == settings
     assert math.isclose(found["penalty"]["beta"], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "followed"),
+    [
+        ({"delta": 2.0}, True),
+        ({"delta": 1.1}, False),  # below 1 + epsilon it caps the tokens of good responses as well
+        ({"delta": 2.0, "importance_sampling_level": "sequence"}, False),  # ours caps no sequence
+        ({"delta": 2.0, "loss_type": "cispo", "epsilon_high": 5.0}, True),  # has no use for it
+    ],
+)
+def test_a_cap_that_no_function_of_ours_has_is_not_followed(tmp_path, options, followed):
+    """TRL clamps ρ to at most δ before the minimum, whatever the sign of the advantage."""
+    found = engine.stated(
+        trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **options)
+    )
+    assert ("parts" in found) == followed
+    assert followed or f"delta = {options['delta']}" in found["not_followed"]

@@ -135,6 +135,13 @@ def test_a_run_moves_the_adapter_alone_and_its_reference_stays(source, tmp_path,
     assert {"before", "after"} <= set(result)
 
 
+def test_a_run_with_an_adapter_keeps_no_plan_and_takes_none(source, tmp_path):
+    run.keep_plan(tmp_path, adapted(source), None)
+    assert not (tmp_path / "plan.json").exists()
+    with pytest.raises(ValueError, match="lora_rank"):
+        run.keep_plan(tmp_path, adapted(source), tmp_path)
+
+
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(source, tmp_path):
     whole, history = run.train(adapted(source), folder=tmp_path / "whole", progress=False)
     short = adapted(source).model_copy(update={"steps": 1})

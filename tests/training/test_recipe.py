@@ -589,6 +589,11 @@ IMPOSSIBLE = {
         {"optimiser": {"minibatches": 7}},
         "optimiser.minibatches is 7, expected at most rollouts.prompts = 6",
     ),
+    "a witness of a scaled loss": (
+        {"model": {"precision": "float16"}, "witness": {"every": 2}},
+        "witness.every is 2, expected 0: with model.precision = 'float16' the loss is scaled and "
+        "updates may be left out, which a witness does not know",
+    ),
     "a KL without a place": (
         {"algorithm": {"name": "dr-grpo"}, "kl": {"beta": 0.25}},
         "kl.beta is 0.25, but dr-grpo was published without a KL penalty: say kl.placement = "
