@@ -244,10 +244,13 @@ class _Tests:
     ) -> ExerciseResult:
         """A failed exercise with points for the cases that are right, of which only the number
         is told."""
-        count = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
-        right = partial_credit.right_cases(step, names, self._clock)
+        asked = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
+        found = partial_credit.right_cases(step, names, self._clock)
+        right, count = partial_credit.share(found, asked), len(asked)
+        if right == count > 0:  # yet it failed: for something that no case asks for
+            right -= 1
         points = round(step.points * right / count, 2) if count else 0.0
-        told = f"{right} of {count} cases are right: {points:g} of {step.points:g} points."
+        told = f"{right:.3g} of {count} cases are right: {points:g} of {step.points:g} points."
         return replace(result, points=points, feedback=f"{result.feedback}\n{told}".strip())
 
     @contextlib.contextmanager
