@@ -132,7 +132,8 @@ def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseRe
         return exercise
     for cell in cells:
         if cell.grade_id == exercise.exercise:
-            empty = cell.source.strip() in ("", NOTHING_YET) or STUB in cell.source
+            stub = cell.kind == "code" and STUB in cell.source  # in words it is an answer
+            empty = stub or cell.source.strip() in ("", NOTHING_YET)
             if cell.pictures or not empty:
                 return exercise
     return replace(exercise, points=0.0, state=State.NOT_ATTEMPTED)
