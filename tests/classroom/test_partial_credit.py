@@ -89,3 +89,21 @@ def test_what_a_check_asks_160_times_is_one_case():
 )
 def test_each_case_is_right_in_proportion(right, share):
     assert partial_credit.share(right, {"a": 1, "b": 4}) == share
+
+
+def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
+    """What raises an error of its own is no case: three of three are right, and it failed."""
+    from nbcourse.classroom import grading
+    from tests.classroom.conftest import LIMITS
+
+    raising = "if double(-77) != -154:\n    raise ArithmeticError"
+    test = a_class.TESTS["double"].replace("assert double(-77) == -154", raising)
+    monkeypatch.setitem(a_class.TESTS, "double", test)
+    content = a_class.notebook(a_class.solved(double="def double(x):\n    return 2 * abs(x)"))
+    result = grading.grade_submission(
+        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
+        limits=LIMITS, partial=["double-check"],
+    )  # fmt: skip
+    double = result.exercises[0]
+    assert (double.state, double.points) == (State.FAILED, 1.33)
+    assert "2 of 3 cases are right: 1.33 of 2 points." in double.feedback
