@@ -475,6 +475,13 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     typer.echo(f"pages for the students: {graded.feedback}; for you: {reports}")
     if graded.absent:
         typer.echo(f"handed in nothing: {', '.join(s.key for s in graded.absent)}")
+    for student in graded.reread:
+        typer.secho(
+            f"{student} has handed in another notebook since a person gave points for it: read the "
+            "new answers, and correct the points by `nbcourse marks`",
+            fg="red",
+            err=True,
+        )
     for sheet, students in graded.moved.items():
         typer.echo(
             f"regrade {sheet} as well, for the late days of {', '.join(students)}: this sheet's "

@@ -107,7 +107,7 @@ def written(
     jobs: int | None,
     confined: bool,
 ) -> list[R]:
-    """The reports on all folders, by name, each in `out` as text and as JSON.
+    """The reports on all folders, by name, each in `out` as text and as JSON once it is there.
 
     Args:
         work: makes the report on a folder, in a process of its own.
@@ -126,13 +126,13 @@ def written(
     if count > 1:
         raise UserError(f"{count} folders would have the report {name}.txt: rename all but one")
     out.mkdir(parents=True, exist_ok=True)
-    reports = list(track(_each(work, folders, jobs), "grading", total=len(folders)))
-    reports.sort(key=lambda report: report.name)
-    for report in reports:
+    reports = []
+    for report in track(_each(work, folders, jobs), "grading", total=len(folders)):
         name = NAME.sub("_", report.name)
         (out / f"{name}.txt").write_text(f"{report}\n", encoding="utf-8")
         (out / f"{name}.json").write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
-    return reports
+        reports.append(report)
+    return sorted(reports, key=lambda report: report.name)
 
 
 def _played(folders: Sequence[Path], limits: Limits, confined: bool) -> list[exploits.Standing]:
@@ -190,13 +190,14 @@ def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
     import torch
 
     torch.set_num_threads(1)
-    handed_in = pieces.read(folder)
     try:
+        handed_in = pieces.read(folder)
         with ForkServer(confined=confined) as server:
             runs = partial(apart, server=server, limits=limits)
             return check.check(handed_in, runs=runs)
     except Exception as error:
-        return Report(handed_in.name, [], failure=f"not graded: {type(error).__name__}: {error}")
+        failure = f"not graded: {type(error).__name__}: {error}"
+        return Report(folder.resolve().name, [], failure=failure)
 
 
 def _each(work: Callable[[Path], R], folders: Sequence[Path], jobs: int | None) -> Iterator[R]:

@@ -145,8 +145,14 @@ def _drawn(
 
 
 def new(dealt: Deal, out: Path) -> Path:
-    """Write a student's folder: the trainer, a recorded run, and what is to be filled in."""
+    """Write a student's folder: the trainer, a recorded run, and what is to be filled in.
+
+    Raises:
+        UserError: if the folder has files already.
+    """
     folder = out / dealt.student
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: a new hunt would replace what is filled in there")
     folder.mkdir(parents=True, exist_ok=True)
     given = f"{pieces.GIVEN}.py"
     texts = {

@@ -127,7 +127,8 @@ def read(folder: Path) -> Folder:
         raise NotFound(f"there is no folder {folder}: `nbcourse build start {folder}` makes one")
     sources = {}
     for path in sorted(folder.glob("*.py")):
-        if path.stem in (*NAMES, EXPLOITS) or re.fullmatch(r"test_\w+", path.stem, re.ASCII):
+        wanted = path.stem in (*NAMES, EXPLOITS) or re.fullmatch(r"test_\w+", path.stem, re.ASCII)
+        if wanted and path.is_file():  # neither a folder nor a link that leads nowhere
             sources[path.stem] = text(path)
     return Folder(folder.resolve().name, sources)
 

@@ -25,6 +25,7 @@ from nbcourse.classroom import (
 from nbcourse.classroom import results as stored
 from nbcourse.classroom.class_list import ClassList, Student, folded
 from nbcourse.classroom.class_rules import Rules
+from nbcourse.classroom.gradebook import inert
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
 from nbcourse.classroom.sandbox import Limits
@@ -73,6 +74,7 @@ class GradedClass:
             takes back.
         moved: other sheet → students of whose late days it now uses another number, so that it has
             to be graded again.
+        reread: the students whose notebook has changed since a person gave points for it.
     """
 
     results: tuple[SubmissionResult, ...]
@@ -82,6 +84,7 @@ class GradedClass:
     feedback: Path
     reports: tuple[Path, ...]
     moved: Mapping[str, Sequence[str]]
+    reread: tuple[str, ...]
 
 
 def grade_class(
@@ -107,11 +110,8 @@ def grade_class(
         OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(order.assignment))
-    found = submissions.find_submissions(order.folder, master.assignment)
-    listed = None if order.class_list is None else class_list.read_class_list(order.class_list)
-    if listed is not None:
-        found = submissions.with_owners(found, listed)
-    elif order.personal:
+    found, listed = _handed_in(order, master)
+    if listed is None and order.personal:
         raise UserError("a student's own numbers come from the class list: name it, as at release")
     if listed is not None and listed.maximum not in (None, most := _worth(master)):
         raise UserError(
@@ -123,8 +123,12 @@ def grade_class(
         sandbox.insist([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
-    given = marks.kept(out)
-    marks.insist(given, master, [submission.student for submission in found])
+    if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
+        raise UserError(
+            f"{out} holds the results of {other}, which those of {master.assignment} would "
+            "replace: name another folder by --out"
+        )
+    marks.insist(marks.kept(out), master, [submission.student for submission in found])
     _remember(order, out / ORDER)
     before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
     jobs = jobs or os.cpu_count() or 1
@@ -137,6 +141,16 @@ def grade_class(
         change
         for submission, result in graded
         if (old := before[submission.key]) and (change := stored.change(old, result))
+    ]
+    given = marks.kept(out)  # after the grading, which takes long: marks may come meanwhile
+    begun = {student for (student, *_), (points, _) in marking.filled_in(out).items() if points}
+    marked = begun | {mark.student for mark in given}
+    reread = [
+        result.student
+        for submission, result in graded
+        if (old := before[submission.key])
+        and old.submission != result.submission
+        and inert(result.student) in marked
     ]
     times, moved = _times(order, rules, master.assignment, listed, found, final=final)
     graded = [
@@ -157,6 +171,7 @@ def grade_class(
         changes=tuple(changes),
         feedback=out / "feedback",
         moved=moved,
+        reread=tuple(reread),
         reports=(
             *feedback.write_reports(graded, out, listed=listed),
             *marking.write_sheets(graded, master, out),
@@ -204,21 +219,34 @@ def mark_class(path: Path, out: Path, *, jobs: int | None = None) -> GradedClass
     """
     order, new = remembered(out), marks.read_marks(path)
     master = masters.load_master(masters.find_master(order.assignment))
-    students = [_named(file) for file in sorted((out / "results").glob("*.json"))]
+    students = [submission.student for submission in _handed_in(order, master)[0]]
     together = {mark.key: mark for mark in [*marks.kept(out), *new]}
     marks.insist([*together.values()], master, students)
     marks.keep([*together.values()], out)
     return grade_class(order, out, jobs=jobs)
 
 
-def _named(file: Path) -> str:
-    return stored.read_result(file).student
+def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassList | None]:
+    """The submissions, with their owners where there is a class list, and the list."""
+    found = submissions.find_submissions(order.folder, master.assignment)
+    if order.class_list is None:
+        return found, None
+    listed = class_list.read_class_list(order.class_list)
+    return submissions.with_owners(found, listed), listed
+
+
+def _sheet(out: Path) -> str:
+    """The sheet that was graded into a folder."""
+    return masters.find_master(remembered(out).assignment).stem
 
 
 def _rules(order: Order) -> Rules:
     if order.rules is None:
         return Rules()
-    return class_rules.read_rules(order.rules, [s.stem for s in masters.sheets()])
+    sheets = masters.sheets()
+    rules = class_rules.read_rules(order.rules, [sheet.stem for sheet in sheets])
+    class_rules.insist_on_names(rules, map(masters.load_master, sheets))
+    return rules
 
 
 def _times(
@@ -235,10 +263,13 @@ def _times(
         return {}, {}
     path = late_days.beside(order.rules)
     before = late_days.kept(path, listed)
+    here = {submission.owner.key for submission in found if submission.owner is not None}
     submitted = {
-        submission.owner.key: when
-        for submission in found
-        if submission.owner is not None and (when := _submitted(submission)) not in ("", "-")
+        student.key: student.submitted
+        for student in listed.students
+        if student.submitted not in ("", "-")
+        # in this folder, or in an earlier one: late submissions may be graded apart
+        and (student.key in here or sheet in before.get(folded(student.key), {}))
     }
     after = late_days.with_sheet(before, sheet, submitted if sheet in rules.deadlines else {})
     moved = late_days.changed(before, after, rules, sheet)

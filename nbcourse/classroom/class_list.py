@@ -229,6 +229,14 @@ def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
 def _moodle(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str, list[Student]]:
     """The students of Moodle's gradebook or grading worksheet."""
     key = next((k for k in MOODLE_KEYS if k in columns and all(row[k] for row, _ in rows)), None)
+    for name in MOODLE_KEYS[:2]:
+        if name == key:
+            break
+        if any(row.get(name) for row, _ in rows):
+            raise UserError(
+                f"{file}: {name} is empty in some rows. Another column would give every student "
+                "other numbers: fill it in, or remove it if it was not there at the release"
+            )
     if key is None:
         raise UserError(
             f"{file} has no column that tells all students apart: {', '.join(MOODLE_KEYS[:3])}"

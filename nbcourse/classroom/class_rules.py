@@ -21,7 +21,7 @@ handed in which sheet (`late_days` keeps those times): nothing is spent that cou
 
 import math
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,11 +76,7 @@ class Rules:
             step.grade_id
             for step in master.steps
             if isinstance(step, Test)
-            and (
-                shared
-                if isinstance(shared, bool)
-                else {master.assignment, step.grade_id.removesuffix("-check")} & set(shared)
-            )
+            and (shared if isinstance(shared, bool) else _names(master, step) & set(shared))
         )
 
     def applied(
@@ -114,7 +110,7 @@ class Rules:
         )
         if self._closed(days):
             share, how = 100.0, f"closed after {policy.closes_after:g}"
-        penalty = round(result.points * share / 100, 2)
+        penalty = min(result.points, round(result.points * share / 100, 2))  # never below 0
         told = (
             f"Late by {days} {'day' if days == 1 else 'days'} ({how}): "
             f"{number(result.points)} − {number(penalty)} = {number(result.points - penalty)}."
@@ -212,12 +208,41 @@ def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
         most = 100 if key == "per_day" else 1000
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
             raise UserError(f"{path.name}: {key} is {value!r}, expected a number from 0 to {most}")
+        if key == "closes_after" and value != int(value):
+            raise UserError(
+                f"{path.name}: closes_after is {value!r}, expected a whole number: a day that has "
+                "begun is a day"
+            )
     return Rules(
         path.name,
         shared if isinstance(shared, bool) else tuple(shared),
         deadlines,
         LatePolicy(**late),
     )
+
+
+def insist_on_names(rules: Rules, sheets: Iterable[Master]) -> None:
+    """Make sure that partial credit is for sheets and exercises that there are.
+
+    Raises:
+        UserError: if a name is none of them.
+    """
+    if isinstance(rules.partial_credit, bool):
+        return
+    known: set[str] = set()
+    for sheet in sheets:
+        known.update(*(_names(sheet, step) for step in sheet.steps if isinstance(step, Test)))
+    for name in rules.partial_credit:
+        if name not in known:
+            raise UserError(
+                f"{rules.file}: partial_credit has {name!r}, which names no sheet or exercise with "
+                f"a check{did_you_mean(name, sorted(known))}"
+            )
+
+
+def _names(master: Master, step: Test) -> set[str]:
+    """By what a test is named where points are given in proportion: its sheet and itself."""
+    return {master.assignment, step.grade_id.removesuffix("-check")}
 
 
 def _table(given: Mapping[str, Any], name: str, file: str) -> dict[str, Any]:

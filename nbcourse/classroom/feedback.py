@@ -179,7 +179,8 @@ def write_reports(
 
 def absent(graded: Sequence[Graded], listed: ClassList | None) -> list[Student]:
     """The students of the class who handed in nothing, in the order of the list."""
-    present = {submission.owner.key for submission, _ in graded if submission.owner is not None}
+    owners = [submission.owner or submission.claimed for submission, _ in graded]
+    present = {owner.key for owner in owners if owner is not None}
     return [s for s in listed.students if s.key not in present] if listed else []
 
 

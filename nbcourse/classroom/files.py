@@ -31,7 +31,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         UserError: if it cannot be written, such as on a full disk. No part of it is left then.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    unfinished = path.with_name(f".unfinished-{path.name}")
+    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")  # others may write it
     try:
         unfinished.write_bytes(data)
         unfinished.replace(path)

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def autograder(assignment: str, rules: Path | None = None, root: Path = ROOT) ->
     content["requirements.txt"] = "".join(f"{line}\n" for line in wanted).encode()
     content[f"solutions/{master.name}"] = master.read_bytes()
     if rules is not None:
-        class_rules.read_rules(rules, [path.stem for path in masters.sheets(root)])
+        sheets = masters.sheets(root)
+        read = class_rules.read_rules(rules, [path.stem for path in sheets])
+        class_rules.insist_on_names(read, map(masters.load_master, sheets))
         content[RULES] = rules.read_bytes()
     for path in sorted((root / "nbcourse").rglob("*.py")):
         content[path.relative_to(root).as_posix()] = path.read_bytes()
@@ -82,8 +85,13 @@ def autograder(assignment: str, rules: Path | None = None, root: Path = ROOT) ->
     return zipped.getvalue()
 
 
-def report(result: SubmissionResult) -> dict[str, Any]:
-    """A result as the content of `results.json`; answers that a person grades are not in it."""
+def report(result: SubmissionResult, by_hand: Collection[str]) -> dict[str, Any]:
+    """A result as the content of `results.json`.
+
+    Args:
+        result: of one submission.
+        by_hand: the answers that a person grades: they are not in it, begun or not.
+    """
     return {
         "output": "\n".join(result.notes),
         "tests": [
@@ -94,7 +102,7 @@ def report(result: SubmissionResult) -> dict[str, Any]:
                 "output": f"{exercise.state}\n{exercise.feedback}".strip(),
             }
             for exercise in result.exercises
-            if exercise.points is not None
+            if exercise.points is not None and exercise.exercise not in by_hand
         ],
     }
 
@@ -119,8 +127,11 @@ def run(root: Path, source: Path = ROOT) -> None:
         ((_, result),) = batch.grade_submissions(found, terms, done, jobs=1)
     if result.failure:
         raise UserError(f"this could not be graded: {result.failure}")
+    by_hand = [step.grade_id for step in master.written]
     files.make_folder(root / "results")
-    files.write_file(root / "results" / "results.json", json.dumps(report(result), indent=1))
+    files.write_file(
+        root / "results" / "results.json", json.dumps(report(result, by_hand), indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -132,7 +132,8 @@ def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseRe
         return exercise
     for cell in cells:
         if cell.grade_id == exercise.exercise:
-            empty = cell.source.strip() in ("", NOTHING_YET) or STUB in cell.source
+            stub = cell.kind == "code" and STUB in cell.source  # in words it is an answer
+            empty = stub or cell.source.strip() in ("", NOTHING_YET)
             if cell.pictures or not empty:
                 return exercise
     return replace(exercise, points=0.0, state=State.NOT_ATTEMPTED)
@@ -244,10 +245,13 @@ class _Tests:
     ) -> ExerciseResult:
         """A failed exercise with points for the cases that are right, of which only the number
         is told."""
-        count = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
-        right = partial_credit.right_cases(step, names, self._clock)
+        asked = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
+        found = partial_credit.right_cases(step, names, self._clock)
+        right, count = partial_credit.share(found, asked), len(asked)
+        if right == count > 0:  # yet it failed: for something that no case asks for
+            right -= 1
         points = round(step.points * right / count, 2) if count else 0.0
-        told = f"{right} of {count} cases are right: {points:g} of {step.points:g} points."
+        told = f"{right:.3g} of {count} cases are right: {points:g} of {step.points:g} points."
         return replace(result, points=points, feedback=f"{result.feedback}\n{told}".strip())
 
     @contextlib.contextmanager

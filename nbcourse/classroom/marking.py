@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nbcourse.classroom import feedback, files, notebooks
 from nbcourse.classroom.gradebook import as_csv, inert
-from nbcourse.classroom.marks import COLUMNS
+from nbcourse.classroom.marks import COLUMNS, read_table
 from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.classroom.submission_errors import State
@@ -58,8 +58,25 @@ def read_rubric(master: Master) -> Rubric:
     return rubric
 
 
+def filled_in(out: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """What the table holds so far: student, exercise, criterion → points and comment.
+
+    Raises:
+        UserError: if it can no longer be read.
+    """
+    if not (out / TABLE).exists():
+        return {}
+    rows = [[row.get(column, "") for column in COLUMNS] for row in read_table(out / TABLE)]
+    return {
+        (student, exercise, criterion): (points, comment)
+        for student, exercise, criterion, points, comment in rows
+    }
+
+
 def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -> list[Path]:
     """Write the page and the table, if a person has to grade a part of the sheet.
+
+    What is filled in already stays in the table.
 
     Args:
         graded: of the class.
@@ -73,12 +90,14 @@ def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -
         return []
     rubric = read_rubric(master)
     answers = {submission.key: _answers(submission) for submission, _ in graded}
+    begun = filled_in(out)
     rows = [
-        [inert(result.student), exercise.exercise, criterion, "", f"up to {points:g}"]
+        [*key, *begun.get(key, ("", f"up to {points:g}"))]
         for _, result in graded
         for exercise in result.exercises
         if exercise.state is State.BY_HAND
         for criterion, points in rubric[exercise.exercise]
+        for key in [(inert(result.student), exercise.exercise, inert(criterion))]
     ]
     parts = [part for step in master.written for part in _section(step, rubric, graded, answers)]
     content = {

@@ -63,29 +63,24 @@ def read_marks(path: Path) -> list[Mark]:
     """
     if not path.exists():
         raise NotFound(f"there is no file of marks {path}")
-    try:
-        rows = list(csv.DictReader(StringIO(path.read_text(encoding="utf-8-sig"))))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path.name} is no CSV in UTF-8: {error}") from None
     found: dict[tuple[str, str, str], Mark] = {}
     open_lines: dict[tuple[str, str], str] = {}
-    for line, row in enumerate(rows, start=2):
+    for line, row in enumerate(read_table(path), start=2):
         where = f"{path.name}, line {line}"
-        cells = {column: (row.get(column) or "").strip() for column in COLUMNS}
+        cells = {column: row.get(column, "") for column in COLUMNS}
         for column in COLUMNS[:3]:
             if not cells[column]:
                 raise UserError(f"{where}: {column} is empty, expected {', '.join(COLUMNS)}")
-        if not cells["points"] and row.get("points") is not None:
-            open_lines[inert(cells["student"]), cells["exercise"]] = where
+        if row.get("points") == "":
+            open_lines[cells["student"], cells["exercise"]] = where
             continue
         try:
             points = float(cells.pop("points"))
         except ValueError:
             points = math.nan
         if not 0 <= points < math.inf:
-            raise UserError(f"{where}: points is {row['points']!r}, expected a number ≥ 0")
-        student = inert(cells.pop("student"))  # as the table of grades has it
-        mark = Mark(student, **cells, points=points)  # type: ignore[arg-type]
+            raise UserError(f"{where}: points is {row.get('points')!r}, expected a number ≥ 0")
+        mark = Mark(**cells, points=points)  # type: ignore[arg-type]
         if mark.key in found:
             raise UserError(
                 f"{where}: {mark.student} is marked twice for {mark.exercise}, {mark.criterion}"
@@ -100,6 +95,30 @@ def read_marks(path: Path) -> list[Mark]:
     if not found:
         raise UserError(f"{path.name} holds no marks, expected rows of {', '.join(COLUMNS)}")
     return list(found.values())
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of marks, by column; what a row lacks is not in it.
+
+    The text in them is as `keep` writes it: a row that is taken over twice is one criterion.
+
+    Raises:
+        UserError: if it is no CSV in UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets differ in it
+        rows = list(csv.DictReader(StringIO(text), delimiter=separator))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path.name} is no CSV in UTF-8: {error}") from None
+    return [
+        {
+            column: cell.strip() if column == "points" else inert(cell.strip())
+            for column in COLUMNS
+            if (cell := row.get(column)) is not None
+        }
+        for row in rows
+    ]
 
 
 def kept(folder: Path) -> list[Mark]:

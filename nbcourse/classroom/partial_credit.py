@@ -2,12 +2,14 @@
 
 A case is a comparison or a property that the check of the sheet insists on, or a statement of the
 test cell that asserts something, hidden ones among them. A check goes on behind a comparison that
-fails, and ends where the answer stops, or returns what has not the type or the shape. How many
-cases there are is counted with the master's own answer.
+fails, and ends where the answer stops, or returns what has not the type or the shape. Which cases
+there are is counted with the master's own answer. What a check asks many times, such as a property
+of 160 batches, is one case, right in proportion.
 """
 
 import ast
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -24,30 +26,31 @@ def right_cases(
     step: Test,
     names: dict[str, Any],
     clock: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> int:
-    """How many cases of a test are right, whatever the others do.
+) -> Counter[str]:
+    """What of a test is right, and how many times, whatever the rest does.
 
     Args:
         step: the test.
         names: what is defined where it stands, the answer among it.
         clock: limits the time of each statement by an exception.
     """
-    counts: list[int] = []
+    counts: Counter[str] = Counter()
     names = {
-        name: _CountingSheet(value, counts.append) if isinstance(value, Sheet) else value
+        name: _CountingSheet(value, counts.update) if isinstance(value, Sheet) else value
         for name, value in names.items()
     }
     torch.manual_seed(0)
     for part in (step.visible, step.hidden):
-        for statement in ast.parse(part).body:
+        for statement in ast.parse(part).body:  # each at a line of its own of the cell
             asserts = any(map(_asserts, ast.walk(statement)))
             try:
                 with clock():
                     exec(compile(ast.Module([statement], []), "<case>", "exec"), names)
             except Exception:  # of an answer, or of a statement that builds on one that failed
                 continue
-            counts += [1] if asserts else []
-    return sum(counts)
+            if asserts:
+                counts[f"line {statement.lineno}.{statement.col_offset}"] += 1
+    return counts
 
 
 def _asserts(node: ast.AST) -> bool:
@@ -61,17 +64,22 @@ def _asserts(node: ast.AST) -> bool:
 
 
 @lru_cache(maxsize=100)
-def all_cases(master: Master, variant: int) -> dict[str, int]:
-    """How many cases each test of a master has: name → cases."""
+def all_cases(master: Master, variant: int) -> dict[str, Counter[str]]:
+    """The cases of each test of a master: name → what is asked, and how many times."""
     names = worked_cases.worked_out(master, variant)
     tests = (step for step in master.steps if isinstance(step, Test))
     return {step.grade_id: right_cases(step, names) for step in tests}
 
 
+def share(right: Mapping[str, int], asked: Mapping[str, int]) -> float:
+    """How many cases are right, each in proportion to how many times it was asked."""
+    return sum(min(1.0, right.get(what, 0) / times) for what, times in asked.items())
+
+
 class _CountingSheet:
     """A sheet whose checks count what is right, and raise nothing."""
 
-    def __init__(self, sheet: Sheet, tell: Callable[[int], None]) -> None:
+    def __init__(self, sheet: Sheet, tell: Callable[[Counter[str]], None]) -> None:
         self.sheet, self.tell = sheet, tell
 
     def check(self, exercise: str, answer: Callable[..., Any]) -> None:
@@ -88,20 +96,22 @@ class _CountingSheet:
 class _CountingAttempt(Attempt):
     """An answer whose comparisons and properties are counted; none of them ends the check."""
 
-    right = 0
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        super().__init__(answer)
+        self.right: Counter[str] = Counter()
 
-    def equal(self, *arguments: Any, **more: Any) -> None:
-        self._count(super().equal, *arguments, **more)
+    def equal(self, *arguments: Any, case: str, **more: Any) -> None:
+        self._count(case, super().equal, *arguments, case=case, **more)
 
-    def choice(self, *arguments: Any) -> None:
-        self._count(super().choice, *arguments)
+    def choice(self, result: Any, right: str, among: Mapping[str, str]) -> None:
+        self._count(f"the choice {right!r}", super().choice, result, right, among)
 
-    def holds(self, *arguments: Any, **more: Any) -> None:
-        self._count(super().holds, *arguments, **more)
+    def holds(self, condition: bool, what: str, *, otherwise: str) -> None:
+        self._count(what, super().holds, condition, what, otherwise=otherwise)
 
-    def _count(self, insist: Callable[..., None], *arguments: Any, **more: Any) -> None:
+    def _count(self, what: str, insist: Callable[..., None], *arguments: Any, **more: Any) -> None:
         try:
             insist(*arguments, **more)
         except NotRight:
             return
-        self.right += 1
+        self.right[what] += 1

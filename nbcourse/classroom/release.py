@@ -88,7 +88,7 @@ def write_bundles(
         target = out / f"{name}.zip"
         content = _bundle(notebook, master, variant, root)
         if found := leaks.scan_bytes(str(target), content, hidden):
-            raise Leak("no bundle was written, since it held secrets:\n" + "\n".join(found))
+            raise Leak(f"{target} was not written, since it held secrets:\n" + "\n".join(found))
         files.write_file(target, content)
         yield target
 

@@ -16,7 +16,7 @@ from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
 
 PACKAGE = Path(__file__).parents[1]
-EDITION = 4  # counts up when the same notebook would be graded otherwise
+EDITION = 5  # counts up when the same notebook would be graded otherwise
 NOT_STORED = ("penalty",)  # what is worked out anew from the rules of the class
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 

@@ -84,6 +84,7 @@ class Submission:
         problem: why there is no notebook, for the student to read.
         owner: whose it is, by the class list.
         stranger: why the class list does not say whose it is; empty if it does, or there is none.
+        claimed: whose it would be, if another one were not by the same student.
     """
 
     student: str
@@ -96,6 +97,7 @@ class Submission:
     problem: str = ""
     owner: Student | None = None
     stranger: str = ""
+    claimed: Student | None = None
 
     @property
     def name(self) -> str:
@@ -233,7 +235,9 @@ def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submis
     for submission, owner in zip(submissions, owners, strict=True):
         reason = _why_strange(submission, owner, by_key.get(owner.key, []) if owner else [])
         if reason:
-            known.append(replace(submission, student=submission.key, stranger=reason))
+            known.append(
+                replace(submission, student=submission.key, stranger=reason, claimed=owner)
+            )
         elif owner:
             late = submission.late or owner.late
             known.append(replace(submission, student=owner.key, owner=owner, late=late))

@@ -16,6 +16,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
+from nbcourse.errors import UserError
 from nbcourse.publishing import chapters, numbering, stored
 from nbcourse.publishing.chapters import notebook_of, text_of
 
@@ -91,8 +92,18 @@ def as_text(notebook: NotebookNode) -> str:
 
 
 def _written(notebook: NotebookNode) -> str:
-    """Its header names no version, so that no update changes it."""
+    """Its header names no version, so that no update changes it.
+
+    Raises:
+        UserError: if a picture is pasted into a cell.
+    """
     tidied = stored.tidy(notebook)
+    for cell in tidied.cells:
+        if cell.get("attachments"):
+            raise UserError(
+                f"a cell holds a pasted picture ({', '.join(cell.attachments)}), which the text "
+                "cannot hold: save it as a file beside the notebook, and show that"
+            )
     tidied.metadata["jupytext"] = {"notebook_metadata_filter": HEADER}
     return NBGRADER.sub(_in_one_line, jupytext.writes(tidied, fmt=FORMAT))
 

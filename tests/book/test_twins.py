@@ -6,6 +6,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from typer.testing import CliRunner
 
 from nbcourse.cli import app
+from nbcourse.errors import UserError
 from nbcourse.publishing import chapters, stored, twins
 
 EQUATION = r"""# One
@@ -112,3 +113,10 @@ def test_the_command_takes_a_master_by_its_folder(pair, monkeypatch):
 def test_a_missing_twin_is_a_difference(pair):
     chapters.text_of(pair).unlink()
     assert twins.difference(pair) == "text/01-one.md is missing"
+
+
+def test_a_pasted_picture_is_refused():
+    picture = {"a.png": {"image/png": "iVBORw0KGgo="}}
+    cell = new_markdown_cell("![](attachment:a.png)", attachments=picture)
+    with pytest.raises(UserError, match=r"pasted picture \(a\.png\)"):
+        twins.as_text(new_notebook(cells=[cell]))

@@ -341,3 +341,30 @@ def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
     assert [report.as_dict() for report in found[2]] == [report.as_dict() for report in found[1]]
     assert any(law.finding for build in found[2][0].builds for law in build.laws)
     assert found[2][0].points > 0
+
+
+def test_a_link_to_nowhere_and_a_folder_are_no_pieces(tmp_path):
+    (tmp_path / "gae.py").symlink_to("/nowhere")
+    (tmp_path / "clip.py").mkdir()
+    assert pieces.read(tmp_path).sources == {}
+
+
+def test_a_folder_that_cannot_be_read_has_a_report(tmp_path, monkeypatch):
+    def refused(folder):
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr(pieces, "read", refused)
+    found = grading.graded(tmp_path / "ada", limits=Limits(), confined=False)
+    assert (found.name, found.failure) == ("ada", "not graded: PermissionError: not for you")
+
+
+def test_reports_are_written_before_the_last_one_is_there(tmp_path):
+    def work(folder):
+        if folder.name == "bob":
+            raise KeyboardInterrupt
+        return report.Report(folder.name, [])
+
+    folders = [tmp_path / "ada", tmp_path / "bob"]
+    with pytest.raises(KeyboardInterrupt):
+        grading.written(work, folders, tmp_path / "out", jobs=1, confined=False)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"ada.txt", "ada.json"}

@@ -489,3 +489,11 @@ def test_a_folder_with_nothing_to_mark_is_refused(tmp_path, monkeypatch):
 
 def test_faults_have_the_causes_that_are_accused():
     assert {FAULTS[name].cause for name in PLANTS} <= set(hunt.CAUSES)
+
+
+def test_a_hunt_that_has_begun_is_not_replaced(tmp_path):
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada" / "accusations.txt").write_text("masked-eos\n")
+    with pytest.raises(UserError, match="ada is not empty"):
+        hunt.new(hunt.deal("ada", "KEY"), tmp_path)
+    assert (tmp_path / "ada" / "accusations.txt").read_text() == "masked-eos\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import batch, files, results
+from nbcourse.classroom import batch, files, marks, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.submission_errors import State
@@ -326,3 +326,62 @@ def test_nothing_to_grade_again(folder, content, line):
         (folder / "graded").mkdir()
         (folder / "graded" / "order.json").write_text(content)
     assert_one_line(invoke("regrade"), line)
+
+
+def test_another_sheet_does_not_replace_the_results_of_one(folder, grading):
+    assert grade().exit_code == 0
+    before = {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")}
+    run = grade(assignment="1")
+    assert (run.exit_code, "holds the results of 02-sequences" in run.stderr) == (2, True)
+    assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
+
+
+def test_grading_a_part_of_the_class_keeps_the_times_of_the_rest(folder, grading):
+    (folder / "class.csv").write_text(
+        "student,submitted\nada,2027-03-14 08:00\nbob,2027-03-15 08:00\neve,\n"
+    )
+    (folder / "class.toml").write_text(
+        '[deadlines]\n"02-sequences" = 2027-03-12 23:59:00\n[late]\nterm_days = 4\n'
+    )
+    options = {"class-list": "class.csv", "rules": "class.toml"}
+    assert grade(**options).exit_code == 0
+    before = (folder / "class.late.csv").read_text()
+    (folder / "late").mkdir()
+    (folder / "submissions" / "ada").rename(folder / "late" / "ada")
+    assert grade("late", out="graded-late", **options).exit_code == 0
+    assert (folder / "class.late.csv").read_text() == before
+
+
+ONE_MARK = "student,exercise,criterion,points,comment\nada,groups-that-shrank,answer,2,\n"
+
+
+@pytest.mark.parametrize("file", ["marks.csv", "to-mark.csv"])  # taken over, or being filled in
+def test_a_marked_answer_that_was_handed_in_anew_is_told(folder, grading, file):
+    grade()
+    for notebook, told in (("{}", False), ("{ }", True)):
+        (folder / "graded" / file).write_text(ONE_MARK)
+        (folder / "submissions" / "ada" / "02-sequences.ipynb").write_text(notebook)
+        assert ("ada has handed in another notebook" in grade().stderr) is told
+
+
+def test_marks_that_come_while_the_class_is_graded_count(folder, grading, monkeypatch):
+    def slow(jobs, terms, workers):
+        yield from grading(jobs, terms, workers)
+        (folder / "graded" / "marks.csv").write_text(ONE_MARK)
+
+    counts = []
+    monkeypatch.setattr(batch, "_graded", slow)
+    monkeypatch.setattr(marks, "applied", lambda result, given: counts.append(len(given)) or result)
+    grade()
+    assert counts == [1, 1, 1]  # for each of the three students
+
+
+def test_marks_are_looked_at_before_they_are_kept(folder, grading):
+    grade()
+    (folder / "ada.csv").write_text(ONE_MARK)
+    (folder / "bob.csv").write_text(ONE_MARK.replace("ada", "bob"))
+    assert invoke("marks", "ada.csv").exit_code == 0
+    (folder / "submissions" / "ada").rename(folder / "submissions" / "ada.lee")
+    before = (folder / "graded" / "marks.csv").read_text()
+    assert invoke("marks", "bob.csv").exit_code == 2
+    assert (folder / "graded" / "marks.csv").read_text() == before

@@ -3,6 +3,7 @@
 import pytest
 
 from nbcourse.classroom.class_list import ClassList, Kind, Platform, read_class_list
+from nbcourse.errors import UserError
 from tests.classroom import platforms
 from tests.classroom.platforms import User
 
@@ -113,3 +114,14 @@ def test_a_number_is_looked_up_among_the_platform_s_numbers_and_a_folder_among_t
 def test_a_list_that_tells_no_students_apart_is_refused(listed, text, complaint):
     with pytest.raises(ValueError, match=complaint):
         listed(text)
+
+
+def test_a_column_of_addresses_with_a_gap_is_refused(listed):
+    """By another column, every student would have other numbers than at the release."""
+    header = "Identifier,Full name,Email address,Username,Grade,Last modified (grade)\n"
+    with pytest.raises(UserError, match="Email address is empty in some rows"):
+        listed(header + "Participant 1,Ada,ada@x.y,ada,,-\nParticipant 2,Cy,,cy,,-\n")
+    full = listed(header + "Participant 1,Ada,ada@x.y,ada,,-\nParticipant 2,Cy,cy@x.y,,,-\n")
+    assert full.key == "Email address"  # the gap is in a column that is not needed
+    hidden = listed(header + "Participant 1,Ada,,,,-\nParticipant 2,Cy,,,,-\n")
+    assert hidden.key == "Identifier"  # addresses are hidden from who downloads

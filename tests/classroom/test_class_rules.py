@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nbcourse.classroom import feedback
 from nbcourse.classroom.class_list import read_class_list
-from nbcourse.classroom.class_rules import LatePolicy, Rules, read_rules
+from nbcourse.classroom.class_rules import LatePolicy, Rules, insist_on_names, read_rules
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
 from nbcourse.errors import UserError
@@ -125,6 +125,7 @@ def test_rules_are_read(tmp_path):
         ("[late]\nper_day = 200", "per_day is 200, expected a number from 0 to 100"),
         ("[late]\nfree = 2", "there is no 'free'"),
         ("[late]\nfree_days = true", "free_days is True, expected a number"),
+        ("[late]\ncloses_after = 0.5", "closes_after is 0.5, expected a whole number"),
     ],
 )
 def test_rules_that_mean_nothing_are_answered_in_one_line(tmp_path, text, complaint):
@@ -137,3 +138,21 @@ def test_rules_that_mean_nothing_are_answered_in_one_line(tmp_path, text, compla
 def test_rules_that_are_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file of rules"):
         read_rules(tmp_path / "class.toml", [])
+
+
+@pytest.mark.parametrize("points", [(0.1, 0.7), (0.375,)])
+def test_what_has_closed_has_0_points_and_no_less(points):
+    """The sum of .1 and .7 is below .8 in floating point, and .375 is rounded to .38."""
+    done = tuple(ExerciseResult(f"e{p}", p, 3.0, State.MARKED) for p in points)
+    late = RULES.applied(replace(NINE, exercises=done), "2027-03-30 10:00")
+    assert (late.points, str(late.points)) == (0, "0.0")
+
+
+@pytest.mark.parametrize("name", ["01-fake", "double"])
+def test_partial_credit_is_for_sheets_and_exercises(tmp_path, name):
+    insist_on_names(Rules("class.toml", (name,)), [a_class.master(tmp_path)])
+
+
+def test_a_name_that_has_no_partial_credit_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"partial_credit has 'dubble'.*did you mean 'double'"):
+        insist_on_names(Rules("class.toml", ("dubble",)), [a_class.master(tmp_path)])

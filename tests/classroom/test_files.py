@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -70,3 +71,18 @@ def test_a_read_only_folder_is_named_before_work_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may do all
     with pytest.raises(UserError, match=rf"^the folder {tmp_path} is read-only"):
         files.make_folder(tmp_path)
+
+
+def test_two_processes_that_write_a_file_leave_it_whole(tmp_path):
+    program = (
+        "import pathlib, sys; from nbcourse.classroom import files\n"
+        "for _ in range(200): files.write_file(pathlib.Path(sys.argv[1]), sys.argv[2] * 100_000)"
+    )
+    path = tmp_path / "x"
+    command = [sys.executable, "-c", program, str(path)]
+    both = [subprocess.Popen([*command, letter]) for letter in "ab"]
+    while any(one.poll() is None for one in both):
+        if path.exists():
+            text = path.read_text()
+            assert (len(text), len(set(text))) == (100_000, 1)
+    assert [one.returncode for one in both] == [0, 0]

@@ -25,10 +25,11 @@ def test_what_gradescope_reads():
         exercises=(
             ExerciseResult("by-hand-check", 1.5, 3.0, State.FAILED, "Wrong for <b>."),
             ExerciseResult("essay", None, 2.0, State.BY_HAND),
+            ExerciseResult("plot", 0.0, 2.0, State.NOT_ATTEMPTED),  # a 0 that a person gives
         ),
         notes=("There are 2 cells called `x`; the last one counts.",),
     )
-    assert gradescope.report(result) == {
+    assert gradescope.report(result, ["essay", "plot"]) == {
         "output": "There are 2 cells called `x`; the last one counts.",
         "tests": [
             {"name": "by-hand", "score": 1.5, "max_score": 3.0,

@@ -89,20 +89,41 @@ def test_the_table_is_taken_back_answer_by_answer(tmp_path, master):
 
 
 @pytest.mark.parametrize(
-    ("text", "state"),
+    ("text", "kind", "state"),
     [
-        (masters.NOTHING_YET, State.NOT_ATTEMPTED),
-        ("  \n", State.NOT_ATTEMPTED),
-        (f"# my plot\n{masters.STUB}", State.NOT_ATTEMPTED),
-        ("I do not know.", State.BY_HAND),
+        (masters.NOTHING_YET, "markdown", State.NOT_ATTEMPTED),
+        ("  \n", "markdown", State.NOT_ATTEMPTED),
+        (f"# my plot\n{masters.STUB}", "code", State.NOT_ATTEMPTED),
+        (f"Since my cell still had `{masters.STUB}`, nothing ran.", "markdown", State.BY_HAND),
+        ("I do not know.", "markdown", State.BY_HAND),
     ],
 )
-def test_only_what_was_written_waits_for_a_person(text, state):
+def test_only_what_was_written_waits_for_a_person(text, kind, state):
     from nbcourse.classroom.grading import _read_by_a_person
     from nbcourse.classroom.notebooks import read_cells
 
     answer = ExerciseResult("essay", None, 3.0, State.BY_HAND)
-    cells = read_cells(a_class.notebook([a_class.cell(text, "markdown", **ESSAY)]))
+    cells = read_cells(a_class.notebook([a_class.cell(text, kind, **ESSAY)]))
     found = _read_by_a_person(answer, cells)
     assert (found.state, found.points) == (state, None if state is State.BY_HAND else 0.0)
     assert _read_by_a_person(answer, []).state is State.NOT_ATTEMPTED  # the cell is gone
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_what_is_filled_in_stays_when_the_table_is_written_anew(tmp_path, master, separator):
+    graded = [handed_in(tmp_path, student, "It halves.") for student in ("ada", "bob")]
+    marking.write_sheets(graded, master, tmp_path)
+    table = tmp_path / "to-mark.csv"
+    rows = "ada,essay,answer,2,well put\nbob,essay,answer,,see the other page\n"
+    header = table.read_text().partition("\n")[0] + "\n"
+    table.write_text((header + rows).replace(",", separator))
+    marking.write_sheets(graded, master, tmp_path)
+    assert table.read_text() == header + rows
+
+
+def test_a_table_that_cannot_be_read_is_not_written_over(tmp_path, master):
+    table = tmp_path / "to-mark.csv"
+    table.write_bytes("Zoë;essay;answer;2;\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"to-mark\.csv is no CSV in UTF-8"):
+        marking.write_sheets([handed_in(tmp_path, "ada", "It halves.")], master, tmp_path)
+    assert "essay" in table.read_text("latin-1")

@@ -129,3 +129,18 @@ def test_nothing_is_taken_over_where_one_mark_is_wrong(order, write, tmp_path):
     with pytest.raises(UserError, match="is worth 3"):
         mark_class(write("ada,essay,cause,1,\nbob,essay,cause,4,\n"), out)
     assert not (out / marks.MARKS).exists()
+
+
+def test_a_criterion_that_begins_a_formula_is_taken_over_twice_as_one(tmp_path, write):
+    file = write("ada,essay,+ says\twhy,1,\n")
+    for _ in range(2):
+        together = {mark.key: mark for mark in [*marks.kept(tmp_path), *marks.read_marks(file)]}
+        marks.keep([*together.values()], tmp_path)
+    assert [mark.points for mark in marks.kept(tmp_path)] == [1]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_has_the_separator_of_its_spreadsheet(tmp_path, separator):
+    text = HEADER + "ada,essay,cause,1.5,\n"
+    (tmp_path / "marks.csv").write_text(text.replace(",", separator))
+    assert marks.kept(tmp_path) == [Mark("ada", "essay", "cause", 1.5)]

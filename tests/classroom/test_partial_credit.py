@@ -11,11 +11,12 @@ from tests.classroom import a_class
 
 def right(master, exercise: str, **names) -> int:
     (step,) = (s for s in master.steps if isinstance(s, GradedTest) and s.grade_id == exercise)
-    return partial_credit.right_cases(step, names)
+    return partial_credit.right_cases(step, names).total()
 
 
 def test_asserting_statements_are_counted_each_for_itself(master):
-    assert partial_credit.all_cases(master, 0) == {
+    asked = partial_credit.all_cases(master, 0)
+    assert {name: cases.total() for name, cases in asked.items()} == {
         "double-check": 4, "answer-check": 1, "cube-check": 1
     }  # fmt: skip
     assert right(master, "double-check", double=lambda x: 2 * abs(x)) == 3
@@ -28,10 +29,10 @@ def test_asserting_statements_are_counted_each_for_itself(master):
 def test_comparisons_and_properties_of_a_check_are_counted():
     master = masters.load_master(masters.find_master("2"))
     names = partial_credit.worked_cases.worked_out(master, 0)
-    count = partial_credit.all_cases(master, 0)["unequal-groups-check"]
+    count = partial_credit.all_cases(master, 0)["unequal-groups-check"].total()
     assert count >= 5
     # three in the check, and two calls of `torch.testing.assert_close` in the hidden tests
-    assert partial_credit.all_cases(master, 0)["discounted-weights-check"] == 5
+    assert partial_credit.all_cases(master, 0)["discounted-weights-check"].total() == 5
 
     def without_lone_ones(rewards, prompts):
         same = prompts[:, None] == prompts[None, :]
@@ -68,3 +69,41 @@ def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, point
     assert "-154" not in double.feedback  # a hidden test
     assert "negative numbers count too" in double.feedback
     assert result.conditions["partial credit"] == ", ".join(partial)
+
+
+@sheets.needed
+def test_what_a_check_asks_160_times_is_one_case():
+    """Wrong answers weigh nothing, in 160 batches: so it is by weights that are all 0."""
+    master = masters.load_master(masters.find_master("14"))
+    names = partial_credit.worked_cases.worked_out(master, 0)
+    names |= {"pass_at_k_weights": lambda correct, k: 0.0 * correct}
+    (step,) = (s for s in master.steps if isinstance(s, GradedTest) and "pass-at-k" in s.grade_id)
+    asked = partial_credit.all_cases(master, 0)[step.grade_id]
+    assert max(asked.values()) > 100
+    assert partial_credit.share(partial_credit.right_cases(step, names), asked) < 0.3 * len(asked)
+
+
+@pytest.mark.parametrize(
+    ("right", "share"),
+    [({}, 0), ({"a": 1}, 1), ({"b": 2}, 0.5), ({"a": 1, "b": 4}, 2), ({"a": 3, "c": 9}, 1)],
+)
+def test_each_case_is_right_in_proportion(right, share):
+    assert partial_credit.share(right, {"a": 1, "b": 4}) == share
+
+
+def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
+    """What raises an error of its own is no case: three of three are right, and it failed."""
+    from nbcourse.classroom import grading
+    from tests.classroom.conftest import LIMITS
+
+    raising = "if double(-77) != -154:\n    raise ArithmeticError"
+    test = a_class.TESTS["double"].replace("assert double(-77) == -154", raising)
+    monkeypatch.setitem(a_class.TESTS, "double", test)
+    content = a_class.notebook(a_class.solved(double="def double(x):\n    return 2 * abs(x)"))
+    result = grading.grade_submission(
+        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
+        limits=LIMITS, partial=["double-check"],
+    )  # fmt: skip
+    double = result.exercises[0]
+    assert (double.state, double.points) == (State.FAILED, 1.33)
+    assert "2 of 3 cases are right: 1.33 of 2 points." in double.feedback

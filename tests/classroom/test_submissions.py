@@ -7,9 +7,10 @@ import zipfile
 
 import pytest
 
-from nbcourse.classroom import notebooks
+from nbcourse.classroom import feedback, notebooks
 from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.notebooks import Unreadable
+from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.submissions import canvas_names, find_submissions, with_owners
 
 NAME = "02-sequences"
@@ -290,3 +291,14 @@ def test_links_are_not_followed(tmp_path, place):
     os.symlink(target if place == "ada" else target / "02-sequences.ipynb", link)
     for submission in find_submissions(tmp_path / "in", NAME):
         assert submission.student == "bob" or submission.notebook is None
+
+
+def test_two_folders_of_one_student_are_not_nothing(tmp_path):
+    put(tmp_path, f"in/ada/{NAME}.ipynb", f"in/Ada /{NAME}.ipynb")
+    put(tmp_path, "class.csv", content=b"student\nada\nbob\n")
+    listed = read_class_list(tmp_path / "class.csv")
+    graded = [
+        (submission, SubmissionResult(submission.student, "", NAME, "", False, ()))
+        for submission in with_owners(find_submissions(tmp_path / "in", NAME), listed)
+    ]
+    assert [student.key for student in feedback.absent(graded, listed)] == ["bob"]
