@@ -64,7 +64,7 @@ def test_a_run_whose_batches_are_not_full_is_not_accused():
     }
     found = train(recipe_of(changes, SEED), "healthy")
     assert min(row["updates"] for row in found.history) < 8
-    assert causes(found) == []
+    assert set(causes(found)) <= {"no-signal"}  # which is so: hardly a group has a spread
     assert [witness.facts["may_leave_early"] for witness in found.witnesses] == [False, False]
 
 
