@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -59,9 +60,10 @@ def set_address(app: Sphinx, config: Config) -> None:
 def describe(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Add a page's description, and what shows where a link to it is shared."""
+    """Add a page's description, what shows where a link to it is shared, and the page's part."""
     if doctree is None:
         return
+    context["part"] = part(app, page)
     words = description(doctree)
     title = html.unescape(re.sub(r"<[^>]+>", "", context.get("title", "")))
     tags = {"og:title": title, "og:description": words, "og:type": "article"}
@@ -73,6 +75,12 @@ def describe(
         f'<meta property="{name}" content="{html.escape(text)}" />' for name, text in tags.items()
     ]
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+def part(app: Sphinx, page: str) -> str:
+    """The part of the book that a page belongs to; empty for one that stands before them."""
+    trees = app.env.tocs[app.config.root_doc].findall(addnodes.toctree)
+    return next((tree["caption"] for tree in trees if page in tree["includefiles"]), "")
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:

@@ -308,6 +308,40 @@ def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
     assert parts.evaluate_all(small) == 0
 
 
+@pytest.mark.parametrize(
+    ("page", "part"),
+    [(CHAPTERS[10], "Chapters"), ("exercises/10-grpo", "Exercises"), ("reference/lm", "Reference")],
+)
+def test_a_page_says_where_it_stands(open_tab, address, page, part):
+    tab = open_tab(viewport={"width": 900, "height": 900})
+    tab.page.goto(f"{address}/{page}.html#main-content")
+    book, *rest = tab.page.locator(".nb-trail li").all()
+    title = tab.page.locator("article h1").inner_text().removesuffix("#")
+    assert [item.inner_text() for item in rest] == [part, title]
+    buttons = tab.page.locator(".header-article-items__end").bounding_box()
+    trail = tab.page.locator(".nb-trail").bounding_box()
+    assert trail["x"] + trail["width"] <= buttons["x"]
+    book.locator("a").click()
+    assert tab.page.locator("article h1").inner_text().startswith("Policy Gradients")
+    assert tab.page.locator(".nb-trail").count() == 0
+
+
+@pytest.mark.parametrize("page", [CHAPTERS[10], "appendix-f-capstone"])  # neighbours of long words
+def test_a_phone_shows_the_arrows_to_both_neighbours(open_tab, address, page):
+    tab = open_tab(viewport={"width": 390, "height": 844})
+    tab.page.goto(f"{address}/{page}.html#main-content")
+    arrows = [arrow.bounding_box() for arrow in tab.page.locator(".prev-next-area i").all()]
+    assert len(arrows) == 2
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in arrows)
+
+
+def test_a_page_leads_to_how_the_book_is_cited(open_tab, address):
+    tab = open_tab()
+    tab.page.goto(f"{address}/exercises/10-grpo.html#main-content")
+    tab.page.get_by_role("link", name="How to cite this book").click()
+    assert tab.page.locator("details:target summary").inner_text() == "How to cite the book"
+
+
 def outputs_of(page, kind: str) -> list:
     """The outputs of one kind that are stored in a page's chapter, in order."""
     cells = stored.read(chapter(page)).cells
