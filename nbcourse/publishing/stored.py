@@ -17,6 +17,8 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "file_extension": ".py", "pygments_lexer": "ipython3"},
 }
+# What the site folds by a tag, JupyterLab folds by these.
+FOLDED = {"hide-input": "source_hidden", "hide-output": "outputs_hidden"}
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
@@ -28,6 +30,10 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
     for position, cell in enumerate(tidied.cells, start=1):
         cell.id = f"cell-{position:02}"
         cell.metadata.pop("execution", None)  # when it ran
+        cell.metadata.pop("jupyter", None)
+        tags = cell.metadata.get("tags", [])
+        if folded := {key: True for tag, key in FOLDED.items() if tag in tags}:
+            cell.metadata["jupyter"] = folded
         if cell.cell_type == "code" and cell.execution_count is not None:
             prompt += 1
             cell.execution_count = prompt

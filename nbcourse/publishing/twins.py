@@ -99,6 +99,7 @@ def _written(notebook: NotebookNode) -> str:
     """
     tidied = stored.tidy(notebook)
     for cell in tidied.cells:
+        cell.metadata.pop("jupyter", None)  # follows from the tags
         if cell.get("attachments"):
             raise UserError(
                 f"a cell holds a pasted picture ({', '.join(cell.attachments)}), which the text "

@@ -36,7 +36,8 @@ def write_book(root: Path, *prose: str) -> Path:
     (root / "book" / "exercises").mkdir(parents=True)
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(ROOT / name, root)
-    shutil.copytree(ROOT / "book" / "_static", root / "book" / "_static")
+    for name in ("_static", "_templates"):
+        shutil.copytree(ROOT / "book" / name, root / "book" / name)
     (root / "book" / "intro.md").write_text("# The book\n")
     for name, cells in {
         "01-one": ("# One", *prose),
@@ -69,6 +70,22 @@ def healthy(tmp_path_factory, without_reference) -> Path:
 def built(healthy) -> Path:
     """The pages of that book."""
     return site.build(healthy, root=healthy)
+
+
+@pytest.mark.parametrize(
+    ("page", "trail"),
+    [
+        ("01-one", ["Chapters", "One"]),
+        ("exercises/01-one", ["Exercises", "Sheet"]),
+        ("appendix-a-last", ["Appendices", "Last"]),
+        ("intro", []),
+        ("genindex", []),
+    ],
+)
+def test_a_page_says_where_it_stands(built, page, trail):
+    html = (built / f"{page}.html").read_text(encoding="utf-8")
+    (found,) = re.findall(r'class="nb-trail".*?</nav>', html, re.DOTALL) or [""]
+    assert re.findall(r"<li[^>]*>([^<]+)</li>", found) == trail
 
 
 def test_a_book_is_built_with_its_own_mathematics(built):

@@ -202,6 +202,13 @@ def skipping_a_prompt(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+def tagged(tag: str) -> NotebookNode:
+    """Told to the site alone what is to be folded."""
+    notebook = ran("x = 1")
+    notebook.cells[0].metadata["tags"] = [tag]
+    return notebook
+
+
 def image(behind: str, **data: str) -> NotebookNode:
     """A figure with a text behind it."""
     notebook = ran("x", output_type="display_data", data=data or {"image/svg+xml": "<svg>"})
@@ -217,6 +224,8 @@ TOLD = "*Figure 1.1.* A line.\n\n<!-- alt: A line that rises. -->"
     [
         (not_in_stored_form, unnumbered(ran("x = 1"))),
         (not_in_stored_form, skipping_a_prompt(ran("x = 1"))),
+        (not_in_stored_form, tagged("hide-input")),
+        (not_in_stored_form, tagged("hide-output")),
         (not_run, new_notebook(cells=[new_code_cell("x = 1")])),
         (missing_outputs, ran("x = 1\nx")),
         (missing_outputs, ran("x, y")),
@@ -256,6 +265,7 @@ def test_a_rule_notices(rule, notebook):
         ran("x", output_type="execute_result", data={"text/plain": "1"}, execution_count=1),
         ran("see = 'https://example.org/home/x'"),
         image(TOLD),
+        stored.tidy(tagged("hide-input")),
         new_notebook(cells=[]),
     ],
 )

@@ -96,7 +96,9 @@ def open_notebook(page, address: str, notebook: str) -> None:
 
 
 def run_all(page) -> None:
-    """Run all cells, as the menu does."""
+    """Run all cells, as the menu does; a folded cell has no prompt, and so all are unfolded."""
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    page.locator('[data-command="notebook:show-all-cell-code"]').click()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator('[data-command="runmenu:run-all"]').click()
 

@@ -90,6 +90,18 @@ def test_numbers_and_links_are_those_of_the_book(lab, open_tab):
     assert 0 <= heading["y"] - view.bounding_box()["y"] < 300
 
 
+def test_the_code_of_figures_is_folded_and_unfolds(lab, open_tab):
+    page = open_tab(viewport={"width": 1400, "height": 1000}).page
+    jupyterlab.open_notebook(page, lab[0], "book/05-ppo.ipynb")
+    cells = stored.read(chapters.find("05-ppo")).cells
+    plots = sum("hide-input" in cell.metadata.get("tags", []) for cell in cells)
+    folded = page.locator(".jp-CodeCell .jp-InputPlaceholder")
+    assert folded.count() == plots > 0
+    folded.first.click()
+    assert folded.count() == plots - 1
+    assert "import" in page.locator(".jp-CodeCell .cm-content:visible").first.inner_text()
+
+
 def code_cells(chapter: Path) -> int:
     return sum(cell.cell_type == "code" for cell in stored.read(chapter).cells)
 
