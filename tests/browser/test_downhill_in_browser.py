@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -52,24 +52,13 @@ class Opened:
 
 
 @pytest.fixture
-def open_explorer(open_tab, tmp_path) -> Iterator:
+def open_explorer(open_alone) -> Callable[..., Opened]:
     """open_explorer(**arguments) → it, on a page of its own and offline."""
-    tabs = []
 
     def open_one(width: int = 800, has_touch: bool = False, **arguments) -> Opened:
-        viewport = {"width": width, "height": 700}
-        tab = open_tab(viewport=viewport, has_touch=has_touch, offline=True)
-        tabs.append(tab)
-        file = tmp_path / f"{len(tabs)}.html"
-        html = f'<!doctype html><meta charset="utf-8">{explore_downhill(**arguments).data}'
-        file.write_text(html, encoding="utf-8")
-        tab.page.goto(file.as_uri())
-        return Opened(tab.page)
+        return Opened(open_alone(explore_downhill(**arguments).data, width, has_touch))
 
-    yield open_one
-    for tab in tabs:
-        assert tab.errors == []
-        assert tab.foreign == []
+    return open_one
 
 
 def divided(probs: torch.Tensor, rewards: torch.Tensor, size: int) -> torch.Tensor:

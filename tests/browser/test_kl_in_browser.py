@@ -1,7 +1,7 @@
 """The KL explorer in a browser without a network: what it shows is what the package computes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -52,24 +52,13 @@ class Opened:
 
 
 @pytest.fixture
-def open_explorer(open_tab, tmp_path) -> Iterator:
+def open_explorer(open_alone) -> Callable[..., Opened]:
     """open_explorer(**arguments) → it, on a page of its own and offline."""
-    tabs = []
 
     def open_one(width: int = 800, has_touch: bool = False, **arguments) -> Opened:
-        viewport = {"width": width, "height": 700}
-        tab = open_tab(viewport=viewport, has_touch=has_touch, offline=True)
-        tabs.append(tab)
-        file = tmp_path / f"{len(tabs)}.html"
-        html = f'<!doctype html><meta charset="utf-8">{explore_kl(**arguments).data}'
-        file.write_text(html, encoding="utf-8")
-        tab.page.goto(file.as_uri())
-        return Opened(tab.page)
+        return Opened(open_alone(explore_kl(**arguments).data, width, has_touch))
 
-    yield open_one
-    for tab in tabs:
-        assert tab.errors == []
-        assert tab.foreign == []
+    return open_one
 
 
 def numbers(text: str) -> list[float]:
