@@ -7,12 +7,12 @@ from matplotlib.patches import FancyBboxPatch
 from nbcourse.display.figures import figure
 
 STAGES = (
-    ("prompts", "questions\nto answer", "ch 5, 9"),
-    ("rollouts", "sample answers\nfrom the policy", "ch 5"),
-    ("rewards", "score each\nanswer", "ch 6, 9"),
-    ("advantages", "better than\nexpected?", "ch 1–3, 7"),
-    ("loss", "weigh the\nlog-probs", "ch 1, 4, 8"),
-    ("update", "one gradient\nstep", "ch 4, 10"),
+    ("prompts", "questions\nto answer", "ch 7, 13"),
+    ("rollouts", "sample answers\nfrom the policy", "ch 7"),
+    ("rewards", "score each\nanswer", "ch 8, 9, 13"),
+    ("advantages", "better than\nexpected?", "ch 1–3, 10"),
+    ("loss", "weight the\nlog-probs", "ch 1, 5, 11"),
+    ("update", "one gradient\nstep", "ch 6, 15"),
 )
 
 
@@ -22,14 +22,15 @@ def training_loop() -> Figure:
     axis.set(xlim=(0, 6), ylim=(-0.45, 1.1))
     axis.axis("off")
     for column, (name, meaning, chapters) in enumerate(STAGES):
+        highlighted = name == "advantages"
         box = FancyBboxPatch(
             (column + 0.09, 0.18),
             0.82,
             0.82,
             boxstyle="round,pad=0.0,rounding_size=0.08",
-            facecolor="#e8f1fa" if column != 3 else "#fdebd9",
-            edgecolor="#0072B2" if column != 3 else "#D55E00",
-            linewidth=1.3 if column != 3 else 2.2,
+            facecolor="#fdebd9" if highlighted else "#e8f1fa",
+            edgecolor="#D55E00" if highlighted else "#0072B2",
+            linewidth=2.2 if highlighted else 1.3,
         )
         axis.add_patch(box)
         middle = column + 0.5

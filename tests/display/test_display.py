@@ -188,3 +188,4 @@ def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
 def test_the_map_of_the_book_has_six_stages():
     texts = {text.get_text() for text in display.training_loop().axes[0].texts}
     assert {"prompts", "rollouts", "rewards", "advantages", "loss", "update"} <= texts
+    assert "ch 7, 13" in texts  # a language model's prompts, and GSM8K's
