@@ -246,7 +246,7 @@ class _Tests:
         """A failed exercise with points for the cases that are right, of which only the number
         is told."""
         asked = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
-        found = partial_credit.right_cases(step, names, self._clock)
+        found = partial_credit.right_cases(step, names, self._clock, self.session.begin)
         right, count = partial_credit.share(found, asked), len(asked)
         if right == count > 0:  # yet it failed: for something that no case asks for
             right -= 1
@@ -254,18 +254,15 @@ class _Tests:
         told = f"{right:.3g} of {count} cases are right: {points:g} of {step.points:g} points."
         return replace(result, points=points, feedback=f"{result.feedback}\n{told}".strip())
 
-    @contextlib.contextmanager
-    def _clock(self) -> Iterator[None]:
-        self.session.begin()
-        with at_most(self.session.limits.seconds, "the test computed with it"):
-            yield
+    def _clock(self) -> contextlib.AbstractContextManager[None]:
+        return at_most(self.session.limits.seconds, "the test computed with it")
 
     def _give(self, step: Given) -> None:
-        """Run a given cell. It may show off an answer, and fail by it."""
+        """Run a given cell. It may use an answer, and fail because of it."""
         source = step.source.replace(UNCHOSEN, f"variant={self.variant}")
         self.session.begin()
         try:
-            with at_most(self.session.limits.seconds, "the test computed with it"):
+            with self._clock():
                 exec(source, self.names)
         except Exception as error:
             self.given_failed = f"{type(error).__name__}: {error}"
@@ -297,7 +294,7 @@ class _Tests:
         torch.manual_seed(0)
         file = f"<test {step.grade_id}>"
         try:
-            with at_most(self.session.limits.seconds, "the test computed with it"):
+            with self._clock():
                 exec(compile(source, file, "exec"), names)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)

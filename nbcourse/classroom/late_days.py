@@ -45,10 +45,12 @@ def kept(path: Path, listed: ClassList) -> Times:
         found: dict[str, dict[str, str]] = defaultdict(dict)
         for student, sheet, submitted in rows:
             found[names.get(folded(student), folded(student))][sheet] = submitted
-    except ValueError:  # among them a row of another length, and what is no UTF-8
+    except (ValueError, csv.Error):  # also a row of another length, or bytes that are not UTF-8
         others = []
     if others != ["sheet", "submitted"]:
-        raise UserError(f"{path.name} is damaged: it has not three columns, …, sheet, submitted")
+        raise UserError(
+            f"{path.name} is damaged: it does not have three columns, …, sheet, submitted"
+        )
     if key != listed.key:
         raise UserError(
             f"{path.name} names students by {key!r}, and {listed.file} by {listed.key!r}: late "

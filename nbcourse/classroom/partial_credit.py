@@ -26,13 +26,15 @@ def right_cases(
     step: Test,
     names: dict[str, Any],
     clock: Callable[[], AbstractContextManager[None]] = nullcontext,
+    before_each: Callable[[], None] = lambda: None,
 ) -> Counter[str]:
-    """What of a test is right, and how many times, whatever the rest does.
+    """Which cases of a test are right, and how many times, whatever the other cases do.
 
     Args:
         step: the test.
-        names: what is defined where it stands, the answer among it.
+        names: what is defined where the test stands, the answer included.
         clock: limits the time of each statement by an exception.
+        before_each: called before each statement; what it raises is raised here.
     """
     counts: Counter[str] = Counter()
     names = {
@@ -43,6 +45,7 @@ def right_cases(
     for part in (step.visible, step.hidden):
         for statement in ast.parse(part).body:  # each at a line of its own of the cell
             asserts = any(map(_asserts, ast.walk(statement)))
+            before_each()
             try:
                 with clock():
                     exec(compile(ast.Module([statement], []), "<case>", "exec"), names)

@@ -131,10 +131,11 @@ class Session:
         self._stack.close()
 
     def begin(self) -> None:
-        """Begin a part of the tests: forget old errors, and bring back a process that ended."""
+        """Begin a part of the tests: forget old errors, and restart a process that has ended."""
         self._last_error = None
         if self._channel is None and self._left > 0:
-            self._run_cells()
+            with suppress(SubmissionError):  # too little time is left; the next call says so
+                self._run_cells()
 
     def call(self, function: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a function over there.
@@ -263,10 +264,15 @@ class Session:
             hello = wire.receive(self._channel, self._watch(self.limits.seconds))
         except (EOFError, ValueError) as error:
             raise SandboxFailed("the confined process did not start") from error
+        except SubmissionError as error:
+            self._last_error = error
+            self._stop()
+            raise
+        finally:
+            self._left -= time.monotonic() - begun
         if hello.get("refused") is not None:
             raise SandboxFailed(hello["refused"])
         self.watched = (*hello["watched"], *([cgroups.LACKING] if self._group is None else []))
-        self._left -= time.monotonic() - begun
 
     def _stop(self) -> int:
         assert self._channel is not None

@@ -51,8 +51,8 @@ def autograder(tmp_path_factory) -> Path:
     nbcourse("export", "gradescope", "2", "--out", root, "--rules", rules)
     with zipfile.ZipFile(root / "gradescope-02-sequences.zip") as archive:
         assert {"setup.sh", "run_autograder"} <= set(archive.namelist())
-        runs = {name for name in archive.namelist() if archive.getinfo(name).external_attr >> 22}
-        assert {"setup.sh", "run_autograder"} <= runs
+        modes = {name: archive.getinfo(name).external_attr >> 16 for name in archive.namelist()}
+        assert {name for name in modes if modes[name] & 0o100} == {"setup.sh", "run_autograder"}
         solutions = [name for name in archive.namelist() if name.startswith("solutions/")]
         assert solutions == ["solutions/02-sequences.ipynb"]
         archive.extractall(root / "source")
