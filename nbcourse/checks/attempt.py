@@ -102,9 +102,9 @@ class Attempt:
         """Insist on a tensor of exactly this shape: nothing broadcasts, nothing is squeezed."""
         if not isinstance(result, Tensor):
             raise NotRight(f"Expected a tensor of shape {shape}, got {_kind(result)}.")
-        if tuple(result.shape) != tuple(shape):
+        if tuple(result.shape) != shape:
             raise NotRight(
-                f"Expected shape {tuple(shape)}, got {tuple(result.shape)}. A wrong shape often "
+                f"Expected shape {shape}, got {tuple(result.shape)}. A wrong shape often "
                 "broadcasts into a wrong number without a word, so it is wrong from the start."
             )
         if dtype is not None and result.dtype != dtype:

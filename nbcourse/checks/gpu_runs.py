@@ -126,7 +126,7 @@ def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
             "minibatch": torch.tensor(60.0),
             "times the processes is right, but the mean over this micro-batch's tokens is not: in "
             "the end the means of all micro-batches are added up, of short ones and long ones "
-            "alike": (torch.tensor(15.0)),
+            "alike": torch.tensor(15.0),
             "it was divided by the number of answers in the micro-batch, too; nothing that belongs "
             "to the micro-batch may divide": torch.tensor(0.75),
         },
@@ -249,29 +249,28 @@ def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
     )
     for _ in range(3):
         draws = torch.rand(4, generator=generator, dtype=torch.float64)
-        parameters, cache, speed, bandwidth = (
-            (draws + 0.5) * torch.tensor([100.0, 20.0, 10_000.0, 1000.0])
-        ).tolist()
-
-        def tokens_per_second(
-            n: float, case: tuple[float, ...] = (parameters, cache, speed, bandwidth)
-        ) -> float:
-            size, kept, operations, read = case
-            return n / max(2 * size * n / operations, (2 * size + kept * n) / read)
-
-        limit, half = attempt.tensor(attempt(parameters, cache, speed, bandwidth), (2,)).tolist()
+        machine = ((draws + 0.5) * torch.tensor([100.0, 20.0, 10_000.0, 1000.0])).tolist()
+        limit, half = attempt.tensor(attempt(*machine), (2,)).tolist()
         attempt.equal(
             limit,
-            tokens_per_second(1e12),
+            _tokens_per_second(1e12, *machine),
             case="the limit, against 10¹² answers at once",
             tolerance=1e-4,
         )
         attempt.equal(
-            tokens_per_second(half),
+            _tokens_per_second(half, *machine),
             limit / 2,
             case="the tokens/s that your number of answers reaches, against half the limit",
             tolerance=1e-4,
         )
+
+
+def _tokens_per_second(
+    answers: float, parameters: float, cache: float, speed: float, bandwidth: float
+) -> float:
+    arithmetic = 2 * parameters * answers / speed
+    memory = (2 * parameters + cache * answers) / bandwidth
+    return answers / max(arithmetic, memory)
 
 
 EXERCISES = {

@@ -98,17 +98,19 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
 # ---------------------------------------------------------------- a test, by what it catches
 
 
-def _z_scores(rewards: Tensor, size: int, eps: float = 1e-4) -> Tensor:
+def _z_scores(
+    rewards: Tensor,
+    size: int,
+    eps: float = 1e-4,
+    *,
+    centre: Tensor | None = None,
+    power: int = 1,
+) -> Tensor:
+    """GRPO's advantages; wrong ones with another centre, or another power of the deviation."""
     r = rewards.view(-1, size)
     spread = r.amax(dim=1, keepdim=True) > r.amin(dim=1, keepdim=True)
-    z = (r - r.mean(dim=1, keepdim=True)) / (r.std(dim=1, keepdim=True) + eps)
-    return torch.where(spread, z, 0.0).flatten()
-
-
-def _with_own_mean(rewards: Tensor, size: int, centre: Tensor, power: int = 1) -> Tensor:
-    r = rewards.view(-1, size)
-    spread = r.amax(dim=1, keepdim=True) > r.amin(dim=1, keepdim=True)
-    z = (r - centre) / (r.std(dim=1, keepdim=True) ** power + 1e-4)
+    centre = r.mean(dim=1, keepdim=True) if centre is None else centre
+    z = (r - centre) / (r.std(dim=1, keepdim=True) ** power + eps)
     return torch.where(spread, z, 0.0).flatten()
 
 
@@ -133,7 +135,7 @@ BROKEN: Mapping[str, tuple[Estimate, str]] = {
         "take two prompts at least, of which one is easier than the other",
     ),
     "subtracts the mean of the whole batch": (
-        lambda r, size: _with_own_mean(r, size, r.mean()),
+        lambda r, size: _z_scores(r, size, centre=r.mean()),
         "let a group with a spread have another mean than the batch",
     ),
     "has the wrong sign": (
@@ -141,7 +143,7 @@ BROKEN: Mapping[str, tuple[Estimate, str]] = {
         "let some group have a spread, or every advantage is 0",
     ),
     "divides by the variance": (
-        lambda r, size: _with_own_mean(r, size, r.view(-1, size).mean(1, keepdim=True), 2),
+        lambda r, size: _z_scores(r, size, power=2),
         "let a group's standard deviation be another number than 1",
     ),
     "divides flat groups by their rounding error": (
@@ -166,9 +168,7 @@ def catch_five(attempt: Attempt, generator: Generator) -> None:
         of_population = _z_scores(rewards, size) * math.sqrt(size / (size - 1))
         if _passes(of_population, expected):
             says += " Likely mistake: the standard deviation has the denominator G − 1."
-        elif _passes(
-            _with_own_mean(rewards, size, rewards.view(-1, size).mean(1, True), 0), expected
-        ):
+        elif _passes(_z_scores(rewards, size, power=0), expected):
             says += " Likely mistake: you expect distances from the mean, not divided by anything."
         elif any(_passes(broken(rewards, size), expected) for broken, _ in BROKEN.values()):
             says += " Likely mistake: you expect what one of the *broken* estimators gives."
@@ -272,13 +272,13 @@ def name_the_fault(attempt: Attempt, generator: Generator) -> None:
         said = attempt(_witness([kind], generator))
         if said not in WORDS:
             raise NotRight(f"Expected one of {', '.join(map(repr, WORDS))}, got {said!r:.60}.")
-        accuses = "accuses a healthy run" if kind == "healthy" else f"is a case of {kind!r}"
+        wrong = (
+            "which accuses a healthy run" if kind == "healthy" else f"and it is a case of {kind!r}"
+        )
         attempt.holds(
             said == kind,
             "thirty witnesses, six of them healthy",
-            otherwise=f"Your function says {said!r}, which {accuses}: {MISSED[kind]}."
-            if kind == "healthy"
-            else f"Your function says {said!r}, and it {accuses}: {MISSED[kind]}.",
+            otherwise=f"Your function says {said!r}, {wrong}: {MISSED[kind]}.",
         )
 
 

@@ -118,7 +118,7 @@ def grade_class(
             f"by {listed.file} the assignment is worth {listed.maximum:g}, and the sheet has "
             f"{most:g} points: change the maximum grade in Moodle, and download the worksheet again"
         )
-    rules = _rules(order)
+    rules = Rules() if order.rules is None else class_rules.read_for_book(order.rules)
     if order.confined:
         sandbox.insist([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
@@ -142,16 +142,8 @@ def grade_class(
         for submission, result in graded
         if (old := before[submission.key]) and (change := stored.change(old, result))
     ]
-    given = marks.kept(out)  # after the grading, which takes long: marks may come meanwhile
-    begun = {student for (student, *_), (points, _) in marking.filled_in(out).items() if points}
-    marked = begun | {mark.student for mark in given}
-    reread = [
-        result.student
-        for submission, result in graded
-        if (old := before[submission.key])
-        and old.submission != result.submission
-        and inert(result.student) in marked
-    ]
+    given = marks.kept(out)  # after the grading, which takes long: marks may be added meanwhile
+    reread = _to_read_again(graded, before, given, out)
     times, moved = _times(order, rules, master.assignment, listed, found, final=final)
     graded = [
         (
@@ -171,7 +163,7 @@ def grade_class(
         changes=tuple(changes),
         feedback=out / "feedback",
         moved=moved,
-        reread=tuple(reread),
+        reread=reread,
         reports=(
             *feedback.write_reports(graded, out, listed=listed),
             *marking.write_sheets(graded, master, out),
@@ -202,7 +194,7 @@ def remembered(out: Path) -> Order:
         fields = json.loads((out / ORDER).read_text(encoding="utf-8"))
         fields["folder"] = Path(fields["folder"])
         for name in ("class_list", "rules"):
-            fields[name] = fields.get(name) and Path(fields[name])
+            fields[name] = fields[name] and Path(fields[name])
         return Order(**fields | {"limits": Limits(**fields["limits"])})
     except FileNotFoundError:
         raise NotFound(f"nothing was graded into {out}: it has no {ORDER}") from None
@@ -210,8 +202,8 @@ def remembered(out: Path) -> Order:
         raise UserError(f"{out / ORDER} says not what was graded: {error}") from None
 
 
-def mark_class(path: Path, out: Path, *, jobs: int | None = None) -> GradedClass:
-    """Put a person's marks to what was graded into a folder, and write everything anew.
+def mark_class(path: Path, out: Path) -> GradedClass:
+    """Add a person's marks to what was graded into a folder, and write everything again.
 
     Raises:
         UserError: if a mark is for no answer that there is, or is worth too much; nothing is kept
@@ -223,7 +215,7 @@ def mark_class(path: Path, out: Path, *, jobs: int | None = None) -> GradedClass
     together = {mark.key: mark for mark in [*marks.kept(out), *new]}
     marks.insist([*together.values()], master, students)
     marks.keep([*together.values()], out)
-    return grade_class(order, out, jobs=jobs)
+    return grade_class(order, out)
 
 
 def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassList | None]:
@@ -238,15 +230,6 @@ def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassLis
 def _sheet(out: Path) -> str:
     """The sheet that was graded into a folder."""
     return masters.find_master(remembered(out).assignment).stem
-
-
-def _rules(order: Order) -> Rules:
-    if order.rules is None:
-        return Rules()
-    sheets = masters.sheets()
-    rules = class_rules.read_rules(order.rules, [sheet.stem for sheet in sheets])
-    class_rules.insist_on_names(rules, map(masters.load_master, sheets))
-    return rules
 
 
 def _times(
@@ -276,6 +259,24 @@ def _times(
     if final:
         late_days.keep(after, path, listed)
     return after, moved
+
+
+def _to_read_again(
+    graded: Sequence[feedback.Graded],
+    before: Mapping[str, SubmissionResult | None],
+    given: Sequence[marks.Mark],
+    out: Path,
+) -> tuple[str, ...]:
+    """The students who have a mark, or a part of one, for a notebook that has changed since."""
+    begun = {student for (student, *_), (points, _) in marking.filled_in(out).items() if points}
+    marked = begun | {mark.student for mark in given}
+    return tuple(
+        result.student
+        for submission, result in graded
+        if (old := before[submission.key])
+        and old.submission != result.submission
+        and inert(result.student) in marked
+    )
 
 
 def _submitted(submission: Submission) -> str:

@@ -119,14 +119,12 @@ class ClassList:
             )
 
     def find(self, platform: Platform, identity: str) -> Student | None:
-        """The student with this number, or, in folders of one's own, with this key."""
-        for student in self.students:
-            if platform is Platform.OWN:
-                if folded(student.key) == folded(identity):
-                    return student
-            elif student.number == identity:
-                return student
-        return None
+        """The student with this number or, for a folder of one's own, with this key."""
+        if platform is Platform.OWN:
+            found = (s for s in self.students if folded(s.key) == folded(identity))
+        else:
+            found = (s for s in self.students if s.number == identity)
+        return next(found, None)
 
 
 def folded(name: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from nbcourse import repository
 from nbcourse.classroom import files, leaks, worked_cases
 from nbcourse.classroom.masters import load_master, sheets
-from nbcourse.classroom.release import Leak
 from nbcourse.errors import NotFound, UserError
 from nbcourse.repository import ROOT
 
@@ -72,7 +71,7 @@ def publish(
         content[name] = written.encode() if written else (root / name).read_bytes()
         found += leaks.scan_bytes(name, content[name], hidden)
     if found:
-        raise Leak("nothing was published, since it held secrets:\n" + "\n".join(found))
+        raise leaks.Leak("nothing was published, since it held secrets:\n" + "\n".join(found))
     for name, data in content.items():
         files.make_folder((folder / name).parent)
         files.write_file(folder / name, data)

@@ -27,6 +27,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from nbcourse.classroom import masters
 from nbcourse.classroom.gradebook import number
 from nbcourse.classroom.masters import Master, Test
 from nbcourse.classroom.results import SubmissionResult
@@ -219,6 +220,18 @@ def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
         deadlines,
         LatePolicy(**late),
     )
+
+
+def read_for_book(path: Path) -> Rules:
+    """Read the rules of a class whose sheets are those of this book.
+
+    Raises:
+        UserError: as `read_rules` and `insist_on_names`.
+    """
+    sheets = masters.sheets()
+    rules = read_rules(path, [sheet.stem for sheet in sheets])
+    insist_on_names(rules, map(masters.load_master, sheets))
+    return rules
 
 
 def insist_on_names(rules: Rules, sheets: Iterable[Master]) -> None:

@@ -29,8 +29,9 @@ def generate(root: Path = ROOT) -> Iterator[Path]:
         raise NotFound("solutions/text/ holds no exercises: is another repository their home?")
     students = root / "book" / "exercises"
     students.mkdir(exist_ok=True)
+    names = {text.stem for text in texts}
     for notebook in [*chapters.notebooks(root / "solutions"), *chapters.notebooks(students)]:
-        if notebook.stem not in {text.stem for text in texts}:
+        if notebook.stem not in names:
             notebook.unlink()
     for text in texts:
         master, path = twins.read_text(text), chapters.notebook_of(text)

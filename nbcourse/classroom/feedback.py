@@ -171,7 +171,7 @@ def write_reports(
                     for submission, result in graded
                     if submission.owner is not None and submission.platform is platform
                 }
-                reports[f"{platform.lower()}-feedback.zip"] = gradebook.feedback_zip(pages)
+                reports[f"{platform.lower()}-feedback.zip"] = files.zipped(pages)
     for name, content in reports.items():
         files.write_file(out / name, content)
     return [out / name for name in reports]
@@ -209,9 +209,13 @@ def remark(result: SubmissionResult) -> str:
 
 
 def upload_name(submission: Submission, assignment: str) -> str:
-    """The name by which the platform that a submission comes from finds the student of a page.
+    """The file name by which the platform of a submission finds the student whose page it is.
 
-    Both go by the numbers; a student's name, which may hold numbers too, is left out.
+    Canvas (*Upload submissions*, `infer_comment_context_from_filename` in
+    `app/models/abstract_assignment.rb`) reads the first two numbers between `_` as those of the
+    student and of the file that was handed in. Moodle (*Upload multiple feedback files in a zip*,
+    `mod/assign/feedback/file/importziplib.php`) expects `NAME_NUMBER_assignsubmission_file_FILE`.
+    The student's name is left out: it may contain numbers, too.
     """
     if submission.platform is Platform.CANVAS:
         (reading,) = canvas_names(submission.download)

@@ -1,11 +1,16 @@
-"""Files and folders that the classroom writes and removes, whole and whatever is in them."""
+"""Files, folders and zips that the classroom writes and removes."""
 
 import itertools
 import os
+import zipfile
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 
 from nbcourse.errors import UserError
+
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 
 
 def make_folder(path: Path) -> None:
@@ -41,10 +46,27 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a folder that nothing writes to any more, however deep and locked what is in it.
+def zipped(content: Mapping[str, str | bytes], *, programs: Collection[str] = ()) -> bytes:
+    """A zip of files: the same bytes for the same files, whenever and wherever it is made.
 
-    What is in a folder's folders is moved up into it, level by level, so that no path gets long;
+    Args:
+        content: path in the zip → content.
+        programs: those of the paths that can be executed once unpacked.
+    """
+    data = BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, written in content.items():
+            entry = zipfile.ZipInfo(path, EARLIEST)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if path in programs else 0o644) << 16
+            archive.writestr(entry, written)
+    return data.getvalue()
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that nothing writes to any more, however deep and write-protected it is.
+
+    Subfolders are emptied into the folder itself, level by level, so that no path gets too long;
     links are not followed.
 
     Raises:

@@ -12,8 +12,7 @@ from types import TracebackType
 from nbcourse.classroom import cgroups
 from nbcourse.classroom.cgroups import Group
 from nbcourse.classroom.sandbox import Limits
-
-PACKAGE = Path(__file__).parents[1]
+from nbcourse.repository import ROOT
 
 
 class ForkServer:
@@ -103,9 +102,9 @@ class ForkServer:
 
 def _environment() -> dict[str, str]:
     """The environment of the fork server, without the names, tokens and paths of the grader."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return kept | {
-        "PYTHONPATH": str(PACKAGE.parent),
+        "PYTHONPATH": str(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",

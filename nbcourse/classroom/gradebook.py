@@ -11,14 +11,12 @@ No cell begins a formula: names come from students, and a spreadsheet would run 
 
 import csv
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import StringIO
 
 from nbcourse.classroom.class_list import ClassList, Kind, Student
 
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: the same pages make the same zip
 BEGINS_FORMULA = tuple("=+-@＝＋－＠")  # to a spreadsheet, also in the wide forms
 
 
@@ -96,26 +94,6 @@ def _moodle(assignment: str, listed: ClassList, graded: Graded) -> str:
     """
     rows = [[student.key, number(grade.points), grade.remark] for student, grade in graded]
     return as_csv([[listed.key, assignment, f"{assignment} feedback"], *rows])
-
-
-def feedback_zip(pages: Mapping[str, str]) -> bytes:
-    """A zip of pages, the same bytes for the same pages.
-
-    Args:
-        pages: file name → text. Canvas (*Upload submissions*, `infer_comment_context_from_filename`
-            in `app/models/abstract_assignment.rb`) takes the first two numbers between `_` for
-            the student's and the handed-in file's. Moodle (*Upload multiple feedback files in a
-            zip*, `mod/assign/feedback/file/importziplib.php`) wants
-            `NAME_NUMBER_assignsubmission_file_FILE`.
-    """
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in pages.items():
-            entry = zipfile.ZipInfo(name, EARLIEST)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, text)
-    return content.getvalue()
 
 
 def number(points: float) -> str:

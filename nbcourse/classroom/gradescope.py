@@ -12,21 +12,18 @@ import json
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Collection
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from nbcourse.classroom import batch, class_rules, feedback, files, masters, sandbox, submissions
 from nbcourse.classroom.class_rules import Rules
-from nbcourse.classroom.gradebook import EARLIEST
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.errors import UserError
 from nbcourse.repository import ROOT
 
-NEEDED = ("ipython", "numpy", "torch", "tqdm")  # by what grades, besides Python
+NEEDED = ("ipython", "numpy", "torch")  # what grading needs besides Python
 RULES = "rules.toml"
 SETUP = """#!/usr/bin/env bash
 # Installs what grading needs: Ubuntu 22.04 and newer have, or can get, Python 3.11.
@@ -50,39 +47,28 @@ exec "${PYTHON:-$root/python/bin/python}" -m nbcourse.classroom.gradescope "$roo
 """
 
 
-def autograder(assignment: str, rules: Path | None = None, root: Path = ROOT) -> bytes:
+def autograder(assignment: str, rules: Path | None = None) -> bytes:
     """The zip for *Configure Autograder*. It holds the solutions: it is for Gradescope alone.
 
     Args:
         assignment: a number or a name: `2`, `sequences`, `02-sequences`.
-        rules: of the class, for partial credit; lateness is Gradescope's own business.
-        root: the book.
+        rules: those of the class, for partial credit; lateness is left to Gradescope.
 
     Raises:
-        UserError: if there is no such assignment, or the rules mean nothing.
+        UserError: if there is no such assignment, or the rules cannot be read.
     """
-    master = masters.find_master(assignment, root)
+    master = masters.find_master(assignment)
     content: dict[str, bytes] = {"setup.sh": SETUP.encode(), "run_autograder": RUN.encode()}
-    lock = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line for line in lock if line.partition("==")[0] in NEEDED]
     content["requirements.txt"] = "".join(f"{line}\n" for line in wanted).encode()
     content[f"solutions/{master.name}"] = master.read_bytes()
     if rules is not None:
-        sheets = masters.sheets(root)
-        read = class_rules.read_rules(rules, [path.stem for path in sheets])
-        class_rules.insist_on_names(read, map(masters.load_master, sheets))
+        class_rules.read_for_book(rules)
         content[RULES] = rules.read_bytes()
-    for path in sorted((root / "nbcourse").rglob("*.py")):
-        content[path.relative_to(root).as_posix()] = path.read_bytes()
-    zipped = BytesIO()
-    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in content.items():
-            entry = zipfile.ZipInfo(name, EARLIEST)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            runs = name in ("setup.sh", "run_autograder")
-            entry.external_attr = (0o755 if runs else 0o644) << 16
-            archive.writestr(entry, data)
-    return zipped.getvalue()
+    for path in sorted((ROOT / "nbcourse").rglob("*.py")):
+        content[path.relative_to(ROOT).as_posix()] = path.read_bytes()
+    return files.zipped(content, programs=("setup.sh", "run_autograder"))
 
 
 def report(result: SubmissionResult, by_hand: Collection[str]) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nbcourse.errors import NotFound
-from nbcourse.publishing import site
+from nbcourse.publishing import chapters, site
 from nbcourse.repository import ROOT
 
-EXAMS = ("exam.md",)
 FOLDER = "_instructor"  # beside _build, so that publishing _build publishes no solution
 
 
@@ -20,7 +19,7 @@ def build(root: Path = ROOT) -> Path:
         SiteFailed: as `publishing.site.build` does.
         NotFound: if the masters are not there.
     """
-    masters = sorted((root / "solutions").glob("*.ipynb"))
+    masters = chapters.notebooks(root / "solutions")
     if not masters:
         raise NotFound("solutions/ holds no masters: is another repository their home?")
     with TemporaryDirectory() as folder:
@@ -28,9 +27,8 @@ def build(root: Path = ROOT) -> Path:
         shutil.copytree(root / "book", copy / "book", ignore=shutil.ignore_patterns(".*"))
         for master in masters:
             shutil.copy(master, copy / "book" / "exercises")
-        for page in EXAMS:
-            if (path := root / "solutions" / "course" / page).exists():
-                shutil.copy(path, copy / "book" / f"appendix-{page}")  # so that the order has it
+        if (exam := root / "solutions" / "course" / "exam.md").exists():
+            shutil.copy(exam, copy / "book" / "appendix-exam.md")  # in the order of the appendices
         shutil.copy(root / "_toc.yml", copy)
         config = (root / "_config.yml").read_text(encoding="utf-8")
         config = re.sub(r"(?m)^(title: .*)$", r"\1 (instructors' edition)", config, count=1)

@@ -26,6 +26,8 @@ import nbformat
 
 from nbcourse.classroom import code_forms
 from nbcourse.classroom.code_forms import Forms
+from nbcourse.errors import UserError
+from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
 REGION = re.compile(
@@ -45,14 +47,18 @@ WITH_CODE = (".py", ".ipynb", ".md", ".rst", ".txt", ".html")
 KEYWORDS = {word.lower() for word in keyword.kwlist}
 
 
+class Leak(UserError):
+    """What was to be published holds a secret. Nothing was written."""
+
+
 @dataclass(frozen=True)
 class Region:
     """What the code of a solution, or of hidden tests, computes.
 
     Args:
-        where: it stands, such as "02-sequences, unequal-groups".
-        secret: the forms that nothing public has.
-        forms: all of them.
+        where: its place, such as "02-sequences, unequal-groups".
+        secret: its forms that nothing public has, at least one.
+        forms: all of its forms.
     """
 
     where: str
@@ -62,8 +68,8 @@ class Region:
     def is_in(self, piece: Forms) -> bool:
         """Whether a function or cell computes this: much of what is secret, or everything."""
         found = sum(size for form, size in self.secret.items() if form in piece)
-        everything = found and all(form in piece for form in self.forms)
-        return found >= ENOUGH or (bool(everything) and sum(self.forms.values()) >= ENOUGH_OF_ALL)
+        everything = self.forms.keys() <= piece.keys()
+        return found >= ENOUGH or (everything and sum(self.forms.values()) >= ENOUGH_OF_ALL)
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def secrets(root: Path = ROOT) -> Secrets:
         (checks if knows_answers else given).append(path.read_text(encoding="utf-8"))
     secret = []
     regions: list[tuple[str, Forms]] = []
-    for path in sorted((root / "solutions").glob("*.ipynb")):
+    for path in chapters.notebooks(root / "solutions"):
         for cell in nbformat.read(path, as_version=4).cells:
             where = f"{path.stem}, {cell.metadata.get('nbgrader', {}).get('grade_id', cell.id)}"
             for found in REGION.finditer(cell.source):

@@ -22,6 +22,7 @@ from nbcourse.classroom.marks import COLUMNS, read_table
 from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.classroom.submission_errors import State
+from nbcourse.classroom.submissions import Submission
 from nbcourse.errors import UserError
 
 PAGE, TABLE = "to-mark.html", "to-mark.csv"
@@ -109,7 +110,7 @@ def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -
     return [out / name for name in content]
 
 
-def _answers(submission: feedback.Submission) -> dict[str, Cell]:
+def _answers(submission: Submission) -> dict[str, Cell]:
     """The cells of a submission by their names; none if it cannot be read."""
     try:
         cells = notebooks.read_cells(submission.read_bytes())

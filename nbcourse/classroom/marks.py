@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nbcourse.classroom import files
 from nbcourse.classroom.gradebook import as_csv, inert
-from nbcourse.classroom.masters import Master, Written
+from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
 from nbcourse.errors import NotFound, UserError, did_you_mean
@@ -148,7 +148,7 @@ def insist(marks: Sequence[Mark], master: Master, students: Collection[str]) -> 
     Raises:
         UserError: if one is not.
     """
-    most = {step.grade_id: step.points for step in master.steps if isinstance(step, Written)}
+    most = {step.grade_id: step.points for step in master.written}
     counts = Counter(map(inert, students))
     totals: dict[tuple[str, str], float] = {}
     for mark in marks:

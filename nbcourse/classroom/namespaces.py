@@ -42,7 +42,7 @@ def enter(folder: Path, size: int, readable: Iterable[Path]) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
     try:
-        _check(libc.unshare(NEWUSER | NEWNS), "a user namespace")
+        check(libc.unshare(NEWUSER | NEWNS), "a user namespace")
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -75,9 +75,9 @@ def _fill(libc: ctypes.CDLL, root: Path, readable: Iterable[Path]) -> None:
     home.mkdir(parents=True)
     old.mkdir()
     call = PIVOT_ROOT[platform.machine()]
-    _check(libc.syscall(call, bytes(root), bytes(old)), "another root")
+    check(libc.syscall(call, bytes(root), bytes(old)), "another root")
     os.chdir("/")
-    _check(libc.umount2(b"/before", DETACH), "leaving the old root")
+    check(libc.umount2(b"/before", DETACH), "leaving the old root")
     os.rmdir("/before")
     os.chdir(root)
 
@@ -91,10 +91,16 @@ def _mount(libc: ctypes.CDLL, source: str, place: Path, flags: int, options: str
     result = libc.mount(
         source.encode(), bytes(place), kind, ctypes.c_ulong(flags), options.encode() or None
     )
-    _check(result, f"mounting {source}")
+    check(result, f"mounting {source}")
 
 
-def _check(result: int, step: str) -> None:
+def check(result: int, step: str) -> int:
+    """The result of a call of the C library.
+
+    Raises:
+        OSError: if the call failed, saying which step the kernel refuses.
+    """
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"the kernel refuses {step}: {os.strerror(error)}")
+    return result

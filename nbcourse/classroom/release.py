@@ -5,9 +5,7 @@ as worked cases (`worked_cases`), which need nothing but torch. It is the same b
 wherever it is made.
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator
-from io import BytesIO
 from pathlib import Path
 
 import nbformat
@@ -18,8 +16,6 @@ from nbcourse.classroom.variants import variant_of
 from nbcourse.errors import NotFound, UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
-
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can name: a bundle does not depend on the time
 
 README = """# {title}
 
@@ -36,13 +32,9 @@ library, torch and NumPy, and nothing of `nbcourse` but the numbers of the sheet
 """
 
 
-class Leak(UserError):
-    """A bundle would have held a secret. Nothing was written."""
-
-
 def assignments(root: Path = ROOT) -> list[Path]:
     """The student notebooks that can be released, in reading order."""
-    return sorted((root / "book" / "exercises").glob("*.ipynb"))
+    return chapters.notebooks(root / "book" / "exercises")
 
 
 def write_bundles(
@@ -67,15 +59,15 @@ def write_bundles(
         UserError: if there is no such assignment, a student's name cannot be a file's name, or
             a bundle cannot be written.
         NotFound: if the master is not here.
-        Leak: if a bundle held a line of a solution or of a hidden test.
+        Leak: if a bundle would hold a line of a solution or of a hidden test; it is not written.
     """
     notebook = chapters.find(assignment, assignments(root))
-    if not (root / "solutions" / notebook.name).exists():
+    solved = root / "solutions" / notebook.name
+    if not solved.exists():
         raise NotFound(
             f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
-    hidden = leaks.secrets(root)
-    master = load_master(root / "solutions" / notebook.name)
+    hidden, master = leaks.secrets(root), load_master(solved)
     variants = {notebook.stem: 0}  # name of a bundle → variant
     if students is not None:
         out /= notebook.stem
@@ -88,21 +80,17 @@ def write_bundles(
         target = out / f"{name}.zip"
         content = _bundle(notebook, master, variant, root)
         if found := leaks.scan_bytes(str(target), content, hidden):
-            raise Leak(f"{target} was not written, since it held secrets:\n" + "\n".join(found))
+            raise leaks.Leak(
+                f"{target} was not written, since it held secrets:\n" + "\n".join(found)
+            )
         files.write_file(target, content)
         yield target
 
 
 def _bundle(notebook: Path, master: Master, variant: int, root: Path) -> bytes:
     """The zip that students get."""
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in _bundle_files(notebook, master, variant, root):
-            entry = zipfile.ZipInfo(f"{notebook.stem}/{name}", EARLIEST)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, text)
-    return content.getvalue()
+    content = _bundle_files(notebook, master, variant, root)
+    return files.zipped({f"{notebook.stem}/{name}": text for name, text in content})
 
 
 def _bundle_files(

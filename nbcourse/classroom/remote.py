@@ -94,7 +94,7 @@ class Session:
         sheet: tuple[str, int, dict[str, Any]] = ("", 0, {}),
     ) -> None:
         self.server, self.cells, self.limits = server, list(cells), limits
-        self._sheet = _parcel(sheet)
+        self._sheet = wire.parcel(sheet)
         self.outcomes: dict[int, CellOutcome] = {}
         self._last_error: SubmissionError | None = None
         self.watched: tuple[str, ...] = ()
@@ -309,9 +309,9 @@ class Session:
             wire.send(self._channel, request)
             reply = wire.receive(self._channel, watch)
             self._measure()  # a short call is over before anybody looks
-        except (EOFError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise _out_of_time("it does not read what it is asked") from None
+        except TimeoutError:
+            raise _out_of_time("it does not read what it is asked") from None
+        except (EOFError, OSError):
             status = self._stop()
             self._tell_of_limits()
             raise _ended(status) from None
@@ -448,11 +448,6 @@ def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
 
     remote.__name__ = remote.__qualname__ = name
     return remote
-
-
-def _parcel(value: Any) -> dict[str, Any]:
-    structure, tensors = wire.pack(value)
-    return {"structure": structure, "tensors": [wire.from_tensor(tensor) for tensor in tensors]}
 
 
 def _reported_error(node: Any) -> SubmissionError:

@@ -14,10 +14,10 @@ from nbcourse.classroom.notebooks import writable
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
+from nbcourse.repository import ROOT
 
-PACKAGE = Path(__file__).parents[1]
-EDITION = 5  # counts up when the same notebook would be graded otherwise
-NOT_STORED = ("penalty",)  # what is worked out anew from the rules of the class
+EDITION = 5  # to be raised when the same notebook would be graded differently
+NOT_STORED = ("penalty",)  # computed from the rules of the class each time
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
@@ -118,8 +118,8 @@ def conditions(
     """What a result depends on besides the submission, each with its value or a digest."""
     return {
         "master": master.digest,
-        "checks": _digest(PACKAGE / "checks"),
-        "functional": _digest(PACKAGE / "functional"),
+        "checks": _digest(ROOT / "nbcourse" / "checks"),
+        "functional": _digest(ROOT / "nbcourse" / "functional"),
         "torch": metadata.version("torch"),
         "limits": str(limits),
         "variant": str(variant),
@@ -209,9 +209,8 @@ def read_result(path: Path) -> SubmissionResult:
             ExerciseResult(**exercise | {"state": State(exercise["state"])})
             for exercise in stored.pop(FILE_KEYS["exercises"])
         )
-        notes = tuple(stored.pop("notes"))
+        notes, watched = tuple(stored.pop("notes")), tuple(stored.pop("watched"))
         stored["conditions"] = dict(stored["conditions"])
-        watched = tuple(stored.pop("watched", ()))
         return SubmissionResult(**stored, exercises=exercises, notes=notes, watched=watched)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error

@@ -31,6 +31,7 @@ from pathlib import Path
 from types import ModuleType
 
 from nbcourse.classroom import namespaces
+from nbcourse.classroom.namespaces import check
 from nbcourse.errors import UserError
 
 # ---------------------------------------------------------------- the kernel's numbers
@@ -200,7 +201,7 @@ def confine(folder: Path, limits: Limits, *, grouped: bool = False) -> list[str]
     if not grouped and alone and os.getuid() != 0:  # this limit on threads does not hold for root
         _bound({_resource().RLIMIT_NPROC: limits.threads})
         counted = True
-    _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _guard_files(libc, folder)
     _drop_capabilities(libc)
     _filter_calls(libc)
@@ -272,22 +273,22 @@ def _guard_files(libc: ctypes.CDLL, folder: Path) -> None:
     handled = (1 << files) - 1
     attributes = struct.pack("QQQ", handled, (1 << networks) - 1, (1 << scopes) - 1)
     size = 8 if version < 4 else 16 if version < 6 else 24
-    rules = _check(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
+    rules = check(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
     own = [(folder, READ | WRITE), (Path("/dev/null"), READ | WRITE)]
     for path, wanted in [*rights().items(), *own]:
         at = os.open(path, os.O_PATH | os.O_CLOEXEC)
         kept = wanted & handled & (-1 if path.is_dir() else ON_FILES)
         rule = struct.pack("=Qi", kept, at)
-        _check(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"Landlock's rule for {path}")
+        check(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"Landlock's rule for {path}")
         os.close(at)
-    _check(libc.syscall(RESTRICT_SELF, rules, 0), "Landlock")
+    check(libc.syscall(RESTRICT_SELF, rules, 0), "Landlock")
     os.close(rules)
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
     """Root without its powers, where the grader is root."""
     version_3_self, none = struct.pack("Ii", 0x20080522, 0), struct.pack("6I", *[0] * 6)
-    _check(libc.capset(version_3_self, none), "dropping capabilities")
+    check(libc.capset(version_3_self, none), "dropping capabilities")
 
 
 def _filter_calls(libc: ctypes.CDLL) -> None:
@@ -318,7 +319,7 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
     program += [(RETURN, 0, 0, ALLOW)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
     header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code))
-    _check(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")  # 2: a filter
+    check(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")  # 2: a filter
 
 
 def _if_argument(
@@ -344,10 +345,3 @@ def _landlock_version() -> int:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, step: str) -> int:
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"the kernel refuses {step}: {os.strerror(error)}")
-    return result

@@ -84,13 +84,13 @@ class Student:
                 self.functions[f"{request['cell']}:{name}"] = found
             report[name] = {"function": callable(found)} if name in self.names else {}
         for name in request["values"]:
-            if self.names.get(name, ...) is not ...:
-                try:
-                    report[name] = _parcel(self.names[name])
-                except BaseException as raised:
-                    report[name] = {"error": self.describe(raised)}
-            else:
-                report[name] = {}
+            report[name] = {}
+            if self.names.get(name, ...) is ...:  # not assigned, or left open: `answer = ...`
+                continue
+            try:
+                report[name] = wire.parcel(self.names[name])
+            except BaseException as raised:
+                report[name] = {"error": self.describe(raised)}
         return {"error": error, "names": report}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Student:
             if (after := wire.from_tensor(tensor.detach()))["data"] != before["data"]
             and after["shape"] == before["shape"]
         ]
-        return _parcel(result) | {"changed": changed}
+        return wire.parcel(result) | {"changed": changed}
 
     def backward(self, request: dict[str, Any]) -> dict[str, Any]:
         """Gradients of a kept call's inputs, given those of its outputs."""
@@ -167,11 +167,6 @@ class Student:
         lines = self.sources[file]
         line = lines[number - 1].strip() if 1 <= number <= len(lines) else ""
         return writable(line[:200])
-
-
-def _parcel(value: Any) -> dict[str, Any]:
-    structure, tensors = wire.pack(value)
-    return {"structure": structure, "tensors": [wire.from_tensor(tensor) for tensor in tensors]}
 
 
 def serve(channel: socket.socket) -> None:

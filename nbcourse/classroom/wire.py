@@ -45,6 +45,17 @@ class NotPlain(ValueError):
     """A value that is no plain data. The message is written for the student."""
 
 
+def parcel(value: Any) -> dict[str, Any]:
+    """A value as a part of a message: its structure, and its tensors as JSON.
+
+    Raises:
+        NotPlain: as `pack`.
+        TooBig: if a tensor is larger than a message.
+    """
+    structure, tensors = pack(value)
+    return {"structure": structure, "tensors": [from_tensor(tensor) for tensor in tensors]}
+
+
 def pack(value: Any) -> tuple[Any, list[Tensor]]:
     """A value as a structure and the tensors in it.
 

@@ -27,6 +27,12 @@ from nbcourse.errors import UserError
 CALLS_CHECK = re.compile(r'sheet\.check\("(?P<exercise>[\w-]+)", (?P<answer>\w+)\)')
 HEAD = '''"""Worked cases of the sheet {chapter}, written by `nbcourse release`."""
 
+from math import inf, nan
+
+import torch
+
+from nbcourse.checks.sheet import Exercise
+from nbcourse.checks.worked import Case, Sealed, by_cases
 '''
 
 
@@ -151,12 +157,7 @@ def module(master: Master, variant: int) -> str:
     Raises:
         UserError: if a check compares nothing that can be written down.
     """
-    imports = (
-        "from math import inf, nan\n\nimport torch\n\n"
-        "from nbcourse.checks.sheet import Exercise\n"
-        "from nbcourse.checks.worked import Case, Sealed, by_cases\n"
-    )
-    return HEAD.format(chapter=master.assignment) + imports + exercises(master, variant)
+    return HEAD.format(chapter=master.assignment) + exercises(master, variant)
 
 
 def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:

@@ -3,14 +3,12 @@
 Three sentences, three pictures, the findings.
 """
 
-import io
 import math
 from html import escape
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from nbcourse.display.figures import figure
+from nbcourse.display.figures import as_svg, figure
 from nbcourse.examine.decode import Finding
 from nbcourse.examine.facts import RATIOS, Facts
 from nbcourse.examine.report import Report
@@ -50,15 +48,11 @@ def _pictures(facts: Facts) -> str:
     _prompts(axes[0], facts)
     _positions(axes[1], facts)
     _ratios(axes[2], facts)
-    drawn = io.StringIO()
-    picture.savefig(drawn, format="svg", metadata={"Date": None})
-    plt.close(picture)
-    svg = drawn.getvalue()
     described = (
-        "What a prompt counts by its success rate, a token by its position, and a token by its "
-        "ratio to the policy that sampled"
+        "How much a prompt counts by its success rate, a token by its position, and a token by its "
+        "ratio to the policy that sampled it"
     )
-    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
+    return as_svg(picture).replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
 
 
 def _prompts(axis: Axes, facts: Facts) -> None:

@@ -20,12 +20,20 @@ def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
 def show(fig: Figure) -> None:
     """Display a figure as a vector graphic, and close it.
 
-    Letters are drawn as shapes, so that they are the same everywhere, and the same figure makes the
-    same file. What it shows is said behind the cell: in its caption, and for readers who cannot see
-    it in a comment below, `<!-- alt: … -->`.
+    What it shows is said below the cell: in its caption and, for readers who cannot see it, in a
+    comment, `<!-- alt: … -->`.
+    """
+    display({"image/svg+xml": as_svg(fig)}, raw=True)
+
+
+def as_svg(fig: Figure) -> str:
+    """A figure as an `<svg>` element; the figure is closed.
+
+    Letters are drawn as shapes, so that they look the same everywhere, and the same figure always
+    gives the same text.
     """
     with StringIO() as drawing:
         fig.savefig(drawing, format="svg", metadata={"Date": None})
         text = drawing.getvalue()
     plt.close(fig)
-    display({"image/svg+xml": text[text.index("<svg") :]}, raw=True)
+    return text[text.index("<svg") :]

@@ -146,10 +146,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
     """Join the files of every page that was built."""
     if error is not None:
         return
-    static, texts = Path(app.outdir, "_static").resolve(), {}
-    for page in Path(app.outdir).rglob("*.html"):
-        texts[page] = page.read_text(encoding="utf-8")
-
+    static = Path(app.outdir, "_static").resolve()
+    texts = {page: page.read_text(encoding="utf-8") for page in Path(app.outdir).rglob("*.html")}
     bundles: dict[str, list[str]] = {}
 
     def name(files: list[str], suffix: str) -> str:

@@ -61,20 +61,20 @@ class Words:
         )
 
 
-def narrowed(svg: str, width: float = PHONE) -> str | None:
-    """The drawing made so narrow, or None where that is not needed or its letters have no room."""
+def narrowed(svg: str) -> str | None:
+    """The drawing as narrow as a phone; None if it is already, or its letters find no room."""
     drawing = ElementTree.fromstring(svg)
     before, height = (
         float(drawing.attrib[side].removesuffix("pt")) for side in ("width", "height")
     )
     figure, panels = figure_of(drawing)
-    if before <= width or len(columns(panels)) > 1 or not all(panel.scale for panel in panels):
+    if before <= PHONE or len(columns(panels)) > 1 or not all(panel.scale for panel in panels):
         return None
     left, right = min(panel.left for panel in panels), max(panel.right for panel in panels)
     legends = _taken_out(figure)
     texts = list(_texts(figure))
     before = max([right, *(words.right for words in texts)]) + SPACE
-    width = min(width, before)
+    width = min(PHONE, before)
     factor = 1 - (before - width) / (right - left)
     if factor < NARROWEST:
         return None

@@ -39,8 +39,7 @@ def description(doctree: nodes.document) -> str:
     for paragraph in doctree.findall(nodes.paragraph):
         words = " ".join(paragraph.astext().split())
         if len(words) >= 40:
-            cut = words if len(words) <= LONGEST else words[:LONGEST].rsplit(" ", 1)[0] + " …"
-            return cut
+            return words if len(words) <= LONGEST else words[:LONGEST].rsplit(" ", 1)[0] + " …"
     return ""
 
 

@@ -30,7 +30,12 @@ ROOMS = {
 }
 FOLDER = "reference"
 MANY_TESTS = 4
-SECTIONS = ("Args", "Attributes", "Returns", "Raises")
+SECTIONS = {  # of a docstring → its title on the page
+    "Args:": "Arguments",
+    "Attributes:": "Attributes",
+    "Returns:": "Returns",
+    "Raises:": "Raises",
+}
 
 # What Markdown would read as its own, but for *emphasis*, which docstrings have as well.
 MARKS = re.compile(r"[\\_$<>\[\]|#]|\*(?![^\s*][^*]*\*)(?<!\w\*)")
@@ -113,9 +118,9 @@ def docstring(node: Public, places: Mapping[str, Place]) -> str:
     written = []
     for block in (ast.get_docstring(node) or "").split("\n\n"):
         heading, _, rest = block.partition("\n")
-        if heading.rstrip(":") in SECTIONS and heading.endswith(":"):
-            title = {"Args": "Arguments"}.get(heading[:-1], heading[:-1])
-            written.append(f"**{title}**\n\n{_entries(textwrap.dedent(rest), places)}")
+        if heading in SECTIONS:
+            entries = _entries(textwrap.dedent(rest), places)
+            written.append(f"**{SECTIONS[heading]}**\n\n{entries}")
         elif block.startswith("    "):
             written.append(f"```text\n{textwrap.dedent(block)}\n```")
         else:

@@ -48,7 +48,7 @@ def to_notebook(text: Path) -> Path:
     are still what the code prints. Otherwise they are dropped, and a run brings them back.
     """
     notebook = notebook_of(text)
-    fresh = stored.tidy(read_text(text))
+    fresh = read_text(text)
     if notebook.exists():
         fresh = _with_outputs(fresh, stored.read(notebook))
     stored.write(fresh, notebook)

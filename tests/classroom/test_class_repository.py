@@ -8,7 +8,7 @@ import pytest
 
 from nbcourse import repository
 from nbcourse.classroom import class_repository, leaks
-from nbcourse.classroom.release import Leak
+from nbcourse.classroom.leaks import Leak
 from nbcourse.errors import UserError
 from nbcourse.repository import ROOT
 from tests.checks import masters

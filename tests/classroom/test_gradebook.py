@@ -5,7 +5,7 @@ Round trips of whole classes are in `test_identity`.
 
 import pytest
 
-from nbcourse.classroom import gradebook
+from nbcourse.classroom import files, gradebook
 from nbcourse.classroom.class_list import ClassList, read_class_list
 from nbcourse.classroom.gradebook import Grade
 from tests.classroom import platforms
@@ -87,8 +87,8 @@ def test_no_cell_begins_a_formula(cell, written):
 
 def test_a_zip_of_pages_is_the_same_bytes_each_time():
     pages = {"ada_1_assignsubmission_file_x.html": "Ada", "bob_2_assignsubmission_file_x.html": "B"}
-    assert gradebook.feedback_zip(pages) == gradebook.feedback_zip(pages)
+    assert files.zipped(pages) == files.zipped(pages)
     users = [ADA, platforms.User(2, "bob", "", "Bob", "b", 2)]
     named = {f"x_{user.participant}_assignsubmission_file_x.html": user.name for user in users}
-    taken = platforms.moodle_takes_feedback(gradebook.feedback_zip(named), users)
+    taken = platforms.moodle_takes_feedback(files.zipped(named), users)
     assert taken == {user: user.name for user in users}

@@ -12,7 +12,8 @@ import pytest
 from nbcourse.checks import Sheet
 from nbcourse.classroom import leaks
 from nbcourse.classroom.exercises import student_version
-from nbcourse.classroom.release import Leak, assignments, with_variant, write_bundles
+from nbcourse.classroom.leaks import Leak
+from nbcourse.classroom.release import assignments, with_variant, write_bundles
 from nbcourse.classroom.variants import variant_of
 from nbcourse.publishing.chapters import ROOT
 from tests.checks import masters

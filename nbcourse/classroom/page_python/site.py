@@ -17,6 +17,7 @@ from sphinx.util import logging
 from nbcourse.classroom import masters
 from nbcourse.classroom.page_python import program
 from nbcourse.classroom.worked_cases import CALLS_CHECK
+from nbcourse.repository import ROOT
 
 HERE = Path(__file__).parent
 FILE = "python.js"  # below _static
@@ -50,7 +51,7 @@ def insert(app: Sphinx, page: nodes.document) -> None:
     """Add the cells of a sheet to its page."""
     name = app.env.docname
     folder, _, sheet = name.rpartition("/")
-    path = masters.ROOT / "solutions" / f"{sheet}.ipynb"
+    path = ROOT / "solutions" / f"{sheet}.ipynb"
     if folder != "exercises" or not path.exists():
         return
     master = masters.load_master(path)
