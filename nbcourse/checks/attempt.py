@@ -1,8 +1,8 @@
 """How a check speaks to a student: call the answer, look at what comes back, say what is wrong.
 
-A check goes from the coarse to the fine: is there an answer, does it run, has it the right type and
-shape, is it right on a case that was worked out by hand, has it the properties that it should have.
-It stops at the first thing that is wrong. A value is compared with what it should be, and with what
+A check goes from the coarse to the fine: is there an answer, does it run, does it have the right
+type and shape, is it right on a case worked out by hand, does it have the properties it should. It
+stops at the first thing that is wrong. A value is compared with what it should be, and with what
 well-known mistakes would make it; where one of those fits, the message names the mistake.
 """
 

@@ -27,7 +27,7 @@ class Exercise:
             their values; "results" takes whole results for the cases where the check itself
             compares none; "sealed" shows no value, for answers that are one word of few; "code" is
             the check itself, where it tests a property and knows no answer.
-        in_page: whether plain lists do for tensors, so that the site can offer it in its page.
+        in_page: whether lists can stand for tensors, so that the site offers it in its page.
     """
 
     section: str

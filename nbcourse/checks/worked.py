@@ -2,7 +2,7 @@
 
 In a released bundle a check is a list of cases: arguments, what should come back, and what known
 mistakes would return. An answer without arguments, and a word among few, would stand there in
-plain sight; such a value is *sealed*: one can tell whether a guess is right, and not what is.
+plain sight; such a value is *sealed*: a guess can be compared with it, but it cannot be read.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ ROUNDS = 20_000  # of hashing, for each guess: some milliseconds
 
 @dataclass(frozen=True)
 class Sealed:
-    """Values that can be compared with, and not read.
+    """Values that can be compared with others, but not read.
 
-    Each number lies in a cell of a grid, whose offset is chosen so that the number is in its middle
-    and is known; which cell it is, is hashed, together with all others.
+    Each number lies in the middle of a cell of a grid. The offset of the grid is public; the number
+    of the cell is not: it is hashed together with those of all other numbers.
 
     Args:
         salt: what the hash begins with.
@@ -115,8 +115,8 @@ class Case:
             expected, wrong word → what speaks against it.
         tolerance: absolute and relative.
         wrt: which argument the sum of the result is differentiated by; None compares the result.
-        shape: of the tensor that is sealed; None where it is none.
-        part: which of the result's flat values are compared, first and behind the last.
+        shape: of the sealed tensor; None if it is not a tensor.
+        part: which of the result's flat values are compared: the first, and one past the last.
     """
 
     case: str

@@ -1,7 +1,7 @@
-"""Grade a whole class, several submissions at a time, and go on later where it was stopped.
+"""Grade a whole class, several submissions at a time; a run that was stopped can be resumed.
 
-Each of the processes that grade imports torch once and has one `ForkServer`. Every result is
-written when it is there, so whatever happens, what is done is done.
+Each grading process imports torch once and has one `ForkServer`. Every result is written as soon as
+it is ready, so that nothing is lost when a run is stopped.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ class Terms:
     Args:
         master: what they are graded by.
         limits: what each may use.
-        personal: whether each student got another variant.
+        personal: whether each student has a variant of their own.
         confined: whether their code runs confined.
         partial: the tests whose points are given in proportion to the cases that are right.
     """
@@ -58,9 +58,9 @@ def grade_submissions(
 ) -> Generator[tuple[Submission, SubmissionResult], None, None]:
     """Grade submissions and write each result to `folder`/KEY.json.
 
-    What is there already, for the same notebook and under the same conditions, is not graded again.
-    The master itself is graded as well, as if a student had handed it in. Where each student has
-    numbers of their own, the submission of a stranger cannot be graded.
+    A result that is there already, for the same notebook and conditions, is kept. The master is
+    graded as well, as if a student had handed it in. Where each student has numbers of their own, a
+    submission that is not known to be any student's cannot be graded.
 
     Args:
         submissions: of the class.
@@ -150,7 +150,7 @@ class _Worker:
             self.connection.send(job)
 
     def take(self) -> SubmissionResult | Exception:
-        """What has become of the submission; the process may have ended over it, or hang."""
+        """The result of the submission; the process may have ended over it, or hang."""
         with suppress(EOFError, ConnectionError):
             if self.connection.poll():
                 return self.connection.recv()

@@ -1,13 +1,13 @@
-"""A control group for each submission: one allowance for all of its processes, and one end.
+"""A control group for each submission: its processes share their limits, and are killed together.
 
 Linux counts processes, memory and processor time by groups. A process that is forked, detached or
-started again stays in its group, whatever it does. So the limits hold for all of a submission
-together, the kernel tells which of them was met, and everything in the group can be killed.
+started again stays in its group, whatever it does. So the limits hold for all processes of a
+submission together, the kernel reports which limit was reached, and the whole group can be killed.
 
 A group is a folder in a file system of the kernel. In version 2 of control groups there is one
 hierarchy, and an ordinary user can be given a part of it, as systemd does with
 `systemd-run --user --scope -p Delegate=yes`. Version 1 has a hierarchy for each controller, and
-takes root. The two call their files differently; a file that is not there is passed over.
+requires root. The two name their files differently; a file that does not exist is skipped.
 """
 
 import errno
@@ -26,8 +26,8 @@ CONTROLLERS = (*REQUIRED, "cpu", "cpuacct")  # the last is a part of "cpu" in ve
 UNIFIED = ""  # the controller's name that stands for all of version 2 in /proc/PID/cgroup
 LEAF = "nbcourse"  # where the grader itself is, if it must not be in the group that has groups
 PROCESSOR = 100_000  # microseconds in each 100,000: one processor's worth
-COPIED = 2**28  # what a fork comes to copy of Python and torch, at most
-KILLING = 10.0  # seconds; longer only if the kernel does not let go of a process
+COPIED = 2**28  # bytes: the most that a fork comes to copy of Python's and torch's own memory
+KILLING = 10.0  # seconds to wait for killed processes to end
 LACKING = (
     "no control group that the grader may use (see the guide): threads of a submission may take "
     "the time of several processors, and memory is limited for each of its processes alone"
@@ -58,18 +58,18 @@ class Group:
         return [int(line) for line in (self.folders["pids"] / "cgroup.procs").open()]
 
     def seconds(self) -> float:
-        """What all processes that ever were in the group have taken of the processor."""
+        """Processor seconds of all processes that were ever in the group."""
         if (file := self.file("cpuacct.usage")) is not None:
             return int(file.read_text()) / 1e9
         return self._count("cpu.stat", "usage_usec") / 1e6
 
     def peak(self) -> int:
-        """The most bytes of memory that it held at a time; 0 if the kernel does not say."""
+        """The most bytes of memory that it held at any time; 0 if the kernel does not say."""
         files = map(self.file, ("memory.peak", "memory.max_usage_in_bytes"))
         return next((int(file.read_text()) for file in files if file is not None), 0)
 
     def limits_met(self) -> tuple[int, int]:
-        """How often no process or thread could start, and one was killed for lack of memory."""
+        """How often a process or thread could not start, and how often one ran out of memory."""
         killed = (self._count(name, "oom_kill") for name in ("memory.events", "memory.oom_control"))
         return self._count("pids.events", "max"), sum(killed)
 
@@ -79,7 +79,7 @@ class Group:
         return next((int(row.split()[1]) for row in rows if row.split()[0] == key), 0)
 
     def kill(self) -> None:
-        """Kill every process in it. Meanwhile none can start, so there is an end to it."""
+        """Kill every process in it. None can start meanwhile, so this ends."""
         most = self.folders["pids"] / "pids.max"
         before = most.read_text()
         most.write_text("0")
@@ -104,7 +104,7 @@ class Group:
 
 
 def make(parent: Group, *, processes: int, memory: int) -> Group:
-    """Make a group in another one, for so many processes and threads, and so many bytes.
+    """Make a group inside another one, with limits on processes and threads, and on bytes.
 
     Raises:
         OSError: if the kernel refuses it, or one of the two limits.
@@ -116,7 +116,7 @@ def make(parent: Group, *, processes: int, memory: int) -> Group:
         "memory.max": memory,
         "memory.swap.max": 0,
         "memory.oom.group": 1,
-        "memory.limit_in_bytes": memory,  # version 1; with swap, which may not be less, is next
+        "memory.limit_in_bytes": memory,  # version 1; next, with swap, which may not be lower
         "memory.memsw.limit_in_bytes": memory,
         "cpu.max": f"{PROCESSOR} {PROCESSOR}",
         "cpu.cfs_quota_us": PROCESSOR,
@@ -139,7 +139,7 @@ def make(parent: Group, *, processes: int, memory: int) -> Group:
 
 @contextmanager
 def group(*, processes: int, memory: int) -> Iterator[Group | None]:
-    """A group for a submission, or None where there can be none; in the end nothing is left."""
+    """A group for a submission, or None where none can be made; it is removed at the end."""
     parent = place()
     made = None if parent is None else make(parent, processes=processes, memory=memory)
     try:
@@ -154,7 +154,7 @@ def group(*, processes: int, memory: int) -> Iterator[Group | None]:
 
 @functools.cache
 def place() -> Group | None:
-    """The group of this process, if it may make others in it; tried out once, by making one.
+    """A group in which this process may make others, found out once by making one; or None.
 
     In version 2, no group may have both processes and groups that are limited. There, this process
     moves into a group beside those that it will make, if it is alone in its own. Processes that it

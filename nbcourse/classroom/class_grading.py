@@ -68,7 +68,7 @@ class GradedClass:
         results: one for each submission, by the students' names.
         strangers: the submissions of which the class list does not say whose they are.
         absent: the students of the class who handed in nothing.
-        changes: the grades that were others before.
+        changes: the grades that have changed.
         feedback: folder of the pages for students.
         reports: files for the instructor: a page and a table of the class, and what the platform
             takes back.
@@ -101,12 +101,12 @@ def grade_class(
         order: what to grade, and how.
         out: folder for the results.
         jobs: submissions at a time; None is one for each processor.
-        final: whether the late days of a term are counted from this, too.
+        final: whether the times of this submission are stored, to count a term's late days by.
 
     Raises:
         UserError: if the assignment, the folder, the class list or `out` cannot be used, the class
-            list is not of the platform that the submissions are from, the rules or the marks mean
-            nothing, a process cannot be confined here, or the master fails its own tests.
+            list is not of the platform that the submissions are from, the rules or the marks are
+            not valid, a process cannot be confined here, or the master fails its own tests.
         OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(order.assignment))
@@ -199,7 +199,7 @@ def remembered(out: Path) -> Order:
     except FileNotFoundError:
         raise NotFound(f"nothing was graded into {out}: it has no {ORDER}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{out / ORDER} says not what was graded: {error}") from None
+        raise UserError(f"{out / ORDER} does not say what was graded: {error}") from None
 
 
 def mark_class(path: Path, out: Path) -> GradedClass:

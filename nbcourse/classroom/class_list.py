@@ -28,9 +28,8 @@ from pathlib import Path
 
 from nbcourse.errors import NotFound, UserError
 
-POINTS_POSSIBLE = (
-    "points possible"  # in Canvas's row that is no student: what assignments are worth
-)
+# In Canvas's export, the row that is no student but says what assignments are worth.
+POINTS_POSSIBLE = "points possible"
 
 
 class Platform(StrEnum):
@@ -50,7 +49,7 @@ class Kind(StrEnum):
     OWN = "a list of your own"
 
 
-# The columns that make a file what it is; of some kinds there are two versions.
+# The columns by which a kind is recognised; some kinds have two versions.
 COLUMNS = {
     Kind.CANVAS: ({"Student", "ID", "Section"}, {"LastName", "FirstName", "ID", "Section"}),
     Kind.WORKSHEET: ({"Identifier", "Grade", "Last modified (grade)"},),
@@ -59,7 +58,7 @@ COLUMNS = {
 }
 # Moodle's columns that may tell students apart: the first one that is filled in for all of them.
 MOODLE_KEYS = ("Email address", "Username", "ID number", "Identifier")
-# The list that has the numbers of a platform's downloads.
+# The kind of list that holds the numbers in the names of a platform's downloads.
 NUMBERED = {Platform.CANVAS: Kind.CANVAS, Platform.MOODLE: Kind.WORKSHEET}
 
 
@@ -70,8 +69,8 @@ class Student:
     Args:
         key: what names the student's bundle and decides on the variant.
         name: what people call the student; empty where the list does not say.
-        number: the platform's number, as in the names of what it lets download; empty where the
-            list has none.
+        number: the platform's number, as in the names of downloaded files; empty where the list
+            has none.
         late: whether the list says that the student handed in late.
         cells: the row of the file, in the order of `ClassList.columns`.
         submitted: when the student handed in, as the list has it; empty if it does not say.
@@ -136,7 +135,7 @@ def read_class_list(path: Path) -> ClassList:
     """Read a class list of any of the four kinds; its columns are separated by `,` `;` or tab.
 
     Raises:
-        UserError: if there is none, it is no CSV in UTF-8, it is none of the kinds, it names no
+        UserError: if there is none, it is not a CSV in UTF-8, it is none of the kinds, it names no
             students, a student has no usable id, or two rows have the same.
         OSError: if it cannot be read.
     """
@@ -145,13 +144,13 @@ def read_class_list(path: Path) -> ClassList:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError(f"{path.name} is no text in UTF-8; save it as 'CSV UTF-8'") from None
+        raise UserError(f"{path.name} is not a text in UTF-8; save it as 'CSV UTF-8'") from None
     if not text.strip():
         raise UserError(f"the class list {path} is empty")
     try:
         columns, rows = _table(text)
     except csv.Error as error:
-        raise UserError(f"the class list {path} is no CSV: {error}") from None
+        raise UserError(f"the class list {path} is not a CSV: {error}") from None
     kinds = [kind for kind, sets in COLUMNS.items() if any(s <= set(columns) for s in sets)]
     if len(kinds) != 1:
         raise UserError(
@@ -212,7 +211,7 @@ def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
         if not row["ID"] and (possible or not name):
             continue
         if not re.fullmatch(r"[1-9]\d*", row["ID"], re.ASCII):
-            raise UserError(f"{file}: {row['ID']!r} is no ID of Canvas, for {name!r}")
+            raise UserError(f"{file}: {row['ID']!r} is not an ID of Canvas, for {name!r}")
         if possible:
             raise UserError(
                 f"{file}: a student is called {name!r}, which Canvas takes for its row of points "
@@ -244,7 +243,7 @@ def _moodle(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
         number = re.search(r"\d*$", row.get("Identifier", ""), re.ASCII)
         assert number is not None
         if "Identifier" in columns and not number[0]:
-            raise UserError(f"{file}: {row['Identifier']!r} is no Identifier of Moodle")
+            raise UserError(f"{file}: {row['Identifier']!r} is not an Identifier of Moodle")
         last = row.get("Last name") or row.get("Surname", "")
         name = row.get("Full name") or f"{row.get('First name', '')} {last}".strip()
         late = re.search(r"\blate\b", row.get("Status", "")) is not None

@@ -1,9 +1,9 @@
 """The repository of a class: the book, the package and the sheets, without anything of the answers.
 
 It is a folder without git. So nothing of the history that it comes from can be in it, and the first
-commit is made under the instructor's own name. Only what git tracks here is copied, of what
-`PUBLISHED` names: notes that lie about stay at home, and so does whatever is added to the book's
-repository later, until it is named here.
+commit is made under the instructor's own name. Of what `PUBLISHED` names, only what git tracks is
+copied: untracked notes are not published, nor is anything that is added to the book's repository
+later, until it is named here.
 """
 
 from collections.abc import Callable, Iterable, Iterator

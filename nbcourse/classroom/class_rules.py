@@ -1,4 +1,4 @@
-"""The rules of a class, in TOML: deadlines, what lateness costs, where points are shared.
+"""The rules of a class, in TOML: deadlines, penalties for lateness, partial credit.
 
     partial_credit = ["02-sequences", "kl-budget"]    # sheets and exercises, or true for all
 
@@ -15,8 +15,8 @@ Times of submission are those that the class list has: the column `Last modified
 Moodle's grading worksheet, or `submitted` of a list of one's own, as in `2027-03-13 08:30`. Without
 a deadline, or without a time, nothing is taken off.
 
-How many of a term's late days a sheet uses follows from the deadlines and from when a student
-handed in which sheet (`late_days` keeps those times): nothing is spent that could be spent twice.
+How many of a term's late days a sheet uses is computed each time from the deadlines and from when
+the student handed in which sheet (`late_days` keeps those times), so no day can be charged twice.
 """
 
 import math
@@ -83,7 +83,7 @@ class Rules:
     def applied(
         self, result: SubmissionResult, submitted: str, others: Mapping[str, str] | None = None
     ) -> SubmissionResult:
-        """A result with its penalty, and the words that say how it comes about.
+        """A result with its penalty, and a note that says how it was computed.
 
         Args:
             result: with all points that are known.
@@ -142,7 +142,7 @@ class Rules:
         return found
 
     def days_late(self, sheet: str, submitted: str) -> int:
-        """Begun days after the deadline of a sheet that has one; 0 if it was in time.
+        """Days after the deadline of a sheet that has one, rounded up; 0 if it was in time.
 
         Raises:
             UserError: if the time cannot be compared with the deadline.
@@ -177,14 +177,14 @@ def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
         sheets: the names of all sheets, such as "02-sequences"; None where not all are there.
 
     Raises:
-        UserError: if there is none, it is no TOML, or it has a key or a value that means nothing.
+        UserError: if there is none, it is not TOML, or it has an unknown key or a wrong value.
     """
     if not path.exists():
         raise NotFound(f"there is no file of rules {path}")
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name} is no TOML: {error}") from None
+        raise UserError(f"{path.name} is not valid TOML: {error}") from None
     _known(given, KEYS, path.name)
     shared = given.get("partial_credit", False)
     if not isinstance(shared, bool) and not (
@@ -235,7 +235,7 @@ def read_for_book(path: Path) -> Rules:
 
 
 def insist_on_names(rules: Rules, sheets: Iterable[Master]) -> None:
-    """Make sure that partial credit is for sheets and exercises that there are.
+    """Make sure that partial credit is for sheets and exercises that exist.
 
     Raises:
         UserError: if a name is none of them.

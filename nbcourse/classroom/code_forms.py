@@ -1,4 +1,4 @@
-"""What code computes, in forms that other names, layout, comments or order of lines leave alone.
+"""What code computes, in forms that do not depend on names, layout, comments or order of lines.
 
 Each statement has one form: its syntax tree, in which every name that is not Python's own is
 numbered by where it first stands in the statement. Types, docstrings, imports and the names of

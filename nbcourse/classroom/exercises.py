@@ -42,7 +42,7 @@ def generate(root: Path = ROOT) -> Iterator[Path]:
 
 
 def student_version(master: NotebookNode) -> NotebookNode:
-    """A copy of a master without solutions, hidden tests and outputs, made by nbgrader's own steps.
+    """A copy of a master without solutions, hidden tests and outputs, made by nbgrader itself.
 
     Raises:
         UserError: if a region is not closed, or a cell's nbgrader metadata contradict each other.

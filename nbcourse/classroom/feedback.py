@@ -1,6 +1,6 @@
-"""What goes back: a page for each student, a page for the teacher, files for the platform.
+"""What goes back: a page for each student, a page for the instructor, files for the platform.
 
-The pages are plain HTML that asks no other host for anything. All text in them is escaped: parts of
+The pages are plain HTML that loads nothing from other hosts. All text in them is escaped: parts of
 it were written by students' code.
 """
 
@@ -143,7 +143,7 @@ def write_reports(
         listed: the class, if known.
 
     Returns:
-        The files for the teacher.
+        The files for the instructor.
 
     Raises:
         UserError: if a file cannot be written.
@@ -185,7 +185,7 @@ def absent(graded: Sequence[Graded], listed: ClassList | None) -> list[Student]:
 
 
 def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
-    """A CSV of everything: who handed in, who did not, and whose submission is nobody's."""
+    """A CSV of everything: who handed in, who did not, and the submissions of unknown students."""
     rows = [["student", "name", "points", "of", "late", "remark"]]
     for submission, result in graded:
         points = "" if result.failure else gradebook.number(result.points)

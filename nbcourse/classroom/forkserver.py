@@ -1,4 +1,4 @@
-"""Processes for students' code, one after the other, at the price of a fork each."""
+"""Processes for students' code, one after the other, for the cost of a fork each."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from nbcourse.repository import ROOT
 class ForkServer:
     """Starts and ends children of `nbcourse.classroom.student`; at most one at a time.
 
-    Use it in a `with` statement: at its end, and also when this process is killed, the server and
-    its child go.
+    Use it in a `with` statement: the server and its child end with it, and also when this process
+    is killed.
 
     Args:
         confined: whether the children confine themselves. Without, a student's code can do what

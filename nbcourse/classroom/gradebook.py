@@ -42,7 +42,7 @@ def uploads(
         assignment: title of the column of grades.
         most: what the assignment is worth.
         listed: the class.
-        grades: key of a student → grade. Who has none is not in the file.
+        grades: key of a student → grade. A student without one is not in the file.
     """
     graded = [(s, grades[s.key]) for s in listed.students if s.key in grades]
     match listed.kind:

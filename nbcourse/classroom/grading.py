@@ -39,13 +39,9 @@ from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError
 from nbcourse.classroom.submissions import Submission
 
-SHEET = re.compile(
-    r"""\bSheet\(\s*["']([^"'\n]{1,100})["']"""
-)  # the locked cell: which sheet it is
+SHEET = re.compile(r"""\bSheet\(\s*["']([^"'\n]{1,100})["']""")  # in the locked cell
 HIDDEN = "A further test, which is not shown, failed"
-LONGEST_FEEDBACK = (
-    5000  # characters of the feedback on an exercise; an answer that it shows may be enormous
-)
+LONGEST_FEEDBACK = 5000  # characters for each exercise: an answer that is shown may be enormous
 
 
 def grade_submission(
@@ -243,8 +239,7 @@ class _Tests:
     def _with_share(
         self, result: ExerciseResult, step: Test, names: dict[str, Any]
     ) -> ExerciseResult:
-        """A failed exercise with points for the cases that are right, of which only the number
-        is told."""
+        """A failed exercise with points for the cases that are right; only their number is told."""
         asked = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
         found = partial_credit.right_cases(step, names, self._clock, self.session.begin)
         right, count = partial_credit.share(found, asked), len(asked)

@@ -5,9 +5,9 @@ The file lies beside the rules of the class, `class.late.csv` beside `class.toml
     Email address,sheet,submitted
     ada@uni.example,02-sequences,2027-03-14 08:00
 
-Each `grade` replaces the rows of its own sheet, so that to grade again counts nothing twice. The
-first column is the one that names students in the class list; another one is refused, since the
-same word in two columns may be two people.
+`nbcourse grade` replaces the rows of its own sheet, so grading again counts nothing twice. The
+first column is the one that names students in the class list. A file with another one is refused:
+the same word in two different columns may mean two people.
 """
 
 import csv
@@ -83,7 +83,7 @@ def keep(times: Times, path: Path, listed: ClassList) -> None:
         UserError: if the file cannot be written, or two students would be one in it.
     """
     if len({_written(student) for student in listed.students}) < len(listed.students):
-        raise UserError(f"{listed.file}: two students differ in an apostrophe before a formula")
+        raise UserError(f"{listed.file}: two students differ only in a leading apostrophe")
     names = {folded(student.key): student.key for student in listed.students}
     rows = [
         [names.get(student, student), sheet, when]

@@ -1,10 +1,10 @@
-"""Proof that nothing of a solution or of a hidden test is in what students can get.
+"""Search what students can get for anything of a solution or of a hidden test.
 
 The masters say what is secret: what the code inside a solution or hidden-test region computes, in
-forms that no renaming changes (`code_forms`); every line of it that stands nowhere else in masters,
-book and package; and every word that occurs only in such lines. So are model answers in words,
-sentence by sentence, and the criteria of the rubrics. What is computed does not get
-public by the sheets of `nbcourse.checks`, which know the answers and travel otherwise. Files are
+forms that no renaming changes (`code_forms`); every line of it that occurs nowhere else in masters,
+book and package; and every word that occurs only in such lines. Model answers in words and the
+criteria of the rubrics are secret, too, line by line. What a check in `nbcourse.checks` computes
+is not public for that: checks know the answers, and are released in another form. Files are
 searched as a reader would see them: notebooks cell by cell, pages without their tags, archives file
 by file, search indexes for words. Keys of exams, in `solutions/course`, are searched for phrase by
 phrase.

@@ -27,7 +27,7 @@ MARKS = "marks.csv"  # in the folder that a class is graded into
 
 @dataclass(frozen=True)
 class Mark:
-    """What a person says to one criterion of one answer.
+    """The points that a person gives for one criterion of one answer.
 
     Args:
         student: as the table of grades names the student.
@@ -45,7 +45,7 @@ class Mark:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What there is one mark of."""
+        """What identifies a mark: for each there is one at most."""
         return self.student, self.exercise, self.criterion
 
 
@@ -55,11 +55,12 @@ COLUMNS = tuple(column.name for column in fields(Mark))
 def read_marks(path: Path) -> list[Mark]:
     """Read marks.
 
-    Rows without points are passed over: answers that are still to be read.
+    Rows without points are skipped: those answers are still to be read.
 
     Raises:
-        UserError: if there is no such file, it is no CSV with these columns, points are no number,
-            a criterion of an answer is marked twice, or one is left open where another is marked.
+        UserError: if there is no such file, it is not a CSV with these columns, points are not a
+            number, a criterion of an answer is marked twice, or one is left open where another is
+            marked.
     """
     if not path.exists():
         raise NotFound(f"there is no file of marks {path}")
@@ -110,7 +111,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
         separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets differ in it
         rows = list(csv.DictReader(StringIO(text), delimiter=separator))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path.name} is no CSV in UTF-8: {error}") from None
+        raise UserError(f"{path.name} is not a CSV in UTF-8: {error}") from None
     return [
         {
             column: cell.strip() if column == "points" else inert(cell.strip())
@@ -138,7 +139,7 @@ def keep(marks: Sequence[Mark], folder: Path) -> None:
 
 
 def insist(marks: Sequence[Mark], master: Master, students: Collection[str]) -> None:
-    """Make sure that marks are for answers that there are, and within their points.
+    """Make sure that marks are for answers that exist, and not above their points.
 
     Args:
         marks: to look at.

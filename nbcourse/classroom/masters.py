@@ -28,10 +28,10 @@ from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
 STUB = "raise NotImplementedError"  # what students get in place of code
-NOTHING_YET = "YOUR ANSWER HERE"  # and of words, as nbgrader has it
+NOTHING_YET = "YOUR ANSWER HERE"  # and in place of words; the text is nbgrader's
 MODEL = re.compile(r"^### BEGIN SOLUTION\n(.*?)^### END SOLUTION", re.DOTALL | re.MULTILINE)
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
-UNCHOSEN = "variant=0"  # stands in the locked cell of every notebook
+UNCHOSEN = "variant=0"  # in the locked cell of a notebook, until a variant is put in its place
 REMARK = re.compile(r"\s*# student:\s*(.*?)\s*")
 
 

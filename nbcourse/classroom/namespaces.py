@@ -1,10 +1,10 @@
-"""A file system of one's own for a submission, of limited size, in which nothing else exists.
+"""A private file system for a submission: limited in size, and with nothing else in it.
 
 Where the kernel allows a user namespace, the process that calls `enter` gets a root folder in
-memory that has room for so many bytes and files. In it are, at the places where they always were,
-what may be read, and the submission's folder. Nothing else can be asked after, not even whether it
-is there; and with the process, its files go, however deep they lie. Landlock, which says what may
-be opened, stands on top of it, and alone where there are no namespaces.
+memory, with room for a limited number of bytes and files. It holds what may be read, under the
+usual paths, and the submission's folder. Whether any other file exists cannot be found out, and
+all of it disappears with the process, however deep its folders are. Landlock says in addition what
+may be opened; where there are no namespaces, it is the only protection.
 """
 
 import ctypes
@@ -14,21 +14,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 NEWNS, NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
-MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = (
-    0x1000,
-    0x4000,
-    0x40000,
-    0x2,
-    0x4,
-)  # linux/mount.h
+# linux/mount.h
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 0x2, 0x4
 DETACH = 2
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # asm/unistd.h
-BYTES_A_FILE = 4096  # the room for files is that for bytes, at so many bytes each
-LINKS = ("/lib", "/lib64", "/etc/localtime")  # by which libraries and Python call others
+BYTES_A_FILE = 4096  # of the size, for each file that may be made
+LINKS = ("/lib", "/lib64", "/etc/localtime")  # by which Python and libraries find others
 
 
 def enter(folder: Path, size: int, readable: Iterable[Path]) -> bool:
-    """Have a root with these files and this folder, for so many bytes; whether that was allowed.
+    """Give this process a root with these files and this folder; whether the kernel allowed it.
 
     Args:
         folder: empty; the process is in it afterwards.
@@ -36,8 +31,8 @@ def enter(folder: Path, size: int, readable: Iterable[Path]) -> bool:
         readable: files and folders that are to be there.
 
     Raises:
-        OSError: if the kernel allows the namespace, and then not what goes into it; the process
-            must not go on then.
+        OSError: if the kernel allows the namespace but not its contents; the process must not go
+            on then.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
@@ -50,7 +45,7 @@ def enter(folder: Path, size: int, readable: Iterable[Path]) -> bool:
         _mount(libc, "tmpfs", folder, MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={_files(size)}")
     except OSError:
         return False
-    _fill(libc, folder, readable)  # once it is begun, nothing may run in what is half done
+    _fill(libc, folder, readable)  # outside of the try: nothing may run in a half-filled root
     return True
 
 

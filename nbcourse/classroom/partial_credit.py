@@ -1,10 +1,10 @@
 """Points in proportion: how many of an exercise's cases an answer gets right.
 
-A case is a comparison or a property that the check of the sheet insists on, or a statement of the
-test cell that asserts something, hidden ones among them. A check goes on behind a comparison that
-fails, and ends where the answer stops, or returns what has not the type or the shape. Which cases
-there are is counted with the master's own answer. What a check asks many times, such as a property
-of 160 batches, is one case, right in proportion.
+A case is a comparison or a property that the sheet's check requires, or a statement of the test
+cell that asserts something, the hidden ones included. A check goes on after a comparison that
+fails; it ends where the answer raises, or returns another type or shape. The cases are counted with
+the master's own answer. What a check asks many times, such as a property of 160 batches, is one
+case, right in proportion.
 """
 
 import ast

@@ -82,8 +82,8 @@ class Session:
     Attributes:
         outcomes: number of a cell → what it did.
         watched: what is not limited by the kernel here, in words.
-        memory: the most bytes that it held at a time, at its end; 0 without a control group.
-        by_reference: whether what a call does to the tensors it is given is done here as well.
+        memory: the most bytes that it held at any time; 0 without a control group.
+        by_reference: whether a call's changes to its tensor arguments are copied back.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Session:
         return reply
 
     def _watch(self, seconds: float) -> Callable[[], None]:
-        """What waits for the process to say something, and raises where that takes too long."""
+        """A function that waits for the process to send something, for a limited time."""
         channel = self._channel
         assert channel is not None
         end = time.monotonic() + min(seconds, self._left)
@@ -363,7 +363,7 @@ class Session:
         return (0, 0) if self._group is None else self._group.limits_met()
 
     def _tell_of_limits(self) -> None:
-        """Raise what limit of its group the process has met since it was started, if any."""
+        """Raise an error if the process has reached a limit of its group since it was started."""
         (refused, killed), (refused_before, killed_before) = self._limits_met(), self._met
         if killed > killed_before:
             raise _out_of_memory(fatal=True)
@@ -372,10 +372,10 @@ class Session:
 
     @contextmanager
     def _strictly(self) -> Iterator[None]:
-        """Make of every error in reading a reply a malformed answer, which ends the process.
+        """Turn every error in reading a reply into a malformed answer, which ends the process.
 
-        Reading has its time too: a reply may hold what takes long to build, such as a dict of keys
-        whose hashes are equal.
+        The time for reading is limited as well: a reply may hold what takes long to build, such as
+        a dict of keys whose hashes are equal.
         """
         begun = time.monotonic()
         try:
@@ -397,9 +397,12 @@ class Session:
 
 @contextmanager
 def at_most(seconds: float, what: str) -> Iterator[None]:
-    """Interrupt what an answer keeps busy in this process; where a clock runs already, that counts.
+    """Limit the processor seconds of this process; inside of another such limit, do nothing.
 
-    Only what is computed here counts, not the waiting for the student's process.
+    What is computed here counts, and not the waiting for the student's process.
+
+    Raises:
+        SubmissionError: when the time is over.
     """
     if signal.getitimer(signal.ITIMER_PROF)[0]:
         yield

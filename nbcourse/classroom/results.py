@@ -91,7 +91,7 @@ class SubmissionResult:
 
 @dataclass(frozen=True)
 class Change:
-    """A grade that is not what it was.
+    """A grade that has changed.
 
     Args:
         student: whose it is.
@@ -139,7 +139,7 @@ def _digest(folder: Path) -> str:
 
 
 def change(before: SubmissionResult, after: SubmissionResult) -> Change | None:
-    """What has become of a grade, or None if it is the same."""
+    """How a grade has changed; None if it has not."""
     old, new = _points(before), _points(after)
     exercises = tuple(name for name in {**old, **new} if old.get(name) != new.get(name))
     if not exercises and bool(before.failure) == bool(after.failure):
@@ -171,7 +171,7 @@ def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseR
 
 
 def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
-    """The result of a submission that the grader could not deal with."""
+    """The result of a submission that could not be graded."""
     text = "This could not be graded; your teacher has been told why."
     return SubmissionResult(
         student=submission.student,
@@ -188,7 +188,7 @@ def write_result(result: SubmissionResult, path: Path) -> None:
     """Write a result as JSON.
 
     Raises:
-        ValueError: if it cannot be written.
+        UserError: if it cannot be written.
     """
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
     for name in NOT_STORED:

@@ -164,7 +164,7 @@ def readable() -> list[Path]:
 
 @cache
 def rights() -> dict[Path, int]:
-    """Each readable path with its rights; of a folder with a solver in it, all that lies beside."""
+    """Each readable path with its rights; instead of a folder with a solver, what else is in it."""
     packages = [*site.getsitepackages([sys.prefix, sys.base_prefix]), *sys.path]
     solvers = {Path(folder).resolve() / name for folder in packages for name in SOLVERS}
     solvers = {path for path in solvers if path.exists()}

@@ -1,7 +1,7 @@
-"""What `nbcourse.checks` is where a submission is graded: the numbers of its sheet, and no check.
+"""A stand-in for `nbcourse.checks` in the process of a student's code: numbers, and no checks.
 
-A check knows the right answer. So in the process of a student's code there is none: the numbers of
-the statements come from the grader, and everything else of the package cannot be imported.
+A check knows the right answer, so there must be none in that process: the numbers of the exercises'
+statements come from the grader, and nothing else of the package can be imported.
 """
 
 import sys

@@ -5,8 +5,8 @@ waits on the socket FD. Told to start, it forks; the child confines itself befor
 line of a submission. The process that forks holds nothing that is worth reading: no tests, no
 masters, no other submission.
 
-The child answers requests: run a cell, call a function, send gradients back through a call. Only
-it trusts what it is sent; the grader trusts nothing of what it answers.
+The child answers requests: run a cell, call a function, send gradients back through a call. It
+trusts what it is sent; the grader does not trust what it answers.
 """
 
 import builtins
@@ -266,7 +266,7 @@ def main() -> None:
 
 
 def _fork() -> int:
-    """Fork, also where the threads of a submission that was killed are only just going."""
+    """Fork; wait and try again while the threads of a killed submission are still ending."""
     for _ in range(FORK_TRIES):
         try:
             return os.fork()

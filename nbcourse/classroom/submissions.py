@@ -1,4 +1,4 @@
-"""Where the submissions are in a folder, as teachers have it from their learning platform.
+"""Find the submissions in a folder that was downloaded from a learning platform.
 
 Four layouts are understood, also mixed, and each notebook may be in a zip file:
 

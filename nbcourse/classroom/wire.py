@@ -188,9 +188,8 @@ def to_tensor(node: Any) -> tuple[Tensor, bool]:
         raise Malformed("no base64") from None
     if math.prod(sizes) * dtype.itemsize != len(content):
         raise Malformed("a shape that does not fit the number of bytes")
-    if (
-        math.prod(s for s in sizes if s) > LARGEST_MESSAGE
-    ):  # strides of an empty tensor must not overflow
+    # The strides of an empty tensor must not overflow.
+    if math.prod(size for size in sizes if size) > LARGEST_MESSAGE:
         raise Malformed("an empty tensor of an enormous shape")
     if not content:
         return torch.empty(sizes, dtype=dtype), wanted

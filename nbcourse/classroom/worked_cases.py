@@ -1,9 +1,10 @@
 """The checks of a sheet as they travel: worked cases, and no way to work out others.
 
-A check as the book has it computes what is right, so that its code gives the answer away. So it is
-run here with the master's own solution, and what it asks and compares is written down as the cases
-of `nbcourse.checks.worked`. A check that only tests a property of what it is given may travel as
-code. `Exercise.travels` says how each does, and that a thief gains nothing by it is tested.
+A check in the book's own package computes the right answer, so its code gives the answer away. In
+a bundle it is replaced: it is run here with the master's solution, and what it asks and compares is
+written down as the cases of `nbcourse.checks.worked`. A check that only tests a property of what it
+is given may be handed out as code. `Exercise.travels` says which; the tests try to steal answers
+from each.
 """
 
 import ast

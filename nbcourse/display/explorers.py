@@ -21,8 +21,8 @@ from nbcourse.functional.advantages import variance_optimal_baseline
 from nbcourse.functional.surrogates import ppo_clip
 from nbcourse.toys import bandit, chain, enumeration
 
-# The drawings wait in a script element: a notebook that is not trusted yet shows neither script nor
-# SVG, and would otherwise leave the labels behind as a line of nonsense.
+# The drawings are kept in a script element: a notebook that is not trusted yet runs no script and
+# shows no SVG, and would otherwise show the bare labels, run together in one line.
 STORED = """<div class="nb-explorer" id="%(id)s">Run this cell to move the slider.</div>
 <script type="text/html" id="%(id)s-content">%(content)s</script>
 <script>(() => {

@@ -81,7 +81,7 @@ def _decimals(numbers: Sequence[float]) -> int:
 
 
 def show_installation() -> None:
-    """Display what is installed next to what the book needs: the main packages, and what is amiss.
+    """Display the main packages as installed and as the book needs them, and any that are wrong.
 
     `nbcourse doctor` lists all of them.
     """

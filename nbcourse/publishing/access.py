@@ -1,11 +1,13 @@
-"""What the theme leaves undone for readers without a mouse, eyes or bandwidth: a Sphinx extension.
+"""What the theme lacks for keyboards, screen readers and slow connections: a Sphinx extension.
 
-Tables and figures that scroll get the focus of the keyboard, the corner of a table that heads no
-column is no heading, the side bar with the logo is a landmark, and icons come from their font
-alone: the theme brings them as a script of a megabyte and a half as well. What unfolds is called by
-its own words. A page is light or dark from the start, or every element would get its looks twice.
-Which section is being read is watched where the window shows the page's contents beside it. Of the
-marks in code, a third of a page, those go that look like none, and those of operators.
+- Tables and figures that scroll can be focused by the keyboard.
+- The empty corner cell of a table is not a heading, and the side bar with the logo is a landmark.
+- What can be unfolded is announced by its own words.
+- Icons come from their font alone; the theme also loads them as a script of 1.5 MB.
+- A page is light or dark from the start; otherwise every element would be styled twice.
+- The section being read is tracked only where the window is wide enough for the list of contents.
+- Code has no markup for names, operators and brackets, which have no colour; it was a third of a
+  page.
 """
 
 import re

@@ -13,7 +13,7 @@ from pathlib import Path
 from nbcourse.errors import UserError
 from nbcourse.publishing import chapters
 
-# From there on, sections of other chapters' numbers are those of other works.
+# From there on, section numbers that are not this chapter's belong to other works.
 READINGS = re.compile(r"^(?=#+ Readings$)", re.M)
 WORK = re.compile(
     r"^- (?P<authors>[^\[\n]+?) \((?P<year>\d{4})\), "
@@ -21,7 +21,7 @@ WORK = re.compile(
     re.M,
 )
 CITATION = r"\{cite\}`(?P<key>[^`\n]*)`"
-CITED = (  # what becomes of it, for the way back
+CITED = (  # what a citation becomes in a notebook, to be read when that is converted back
     r"\[(?P<authors>[^\]\n]+) (?P<year>\d{4})\]"
     r'\((?P<url>[^)\s]+) "(?P<title>[^"\n]*)"\)'
 )

@@ -1,9 +1,9 @@
-"""Style sheets and scripts of the pages, one where the theme has a dozen: a Sphinx extension.
+"""One style sheet and one script in place of the theme's dozens: a Sphinx extension.
 
-The theme brings what any site may need. Here its files are joined; rules for classes that no page
-and no script names are left out, and so are icons and letters that no rule is left for. Scripts
-wait until the page is there, but for those of the search: nothing is drawn later because of them.
-The letters of the text come inside of the style sheet: if they came later, lines would move.
+The theme loads what any site may need. Here its files are joined. Rules for classes that no page
+and no script names are left out, and so are icons and glyphs that no remaining rule uses. Scripts
+are deferred, except on the search page, so that they do not delay drawing. The fonts of the text
+are embedded in the style sheet: if they were loaded later, lines would move.
 """
 
 import base64
@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
 SCRIPT = rf'<script\b[^>]*src="{FILE.format("js")}</script>'
-# What loads twice as soon as files are joined, and what is said to a switch between editions alone.
+# Preloads, whose files are joined now, and a variable that only a version switcher reads.
 SUPERFLUOUS = (
     r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
 )
@@ -32,14 +32,14 @@ INDEX = '<script src="searchindex.js">'  # of the search page, whose scripts sta
 
 ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 
-# What a selector asks for: .class and #id, but for what stands in :not(.a) or in [href=".b"].
+# The names in a selector, .class and #id, except those inside :not(.a) or [href=".b"].
 NAME = re.compile(r"[.#](-?[A-Za-z_][\w-]*)")
 INSIDE = re.compile(r":[\w-]+\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\]")
 COMMA = re.compile(r",(?![^()\[]*[)\]])")
 
-# The theme asks each box whether it scrolls and sets its `tabIndex` at once, so that the browser
-# lays the page out anew for the next one, and all that again after every change. What observes
-# boxes is told their sizes when they are known; until then, any may scroll.
+# The theme measures each box and sets its `tabIndex` at once, which forces a new layout before the
+# next box is measured, and does so again after every change. A ResizeObserver is told the sizes
+# when they are known; until then, every box can be focused.
 ASKED = re.compile(r"\.forEach\(\(e=>\{(e\.tabIndex=e\.scrollWidth>.*?)\}\)\)")
 TOLD = (
     r".forEach((e=>{e.hasAttribute('tabindex')||(e.tabIndex=0),(window.scrolling??="
@@ -53,7 +53,7 @@ ICONS_SOURCE = re.compile(rf"src:url\([^)]*{ICONS}\.woff2\)[^;}}]*")
 
 
 def needed(css: str, words: set[str]) -> str:
-    """A style sheet without the rules whose selectors ask for a class or an id that is no word."""
+    """A style sheet without the rules whose selectors name a class or id that is not in `words`."""
     return "\n".join(_needed(tinycss2.parse_stylesheet(css, True, True), words))
 
 
@@ -78,7 +78,7 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
 
     Args:
         page: its HTML.
-        name: of files below `_static` and their suffix, the file that has them all.
+        name: files below `_static`, suffix → the name of the file that joins them.
     """
     page = re.sub(SUPERFLUOUS, "", page)
     program = PROGRAM if INDEX in page else WAITING
@@ -91,7 +91,7 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
 
 
 def _joined(part: str, link: str, new: str, name: Callable[[list[str]], str]) -> str:
-    """With the new link in place of the last one: what stands between them may be for that."""
+    """The new link replaces the last one: what is between the links may be needed by it."""
     found = list(re.finditer(link, part))
     if not found:
         return part
@@ -124,9 +124,9 @@ def with_letters(css: str, static: Path) -> str:
 
 
 def few_glyphs(font: Path, css: str) -> bytes:
-    """The font with no more glyphs than a style sheet has in its `content:`, as WOFF.
+    """The font, as WOFF, with only the glyphs that a style sheet has in its `content:`.
 
-    One that has none of them is there for the height of a line, and stays as it is.
+    A font that has none of them is used only for the height of a line, and is not changed.
     """
     options = subset.Options()
     options.drop_tables += ["FFTM"]  # when the font was made

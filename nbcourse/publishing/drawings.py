@@ -1,8 +1,8 @@
-"""Drawings as small as they can be without a reader seeing it, in phones too: a Sphinx extension.
+"""Smaller drawings that look the same, and others for phones: a Sphinx extension.
 
-Matplotlib writes six digits behind the point, each point from the corner of the drawing, and the
-style of each line at the line. Here points have two digits (a hundredth of a point) and start where
-the last one ended, styles have names, and so have the shapes of letters.
+Matplotlib writes six decimals, every coordinate relative to the corner of the drawing, and the
+style of each line on the line. Here coordinates have two decimals and are relative to the point
+before, and styles are classes.
 """
 
 import re
@@ -56,7 +56,7 @@ def _short(number: float) -> str:
 
 
 def _with_short_names(svg: str) -> str:
-    """Ids that something refers to become a, b, …; the others go; each style is a class."""
+    """Ids that are referred to become i0, i1, …; others are removed; each style becomes a class."""
     ids = {name: f"i{i}" for i, name in enumerate(dict.fromkeys(REFERENCE.findall(svg)))}
     svg = REFERENCE.sub(lambda found: ids[found[0]], svg)
     svg = re.sub(
@@ -73,7 +73,7 @@ def _with_short_names(svg: str) -> str:
 
 
 def placed(image: re.Match[str], sizes: Mapping[str, tuple[str, str]]) -> str:
-    """The tag of a drawing, with its size, so that nothing jumps when it comes, as it is needed.
+    """The tag of a drawing, loaded lazily, with its size, so that nothing moves when it arrives.
 
     Args:
         image: the tag as Sphinx writes it.

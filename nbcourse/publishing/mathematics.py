@@ -22,8 +22,8 @@ from sphinx.util import logging
 if TYPE_CHECKING:
     from sphinx.writers.html5 import HTML5Translator
 
-NAME = "drawn"  # of this way to show mathematics, among Sphinx's
-SHEET = "mathematics.css"  # less the letters of which no page has any: see `bundles`
+NAME = "drawn"  # of this renderer, among Sphinx's
+SHEET = "mathematics.css"  # `bundles` removes the glyphs that no page uses
 FONTS = "output/chtml/fonts/woff-v2"
 # Small letters as high as those of the text around them: MathJax's have .442 em.
 SIZE = "mjx-container[jax] { font-size: calc(1ex / .442); }"

@@ -16,11 +16,7 @@ from nbcourse.publishing.panels import GROUP, PATH, RECT, SVG, Panel, columns, f
 
 PHONE = 340.0  # points: what a window of 390 pixels leaves, see the rule in book.css
 NARROWEST = 0.4  # of the frame, as a part of what it was
-LETTER, ABOVE, BELOW = (
-    62.0,
-    75.0,
-    20.0,
-)  # width, and height over and under the line, of a size of 100
+LETTER, ABOVE, BELOW = 62.0, 75.0, 20.0  # width, height and depth of a letter of size 100
 CONDENSED = 0.8  # letters of a title, at the least, as a part of their width
 FEW = 6  # labels of a scale, each of which is needed
 SPACE = 3.0  # between two words, in points
@@ -114,7 +110,7 @@ def narrowed(svg: str) -> str | None:
 
 
 def _taken_out(figure: Element) -> list[Element]:
-    """The legends of a drawing, which lose their frames, and are no part of it any more."""
+    """Remove the legends from a drawing, and return them without their frames."""
     found = []
     for parent in list(figure.iter(GROUP)):
         for part in list(parent):
@@ -173,10 +169,10 @@ def _placed(
     labelled: Sequence[tuple[float, float, float]],
     width: float,
 ) -> Words:
-    """A text moved into the page: with its start where that is the frame's, with the line or mark
-    that it stands beside, or else with its middle.
+    """A text where it belongs in the narrow drawing.
 
-    One that is wider than the page becomes as wide, if that leaves its letters most of their width.
+    It moves with the frame if it starts there, with the line or mark beside it, or else with its
+    own middle. One that is wider than the page is squeezed into it, unless that is too much.
     """
     if width < words.right - words.left < width / CONDENSED:
         return replace(words, left=0.0, right=width)
@@ -196,9 +192,9 @@ def _placed(
 
 
 def _with_room(before: Sequence[Words], after: Sequence[Words]) -> list[Words] | None:
-    """The texts that stand on no other one that they did not stand on before, or None.
+    """The texts that can be shown without new overlaps, or None.
 
-    Of a scale with many labels every second one may go.
+    Every second label of a scale that has many of them may be dropped.
     """
     if any(words.left < 0 for words in after):
         return None

@@ -1,7 +1,7 @@
 """Tables of numbers as the site shows them: a Sphinx extension.
 
-Columns of numbers are set to the right; in them, and in cells like "-0.1 (-0.3 to +0.1)", a hyphen
-before a number is a minus.
+Columns of numbers are aligned to the right; in them, and in cells like "-0.1 (-0.3 to +0.1)", a
+hyphen before a number becomes a minus sign.
 """
 
 import re

@@ -1,9 +1,9 @@
 """What the site says of itself to search engines, and where it is linked to: a Sphinx extension.
 
 Every page gets a description, its own first words. The rest needs an address, and takes it from one
-setting: the repository's in `_config.yml`. Where that is empty, there is nothing that could lead
-nowhere: no button to the repository, to Colab or Binder, no canonical address, no site map, no
-picture for links, and no cell that installs the book in the notebooks that pages offer.
+setting: the repository's in `_config.yml`. Where that is empty, nothing that needs it is written:
+no button to the repository, to Colab or Binder, no canonical address, no site map, no picture for
+links, and no cell that installs the book in the notebooks that pages offer.
 """
 
 import html

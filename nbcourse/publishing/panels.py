@@ -1,7 +1,7 @@
 """Figures for a phone: the columns of a drawing by Matplotlib below each other.
 
 A drawing says which of its parts belong to which axes, so that they are moved whole and nothing is
-drawn anew. A panel that leaves its scale to its left neighbour gets the numbers from there.
+drawn again. A panel that shares the scale of a panel to its left gets a copy of its numbers.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The book on paper: pages of the site as PDF, by the Chromium or Chrome that is there.
+"""The book on paper: pages of the site as PDF, made by an installed Chromium or Chrome.
 
-What paper asks for stands in the pages themselves, `book.css` and `print.js` of `book/_static`: so
-a reader who prints from a browser gets the same.
+The rules for paper are in the pages themselves, `book.css` and `print.js` of `book/_static`, so a
+reader who prints from a browser gets the same.
 """
 
 import posixpath

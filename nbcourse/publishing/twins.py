@@ -56,7 +56,7 @@ def to_notebook(text: Path) -> Path:
 
 
 def difference(notebook: Path) -> str:
-    """What a notebook's text twin has otherwise, as a diff; empty when the two agree.
+    """How a notebook differs from its text twin, as a diff; empty when the two agree.
 
     Only what an author writes is compared, and the numbers: cells, their kinds and their tags, not
     outputs.
@@ -92,7 +92,7 @@ def as_text(notebook: NotebookNode) -> str:
 
 
 def _written(notebook: NotebookNode) -> str:
-    """Its header names no version, so that no update changes it.
+    """A notebook as MyST Markdown. Its header names no version, so that no update changes it.
 
     Raises:
         UserError: if a picture is pasted into a cell.

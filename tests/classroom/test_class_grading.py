@@ -151,9 +151,12 @@ LISTS = {
     ),
     "a huge cell": (
         b'student\n"' + b"a" * 200_000 + b'"\n',
-        "the class list given.csv is no CSV: field larger than field limit (131072)",
+        "the class list given.csv is not a CSV: field larger than field limit (131072)",
     ),
-    "no text": (b"student\nJ\xfcrgen\n", "given.csv is no text in UTF-8; save it as 'CSV UTF-8'"),
+    "no text": (
+        b"student\nJ\xfcrgen\n",
+        "given.csv is not a text in UTF-8; save it as 'CSV UTF-8'",
+    ),
 }
 
 
@@ -318,7 +321,7 @@ def test_why_a_grade_changed(folder, grading):
     ("content", "line"),
     [
         (None, "nothing was graded into graded: it has no order.json"),
-        ("{}", "graded/order.json says not what was graded: 'folder'"),
+        ("{}", "graded/order.json does not say what was graded: 'folder'"),
     ],
 )
 def test_nothing_to_grade_again(folder, content, line):

@@ -116,7 +116,7 @@ def test_rules_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("x =", "is no TOML"),
+        ("x =", "is not valid TOML"),
         ("deadline = 1", "there is no 'deadline'; did you mean 'deadlines'"),
         ("late = 3", r"late is 3, expected a table \[late\]"),
         ("partial_credit = 1", "partial_credit is 1, expected true, false or a list"),

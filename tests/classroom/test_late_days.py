@@ -147,7 +147,7 @@ def test_the_file_keeps_what_was_read(tmp_path, listed):
 def test_two_students_who_would_be_one_in_the_file_are_refused(tmp_path):
     (tmp_path / "class.csv").write_text("student\n=1\n'=1\n", encoding="utf-8")
     listed = read_class_list(tmp_path / "class.csv")
-    with pytest.raises(UserError, match="two students differ in an apostrophe"):
+    with pytest.raises(UserError, match="two students differ only in a leading apostrophe"):
         late_days.keep({}, tmp_path / "class.late.csv", listed)
 
 

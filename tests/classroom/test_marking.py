@@ -124,6 +124,6 @@ def test_what_is_filled_in_stays_when_the_table_is_written_anew(tmp_path, master
 def test_a_table_that_cannot_be_read_is_not_written_over(tmp_path, master):
     table = tmp_path / "to-mark.csv"
     table.write_bytes("Zoë;essay;answer;2;\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"to-mark\.csv is no CSV in UTF-8"):
+    with pytest.raises(UserError, match=r"to-mark\.csv is not a CSV in UTF-8"):
         marking.write_sheets([handed_in(tmp_path, "ada", "It halves.")], master, tmp_path)
     assert "essay" in table.read_text("latin-1")

@@ -8,9 +8,9 @@ from nbcourse.checks.sheet import Exercise, Sheet
 from nbcourse.checks.worked import Case
 from nbcourse.classroom.page_python.stand_ins import Tensor, leaves, linecache, mapped, traceback
 
-STEP, DIGITS = 1e-5, 9  # of a difference, and what of it is neither cut nor rounded off
+STEP, DIGITS = 1e-5, 9  # of central differences, and the decimals of a slope that are accurate
 FULL = ("Maximum call stack size exceeded", "too much recursion")  # Chromium's words, and Firefox's
-OWN = "<string>"  # as `exec` names it; of what `compile` returns Brython runs but a part
+OWN = "<string>"  # the file that `exec` names; Brython cannot run all that `compile` returns
 
 
 class ByDifferences(Attempt):
@@ -81,7 +81,7 @@ def tensors(value: Any) -> Any:
 
 
 def by_cases(*cases: Case) -> Callable[..., None]:
-    """A check that compares case by case."""
+    """A check that compares case by case; unlike in a bundle, no further cases follow."""
 
     def check(attempt: Attempt, generator: Any) -> None:
         for case in cases:

@@ -34,7 +34,7 @@ class _Shorter(ast.NodeTransformer):
     """Takes away what only readers of the code need: imports, docstrings, types."""
 
     def visit_Import(self, node: ast.Import) -> None:
-        """It finds around it what it uses."""
+        """Dropped: what a module imports is defined in the same program."""
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Likewise."""
@@ -70,7 +70,7 @@ class _Shorter(ast.NodeTransformer):
 
 
 def shorter(source: str) -> str:
-    """The code of a module, without its imports, for which stands what is around it."""
+    """The code of a module without imports, docstrings and types."""
     return ast.unparse(_Shorter().visit(ast.parse(source)))
 
 

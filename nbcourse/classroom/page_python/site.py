@@ -1,8 +1,8 @@
 """Cells in the pages of sheets, in which a reader answers without a kernel: a Sphinx extension.
 
-Behind the check of each exercise that has such a form (`Exercise.in_page`) stands a cell. Python
-itself, Brython with the worker around it, is one file for all pages; a page asks for it when the
-first answer is checked. It is a text in a script, so that it comes from a disk as well.
+After the check of each exercise that a page can offer (`Exercise.in_page`) there is a cell. Python,
+which is Brython inside of a worker, is one file for all pages; a page loads it when the first
+answer is checked. It is a string in a script, so that it can also be loaded from a disk.
 """
 
 import json
@@ -89,7 +89,7 @@ def _script(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as JavaScript has it, in a page: "</script>" would end the program."""
+    """A text as a string of JavaScript in a page, where "</script>" would end the program."""
     return json.dumps(text, ensure_ascii=False).replace("</", "<\\/")
 
 
@@ -111,7 +111,7 @@ def brython() -> Path | None:
 
 
 def python(files: Path) -> str:
-    """Brython, what it takes from its library, and the worker: the program of a worker."""
+    """The program of the worker: Brython, the modules that it needs, and worker.js."""
     library = LIBRARY.search((files / "brython_stdlib.js").read_text(encoding="utf-8"))
     if library is None:
         raise ValueError("brython_stdlib.js has another form than that of Brython 3.15")
