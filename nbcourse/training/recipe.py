@@ -161,11 +161,8 @@ def _table(key: str, section: Any, *, usual: str | None = None) -> dict[str, Any
 
 def _algorithm(section: Any, info: ValidationInfo) -> AlgorithmSection:
     table, own = _table("algorithm", section), _own_code(info)
-    if not _chosen(info):
-        if table["name"] not in {*ALGORITHMS, *own.algorithms}:
-            return AlgorithmSection(**table)
-        # a record may hold keys of other rows, and for each that was not set, nothing
-        table = {key: value for key, value in table.items() if value is not None}
+    if not _chosen(info) and table["name"] not in {*ALGORITHMS, *own.algorithms}:
+        return AlgorithmSection(**table)
     row = own.algorithm(table["name"])
     return _of_signature(AlgorithmSection, "algorithm", table, row.known_settings)
 
@@ -257,6 +254,11 @@ class RolloutSection(Section):
         "untried",
     )
 
+    @property
+    def responses(self) -> int:
+        """Responses in a batch."""
+        return self.prompts * self.group_size
+
 
 class RewardSection(Section):
     """What a response earns."""
@@ -343,7 +345,7 @@ class OptimiserSection(Section):
     epochs: Count = 1
     minibatches: Count = 1
     target_kl: Positive | None = Field(
-        None, description="leave the batch when the KL to the policy that sampled exceeds this"
+        None, description="no further update once the KL to the policy that sampled exceeds this"
     )
     truncated_importance_sampling: AtLeastOne | None = Field(
         None,
@@ -356,6 +358,11 @@ class OptimiserSection(Section):
         "shorter ones; bounds memory, does not change the gradient; all if not given",
     )
 
+    @property
+    def updates(self) -> int:
+        """Updates on each batch, at most."""
+        return self.epochs * self.minibatches
+
 
 class EvaluationSection(Section):
     """The held-out problems asked along the way, greedily."""
@@ -365,7 +372,7 @@ class EvaluationSection(Section):
 
 
 class CheckpointSection(Section):
-    """How much a kill may cost."""
+    """How often a run is saved, and so how many steps a kill may cost."""
 
     every: Count = 10
 
@@ -455,7 +462,7 @@ class Pretraining(RunSection):
     def batch(self, stage: str, step: int) -> list[Any]:
         """The training problems of a step, which depend on seed, stage and step alone.
 
-        Of finitely many problems all have their turn before any comes again.
+        Of a finite list, every problem is drawn once before any is drawn again.
         """
         size = getattr(self, stage).batch_size
         before, after = (floor(n * size * self.gsm8k_share) for n in (step, step + 1))
@@ -513,12 +520,6 @@ class Pretraining(RunSection):
             ),
         ]
 
-
-RECORDED_BEFORE: Mapping[str, Mapping[str, Any]] = {
-    "reward": {"accept_truncated": True},
-    "kl": {"weight_cap": None},
-}
-"""What a run did that was recorded before there was the key; new runs have other defaults."""
 
 Rule = tuple[Section, set[str], str]
 """A section, its keys that a run would not look at, and why it would not."""
@@ -659,7 +660,7 @@ class Recipe(RunSection):
     def _unused(self) -> list[Rule]:
         name, row, penalty = self.algorithm.name, self.row, self.penalty
         placement = penalty.placement
-        one_update = self.optimiser.epochs * self.optimiser.minibatches == 1
+        one_update = self.optimiser.updates == 1
         careless = "careless_share" in rows.settings_of(type(self.task.build()).demonstrate)
         return [
             (self, set() if row.needs("values") else {"critic"}, f"{name} has no critic"),
@@ -766,10 +767,10 @@ class Recipe(RunSection):
                 "say kl.placement = 'reward', 'advantage', 'loss' or 'surrogate'"
             )
         found += self._impossible_penalty()
-        if self.kl.controller == "adaptive" and self.kl.horizon <= self._responses / 5:
+        if self.kl.controller == "adaptive" and self.kl.horizon <= rollouts.responses / 5:
             found.append(
                 f"kl.horizon is {self.kl.horizon:g}, expected more than a fifth of the "
-                f"{self._responses} responses of a step"
+                f"{rollouts.responses} responses of a step"
             )
         if self.reward.overlong_buffer >= rollouts.max_new_tokens:
             found.append(
@@ -828,10 +829,6 @@ class Recipe(RunSection):
                 "is weighed by the tokens before it"
             )
         return found
-
-    @property
-    def _responses(self) -> int:
-        return self.rollouts.prompts * self.rollouts.group_size
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -892,12 +889,6 @@ def validate(
     `code` is what the file that the key `code` names has brought already; None loads it now.
     """
     own = code or own_code.NONE
-    if complete:
-        tables = tables | {
-            name: {**earlier, **tables[name]}
-            for name, earlier in RECORDED_BEFORE.items()
-            if isinstance(tables.get(name), dict)
-        }
     if file := tables.get("code"):
         own = code or own_code.load(Path(file))
         tables = {**tables, "code": Path(file).name}

@@ -371,37 +371,12 @@ def test_the_keys_of_a_task_are_the_fields_of_its_class(name):
 
 # ---------------------------------------------------------------- what a recorded run says
 
-EVERYTHING_ELSE = dict.fromkeys(EVERY_SETTING)  # as runs recorded it when all rows had all keys
-
-
-@pytest.mark.parametrize("name", ["dapo", "ppo", "rloo"])
-def test_a_record_may_hold_keys_of_other_rows_that_say_nothing(name):
-    made = check(tables(algorithm={**EVERYTHING_ELSE, "name": name}), complete=True)
-    assert made == recipe(name)
-    assert made.settings == ALGORITHMS[name].all_settings
-    line = refusal(tables(algorithm={**EVERYTHING_ELSE, "name": name})).split("\n")[0]
-    assert line.startswith("algorithm.")
-    assert "is not used" in line
-
 
 def test_a_record_holds_tables_that_the_run_did_not_look_at():
     content = recipe("grpo").model_dump(mode="json")
     assert content["critic"]
     assert check(content, complete=True) == recipe("grpo")
     assert "critic is not used" in refusal(content)
-
-
-def test_a_record_without_a_key_means_what_runs_did_before_there_was_the_key():
-    content = recipe("grpo").model_dump(mode="json")
-    assert check(content, complete=True).reward.accept_truncated is False
-    del content["reward"]["accept_truncated"]
-    assert check(content, complete=True).reward.accept_truncated is True
-    assert recipe("grpo", reward={}).reward.accept_truncated is False  # which is no record
-    kl = {"beta": 0.1, "placement": "surrogate"}
-    content = recipe("grpo", kl=kl).model_dump(mode="json")
-    assert check(content, complete=True).penalty.weight_cap == 2.0
-    del content["kl"]["weight_cap"]
-    assert check(content, complete=True).penalty.weight_cap is None
 
 
 def test_a_record_of_what_is_impossible_is_refused():
