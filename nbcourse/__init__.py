@@ -1,6 +1,6 @@
 """Companion package of the book *Policy Gradients for Language Models, from a bandit to GSM8K*.
 
-Import what you use from its room, for example `from nbcourse.functional import advantages`.
+Import what you use from its subpackage, such as `from nbcourse.functional import advantages`.
 """
 
 __version__ = "0.1.0"

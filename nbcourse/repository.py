@@ -14,13 +14,13 @@ def is_here(root: Path = ROOT) -> bool:
     return (root / "book").is_dir() and (root / "pyproject.toml").is_file()
 
 
-def require(root: Path = ROOT) -> None:
-    """For what makes no sense without the book.
+def require() -> None:
+    """Require the book's repository, for commands that make no sense without it.
 
     Raises:
         NotFound: if it is not here.
     """
-    if not is_here(root):
+    if not is_here():
         raise NotFound(
             "this command works on the book's repository, and this nbcourse was installed without "
             "it: clone the repository, and run `make lab` in it once"

@@ -58,17 +58,17 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def measure(device: torch.device | str = "cpu", precisions: Iterable[str] = BYTES) -> Machine:
+def measure(device: torch.device | str | None = None, precisions: Iterable[str] = BYTES) -> Machine:
     """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
 
     Takes about a second. A datasheet states peaks; this is what PyTorch reaches when nothing else
     is asked of it, the threads being those that PyTorch uses.
 
     Args:
-        device: "cpu" or "cuda", with or without a number.
+        device: "cpu" or "cuda", with or without a number; None for the GPU if there is one.
         precisions: of the products.
     """
-    device = torch.device(device)
+    device = torch.device(device or ("cuda" if has_gpu() else "cpu"))
     cuda = device.type == "cuda"
     numbers = 1 << 28 if cuda else 1 << 25
 

@@ -8,6 +8,7 @@ every response as long as said; a real step whose responses end earlier, or in w
 advantage are skipped, has less to do.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -16,12 +17,12 @@ from typing import NamedTuple
 from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
+from nbcourse.lm.engines import with_room
 from nbcourse.lm.log_probs import CHUNK, ROWS
-from nbcourse.lm.rollouts import with_room
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
-from nbcourse.training.learner import LARGE_VOCABULARY
+from nbcourse.training.learner import CHUNKED_VOCABULARY
 from nbcourse.training.models import load_tokenizer, rendered
 from nbcourse.training.recipe import Recipe
 
@@ -122,7 +123,7 @@ def decoding_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int
 
 
 def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
-    """Bytes that one layer keeps for the way back.
+    """Bytes that one layer keeps for the backward pass.
 
     For each token, the input and the normalised input of both norms in float32; in the precision
     of the products, what enters each of them, the queries, and four vectors of the feed-forward
@@ -143,7 +144,7 @@ def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
 def activation_bytes(
     shape: Shape, forward: Pass, precision: str, *, checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps for the way back, the logits left out.
+    """Bytes that a forward pass keeps for the backward pass, without the logits.
 
     Args:
         shape: of the model.
@@ -205,17 +206,12 @@ class Plan:
     @property
     def reference_chunked(self) -> bool:
         """Whether the reference's logits are never whole."""
-        return self.shape.vocabulary >= LARGE_VOCABULARY or self.exact
+        return self.shape.vocabulary >= CHUNKED_VOCABULARY or self.exact
 
     @property
     def exact(self) -> bool:
         """Whether the KL is made of divergences over the whole vocabulary."""
         return self.recipe.penalty.exact
-
-    @property
-    def updates(self) -> int:
-        """Updates on each batch."""
-        return self.recipe.optimiser.epochs * self.recipe.optimiser.minibatches
 
     @property
     def chunked(self) -> bool:
@@ -229,8 +225,9 @@ class Plan:
 
     @property
     def asks_reference(self) -> bool:
-        """Whether the reference's log-probs are wanted."""
-        return self.recipe.penalty.placement != "none"
+        """Whether every response is shown to the reference, as `loop.one_step` decides it."""
+        recipe = self.recipe
+        return recipe.penalty.placement != "none" or recipe.row.needs("ref_log_probs")
 
     @property
     def feed_forward_bytes(self) -> int:
@@ -380,7 +377,7 @@ def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -
 
 
 def learning_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes on the way back through the largest slice, beside the standing ones."""
+    """Bytes in the backward pass of the largest slice, beside the standing ones."""
     shape, precision, checkpointing = plan.shape, plan.precision, plan.checkpointing
     passes = plan.learning(plan.slice, plan.recipe.rollouts.max_new_tokens)
     models = 2 if plan.has_own_critic else 1
@@ -423,7 +420,7 @@ def _growing(plan: Plan, cache: int) -> int:
 
 
 def _layer_bytes(plan: Plan, forward: Pass) -> int:
-    """Bytes alive within a layer on the way there, when nothing is kept for the way back."""
+    """Bytes alive within a layer in a forward pass that keeps nothing for a backward one."""
     size, width = BYTES[plan.precision], plan.shape.width
     attention = 4 * width * FLOAT32 + forward.columns * size
     repeated = 2 * forward.rows * forward.columns * width * size  # keys and values, for all heads
@@ -451,8 +448,8 @@ def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool
     if plan.precision == "float32":
         pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
         return states + scratch + FLOAT32 * pieces
-    # Autocast copies the output matrix. On the way back it copies the gradient of a piece too, and
-    # the gradient of the matrix is there in bfloat16 before it is added in float32.
+    # Autocast copies the output matrix. In the backward pass it copies a piece's gradient too, and
+    # the gradient of the matrix exists in bfloat16 before it is added in float32.
     copies = min(logits, at_once) + shape.output_matrix
     return states + scratch + size * copies * (2 if back else 1)
 
@@ -469,7 +466,7 @@ def _divergence_bytes(plan: Plan, passes: list[Pass]) -> int:
 
 
 def _positions(passes: list[Pass]) -> int:
-    """Responses · tokens in each: the first one is kept by a pass of its own, if there are two."""
+    """Responses · tokens: where there are two passes, the first one keeps the first token."""
     return passes[-1].rows * (passes[-1].kept + len(passes) - 1)
 
 
@@ -543,16 +540,16 @@ def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
 
 
 def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
-    """The way there and back through all epochs, and the steps of AdamW.
+    """Forward and backward passes of all epochs, and the steps of AdamW.
 
-    The way back computes twice what the way there does: the gradients of inputs and of weights.
-    Layers that forget their activations go the way there twice, and so does the output matrix
-    where the logits are never whole. Where there are several updates, the log-probs before the
-    first take a pass of their own. Divergences over the vocabulary take a pass of the reference,
-    the logits of both models once more, and the way back of the policy's. A slice reads the
-    weights on each way and adds its gradient to
-    what is there; activations are written and read. AdamW reads weight, gradient and two moments
-    of each parameter, and writes all but the gradient.
+    A backward pass computes twice what the forward pass does: the gradients of inputs and of
+    weights. With gradient checkpointing the layers' forward pass is computed twice, and so is the
+    output matrix's where the logits are never whole. Where there are several updates, the log-probs
+    before the first take a pass of their own. Divergences over the vocabulary take a pass of the
+    reference, the logits of both models once more, and a backward pass through the policy's. A
+    slice reads the weights in each pass and adds its gradient to what is there; activations are
+    written and read. AdamW reads weight, gradient and two moments of each parameter, and writes all
+    but the gradient.
     """
     shape, settings = plan.shape, plan.recipe.optimiser
     size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
@@ -577,11 +574,11 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     each = (3 + plan.checkpointing) * size * shape.matrices + 2 * FLOAT32 * shape.parameters
     once = slices * size * shape.matrices  # the weights, for a pass without a gradient
     moved = models * (2 * kept + slices * each) + plan.exact * once
-    several = plan.updates > 1
+    several = settings.updates > 1
     before = several * sum(_flops(shape, forward) for forward in passes)
     return {
         "learn": Work(settings.epochs * flops + before, settings.epochs * moved + several * once),
-        "update weights": Work(0, plan.updates * 7 * FLOAT32 * models * shape.parameters),
+        "update weights": Work(0, settings.updates * 7 * FLOAT32 * models * shape.parameters),
     }
 
 
@@ -675,9 +672,9 @@ class Prediction:
         """For each setting whose phases need too much, the largest with which they do not."""
         phases = [phase for phase, bytes_ in self.peaks.items() if bytes_ > self.machine.memory]
         keys = dict.fromkeys(setting_of(self.plan, phase) for phase in phases)
-        return [self._largest(key) for key in keys]
+        return [self._advice_on(key) for key in keys]
 
-    def _largest(self, key: str) -> str:
+    def _advice_on(self, key: str) -> str:
         """What to do about `key`, a section and a key of the recipe."""
         section, name = key.split(".")
 
@@ -690,12 +687,9 @@ class Prediction:
                 if setting_of(self.plan, phase) == key
             )
 
-        rollouts = self.plan.recipe.rollouts
-        low, high = 0, rollouts.prompts * rollouts.group_size  # fits, as nothing does; does not
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return f"lower {key} to {low}" if low else f"{key} = 1 is still too much"
+        values = range(1, self.plan.recipe.rollouts.responses)  # all of them do not fit
+        most = bisect_left(values, True, key=lambda value: not fits(value))
+        return f"lower {key} to {most}" if most else f"{key} = 1 is still too much"
 
     @property
     def rows(self) -> list[Entry]:
@@ -747,7 +741,7 @@ def predict(
     Raises:
         ValueError: if a length is out of range, or an adapter is trained and not the weights.
 
-    Book: chapter 15, "Before the run".
+    Book: chapter 15, "Before you press enter".
     """
     limit = recipe.rollouts.max_new_tokens
     length = limit if response_tokens is None else response_tokens
@@ -764,7 +758,7 @@ def _memory(plan: Plan) -> dict[str, dict[str, int]]:
     phases = {"sample": sampling_bytes(plan, plan.together, settings.group_size)}
     phases["consult"] = consulting_bytes(plan)
     phases["learn"] = learning_bytes(plan)
-    asked = min(settings.prompts * settings.group_size, plan.recipe.evaluation.problems)
+    asked = min(settings.responses, plan.recipe.evaluation.problems)
     phases["evaluate"] = sampling_bytes(plan, asked, 1)
     return {phase: {**standing_bytes(plan), **owners} for phase, owners in phases.items()}
 

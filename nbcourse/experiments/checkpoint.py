@@ -215,7 +215,7 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     numbers = {"format": FORMAT, **numbers, "tensors": _digest(unfinished / TENSORS)}
     content = json.dumps({**numbers, "sha256": _digest_of(numbers)}, indent=1)
     (unfinished / NUMBERS).write_bytes(content.encode())
-    durable.settle(unfinished)
+    durable.sync_folder(unfinished)
     if path.exists():
         shutil.rmtree(path)
     unfinished.rename(path)

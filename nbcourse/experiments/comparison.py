@@ -33,9 +33,9 @@ class Group:
     """
 
     name: str
-    folders: Sequence[Path]
+    folders: list[Path]
     recipe: Recipe
-    metrics: Sequence[list[dict[str, float]]]
+    metrics: list[list[dict[str, float]]]
 
     def shared_steps(self) -> list[float]:
         """The steps after which all seeds were asked."""
@@ -89,21 +89,17 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
         FileNotFoundError: if a folder holds no run.
         ValueError: if a run has not come to its first evaluation, or seeds share none.
     """
-    found: dict[str, list[Path]] = {}
+    found: dict[str, Group] = {}
     for folder in map(Path, folders):
-        recipe = records.read_recipe(folder).model_dump(exclude={"seed", *NO_STEP})
-        if not _curve(records.read_metrics(folder)):
+        recipe, lines = records.read_recipe(folder), records.read_metrics(folder)
+        if not _curve(lines):
             raise UserError(f"{folder}: no held-out accuracy yet, the run is too short")
-        found.setdefault(json.dumps(recipe, sort_keys=True), []).append(folder)
-    made = [
-        Group(
-            re.sub(r"-seed\d+$", "", members[0].name),
-            members,
-            records.read_recipe(members[0]),
-            [records.read_metrics(folder) for folder in members],
-        )
-        for members in found.values()
-    ]
+        shared = json.dumps(recipe.model_dump(exclude={"seed", *NO_STEP}), sort_keys=True)
+        name = re.sub(r"-seed\d+$", "", folder.name)
+        group = found.setdefault(shared, Group(name, [], recipe, []))
+        group.folders.append(folder)
+        group.metrics.append(lines)
+    made = list(found.values())
     for group in made:
         if not group.shared_steps():
             count = len(group.folders)
@@ -180,7 +176,7 @@ def _row(group: Group) -> list[str]:
         f"{mean(len(lines) for lines in metrics):.0f}",
         f"{mean(last):.3f}",
         low_high,
-        f"{mean(_total(lines, 'responses') for lines in metrics):,.0f}",
+        f"{mean(sum(line['responses'] for line in lines) for lines in metrics):,.0f}",
         f"{mean(sum(map(records.seconds, lines)) for lines in metrics):,.0f}",
         f"{mean(mean(r['tokens_per_second'] for r in lines) for lines in metrics):,.0f}",
     ]
@@ -194,7 +190,3 @@ def _curve(lines: Sequence[dict[str, float]]) -> dict[float, tuple[float, float]
         if "held_out" in line:
             points[line["step"]] = responses, line["held_out"]
     return points
-
-
-def _total(lines: Sequence[dict[str, float]], key: str) -> float:
-    return sum(line[key] for line in lines)

@@ -11,7 +11,6 @@ a line for each training.
 import argparse
 import copy
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +42,7 @@ NUMBERS = (
     "monte_carlo_explained_variance",
 )
 ROUNDS = 25  # in which a critic learns about a policy that stands still
+LEARNING_RATE = 1e-3  # of these rounds
 
 SHARED = {"critic": {"shared": True, "coefficient": 0.1}}
 OWN = {"critic": {"shared": False, "coefficient": 0.1}}
@@ -70,13 +70,7 @@ def configurations(recipe: Recipe, names: Sequence[str]) -> dict[str, dict[str, 
 
 
 def learn_values(
-    learner: Learner,
-    draws: Draws,
-    processes: Processes,
-    *,
-    rounds: int,
-    learning_rate: float = 1e-3,
-    progress: bool = False,
+    learner: Learner, draws: Draws, processes: Processes, *, rounds: int
 ) -> list[float]:
     """Let a critic of its own learn about a policy that stands still.
 
@@ -90,8 +84,8 @@ def learn_values(
     if not isinstance(critic, Critic):
         raise UserError("the critic shares the policy's trunk, expected one of its own")
     group = learner.recipe.rollouts.group_size
-    optimiser = torch.optim.AdamW(critic.parameters(), lr=learning_rate, weight_decay=0.0)
-    for _ in track(range(rounds), "critic", visible=progress):
+    optimiser = torch.optim.AdamW(critic.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    for _ in range(rounds):
         batch = collect(learner, draws, processes)
         mask = batch.rollout.mask
         paid = discounted_returns(batch.rewards(Penalty()), mask)
@@ -162,8 +156,7 @@ def record(
     processes = connect()
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
-    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
-    environment = {**records.environment(processes.count), "command": command}
+    environment = records.environment(processes.count, study=__spec__.name)
     records.write_json(folder / records.ENVIRONMENT, environment)
     results, begun = [], perf_counter()
     for seed in seeds:

@@ -1,9 +1,9 @@
 """Files that survive a kill and a power cut, and a folder that one process writes at a time.
 
-write   → a file that is there as a whole, or as it was before
-sync    → what a stream was given is on the disk
-settle  → so are the files of a folder, and their names
-alone   → no other process of this machine works in the folder meanwhile
+write        → a file that is there as a whole, or as it was before
+sync         → what was written to a stream is on the disk
+sync_folder  → so are the files of a folder, and their names
+locked       → no other process of this machine works in the folder meanwhile
 """
 
 import os
@@ -30,7 +30,7 @@ def sync(stream: IOBase) -> None:
     os.fsync(stream.fileno())
 
 
-def settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Return when the disk has the files in a folder, and the folder their names."""
     for file in folder.iterdir():
         _sync_file(file)
@@ -49,13 +49,13 @@ def sync_names(folder: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder against other processes; however this one ends, the kernel lets go of it.
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes; however this one ends, the kernel unlocks it.
 
-    Windows and some network file systems cannot lock a folder; there nothing is held.
+    Windows and some network file systems cannot lock a folder; there nothing is locked.
 
     Raises:
-        ValueError: if another process holds it.
+        ValueError: if another process has locked it.
     """
     try:
         import fcntl

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, records
-from nbcourse.experiments.run import CHECKPOINTS, MODEL
+from nbcourse.experiments.records import CHECKPOINTS, MODEL
 from nbcourse.functional.accuracy import (
     bootstrap_interval,
     gain_split,
@@ -264,7 +264,7 @@ def _judge(exam: Exam, answers: Answers, problems: list[Any]) -> tuple[Tensor, T
     lenient = [task.read(text, strict=False) == p.answer for text, p in pairs]
     return (
         exam.right(torch.tensor(strict), answers.truncated),
-        torch.tensor(lenient) | torch.tensor(strict),  # which no task has to see to
+        torch.tensor(lenient) | torch.tensor(strict),  # so that no task has to ensure it
         torch.tensor([answer is None for answer in read]),
     )
 

@@ -29,7 +29,7 @@ from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import event_files, records
-from nbcourse.experiments.run import WITNESS
+from nbcourse.experiments.records import WITNESS
 
 STATE = "trainer_state.json"
 EVENTS = "events.out.tfevents."
@@ -74,8 +74,7 @@ def read(path: str | Path) -> Evidence:
 def pack(evidence: Evidence) -> bytes:
     """As a zip file that `read` takes, the same for the same evidence."""
     buffer = io.BytesIO()
-    lines = "".join(json.dumps(_finite(row)) + "\n" for row in evidence.history)
-    files = {records.METRICS: lines.encode()}
+    files = {records.METRICS: "".join(map(records.line, evidence.history)).encode()}
     files |= {f"{WITNESS}/{one.file}": one.to_bytes() for one in evidence.witnesses}
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
@@ -195,7 +194,3 @@ def _number(text: Any) -> float:
         return float(text)
     except (TypeError, ValueError):
         return math.nan
-
-
-def _finite(row: Mapping[str, float]) -> dict[str, float | None]:
-    return {key: value if math.isfinite(value) else None for key, value in row.items()}

@@ -7,7 +7,6 @@ versions and `results.jsonl` with a line for each loss. What is not installed is
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,9 +93,7 @@ def record(folder: Path) -> list[dict[str, Any]]:
     """Examine all that is installed, and write down what came of it."""
     peers, versions = installed()
     folder.mkdir(parents=True, exist_ok=True)
-    environment = records.environment(1)
-    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
-    environment |= {"command": command, "peers": versions}
+    environment = {**records.environment(1, study=__spec__.name), "peers": versions}
     records.write_json(folder / records.ENVIRONMENT, environment)
     results = []
     for peer in track(peers, "losses", total=len(peers)):

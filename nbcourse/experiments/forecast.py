@@ -88,7 +88,7 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
     """
     folder = Path(folder)
     recipe, steps = records.read_recipe(folder), records.read_metrics(folder)
-    if (own := folder / "model").is_dir():  # what it started from may be gone
+    if (own := folder / records.MODEL).is_dir():  # what it started from may be gone
         settings = recipe.model.model_copy(update={"source": str(own)})
         recipe = recipe.model_copy(update={"model": settings})
     if not steps:
@@ -100,8 +100,7 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         )
     drawn = [batches(step["no_spread"]) for step in steps]
     if recipe.dynamic_sampling:  # then the run knows
-        batch = recipe.rollouts.prompts * recipe.rollouts.group_size
-        drawn = [step["responses"] / batch for step in steps]
+        drawn = [step["responses"] / recipe.rollouts.responses for step in steps]
     conditions = Conditions(
         fmean(step["length"] for step in steps),
         fmean(step["no_spread"] for step in steps),
@@ -116,10 +115,10 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
 
 
 def check_made_here(folder: str | Path) -> None:
-    """A run with other hardware, threads or processes tells nothing about one here and now.
+    """Require that a run was made with this machine's hardware, threads and processes.
 
     Raises:
-        ValueError: if it was made so.
+        ValueError: if it was not: then its speed says nothing about a run here and now.
     """
     then = records.read_json(Path(folder) / records.ENVIRONMENT)
     now = records.environment(1)
@@ -213,7 +212,7 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
 
 @cache
 def _this_machine(precision: str) -> Machine:
-    return machines.measure("cuda" if machines.has_gpu() else "cpu", [precision])
+    return machines.measure(precisions=[precision])
 
 
 def rooflines(

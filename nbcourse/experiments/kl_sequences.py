@@ -2,9 +2,9 @@
 
     python -m nbcourse.experiments.kl_sequences runs/kl-sequences
 
-It stands up here because the toys know nothing of folders. Every form of the KL is trained on the
-same problems with the same settings, without noise and with; `nbcourse.toys.regularised` says what
-the forms are. The folder gets `recipe.json`, `environment.json`, `summary.json` as any run's, and
+It is not among the toys because those write no files. Every form of the KL is trained on the same
+problems with the same settings, without noise and with; `nbcourse.toys.regularised` says what the
+forms are. The folder gets `recipe.json`, `environment.json`, `summary.json` as any run's, and
 `results.jsonl` with a line for each training.
 """
 

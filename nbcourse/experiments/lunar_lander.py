@@ -2,8 +2,8 @@
 
     python -m nbcourse.experiments.lunar_lander runs/lunar-lander/seed0 --seed 0
 
-It stands up here because it joins two rooms that do not know each other: the agents, which know
-nothing of folders, and the records. A run leaves the same four files as `nbcourse train` does.
+It is not among the agents because those write no files. A run leaves the same four files as
+`nbcourse train` does.
 """
 
 import argparse

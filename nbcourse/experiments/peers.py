@@ -16,7 +16,6 @@ scored as it is, and once more with that floor lowered.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -26,10 +25,9 @@ from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.experiments import evidence, records, silent_failures
-from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.experiments.silent_failures import SCORE, print_score, share
 from nbcourse.progress import track
 
-SCORE = "score.json"
 Words = Mapping[str, frozenset[str]]  # what a doctor says → causes that it may mean
 
 
@@ -193,9 +191,6 @@ def score(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     broken = [one for one in results if one["cause"]]
     sound = [one for one in results if not one["cause"]]
 
-    def share(count: int, total: int) -> dict[str, Any]:
-        return {"count": count, "of": total, "interval_95": list(wilson_interval(count, total))}
-
     def of(peer: str) -> dict[str, Any]:
         words = PEERS[peer].words
         meant = [[one["cause"] in words[word] for word in one["said"][peer]] for one in broken]
@@ -230,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not (peers := installed()):
         return
-    began, environment = perf_counter(), records.environment(1)
+    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
     results = judge(given.benchmark, peers)
     found = {
         peer: {"version": metadata.version(PEERS[peer].package), **one}
@@ -239,16 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     records.write_results(given.out, results)
     records.write_json(given.out / SCORE, found)
-    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
     seed = records.read_json(given.benchmark / records.ENVIRONMENT)["first_seed"]
-    environment |= {"command": command, "first_seed": seed}
-    environment["seconds"] = round(perf_counter() - began, 1)
+    environment |= {"first_seed": seed, "seconds": round(perf_counter() - began, 1)}
     records.write_json(given.out / records.ENVIRONMENT, environment)
-    for peer, one in found.items():
-        for key in ("named", "accused"):
-            low, high = one[key]["interval_95"]
-            print(f"{peer} {one['version']}: {key} {one[key]['count']} of {one[key]['of']}", end="")
-            print(f" (95 % interval {low:.3f} to {high:.3f})")
+    print_score({f"{peer} {one['version']}": one for peer, one in found.items()})
 
 
 if __name__ == "__main__":

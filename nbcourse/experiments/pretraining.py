@@ -78,7 +78,7 @@ def _make(
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     history: list[dict[str, float]] = []
     if folder is not None:
-        kept = folder / run.CHECKPOINTS
+        kept = folder / records.CHECKPOINTS
         done = checkpoint.load_step(kept, trained, optimiser, scaler).get("step", 0)
         history = records.read_history(folder, done=done)
     built = perf_counter() - start

@@ -8,6 +8,7 @@ metrics.jsonl      one line of numbers for each step
 summary.json       how it ended, written when it is done
 checkpoint/        what --resume goes on from
 model/             the trained model, in the hub's layout
+witness/           witness batches, if the recipe asks for them
 
 If the recipe names a file of the reader's own code, a copy of it lies beside these.
 """
@@ -44,6 +45,7 @@ RECIPE, ENVIRONMENT, PLAN, START, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
+CHECKPOINTS, MODEL, WITNESS = "checkpoint", "model", "witness"  # folders
 RESULTS = "results.jsonl"  # of a study, whose trainings are many and small
 RUNS = repository.ROOT / "book" / "runs"  # recorded runs, in the book's repository
 PACKAGES = ("torch", "transformers")
@@ -199,12 +201,12 @@ class Metrics:
         tracker: "GeneralTracker | None" = None,
     ) -> None:
         path, self.tracker = folder / METRICS, tracker
-        durable.write(path, "".join(map(_line, kept)).encode())
+        durable.write(path, "".join(map(line, kept)).encode())
         self.stream = path.open("a", encoding="utf-8")
 
     def write(self, row: dict[str, float]) -> None:
         """Append a line; it survives a kill when this returns."""
-        self.stream.write(_line(row))
+        self.stream.write(line(row))
         self.stream.flush()
         if self.tracker is not None:
             self.tracker.log(row, step=int(row["step"]))
@@ -214,23 +216,33 @@ class Metrics:
         durable.sync(self.stream)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Sync and close the file, and finish the tracker."""
         self.sync()
         self.stream.close()
         if self.tracker is not None:
             self.tracker.finish()
 
 
-def _line(row: dict[str, float]) -> str:
+def line(row: Mapping[str, float]) -> str:
+    """A step's numbers as a line of `metrics.jsonl`; what is not finite is null, as JSON has it."""
     finite = {k: v if math.isfinite(v) else None for k, v in row.items()}
     return json.dumps(finite, allow_nan=False) + "\n"
 
 
-def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]:
-    """Where and when a run takes place, and by which file of the reader's own."""
+def environment(
+    processes: int, code: OwnCode = own_code.NONE, *, study: str | None = None
+) -> dict[str, Any]:
+    """Where, when and by which command a run takes place.
+
+    Args:
+        processes: how many work on it.
+        code: the reader's own, if its recipe names a file.
+        study: the module that is run by `python -m`; None for the command `nbcourse`.
+    """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    program = ["nbcourse"] if study is None else ["python", "-m", study]
     return {
-        "command": " ".join(["nbcourse", *sys.argv[1:]]),
+        "command": " ".join([*program, *sys.argv[1:]]),
         "commit": repository.commit(),
         "uncommitted_changes": repository.has_changes("nbcourse"),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,6 +1,6 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +12,7 @@ from nbcourse.budget.shapes import shape_of
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, durable, forecast, records, trackers
+from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
@@ -27,10 +28,6 @@ from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-CHECKPOINTS = "checkpoint"
-MODEL = "model"
-WITNESS = "witness"
 
 
 def train(
@@ -92,7 +89,7 @@ def _in(
             processes=processes.count,
         )
     history = records.read_history(folder, done=state.step)
-    processes.wait()  # all have read the file, before the first one mends it
+    processes.wait()  # all have read the file before the first one rewrites it
     metrics = keep_metrics(folder, recipe, kept=history, log=log) if writing else None
     for row in _shown(learner, state, processes, progress and writing):
         history.append(row)
@@ -112,7 +109,7 @@ def _in(
 def keeper(folder: Path) -> Callable[[Witness], None]:
     """What writes each witness batch into the folder `witness` of a run, as a whole or not at all.
 
-    A run that goes on from a checkpoint makes those of the steps since once more, and the same.
+    A run that is resumed writes those since its checkpoint again, with the same content.
     """
 
     def keep(witness: Witness) -> None:
@@ -145,7 +142,7 @@ def _shown(
 def prepared(
     folder: Path, recipe: Recipe | Pretraining, *, resume: bool, processes: Processes
 ) -> Iterator[None]:
-    """The folder of a run, made now or with what may be gone on with, for these processes alone.
+    """Create or check the folder of a run, and lock it for these processes.
 
     Raises:
         ValueError: if it holds a run and `resume` is False, or a run of another recipe or of other
@@ -156,7 +153,7 @@ def prepared(
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with durable.alone(folder):
+    with durable.locked(folder):
         _prepare(folder, recipe, resume=resume, processes=processes)
         processes.wait()
         yield
@@ -195,7 +192,7 @@ def _prepare(
 
 
 def _without_numbers(folder: Path) -> None:
-    """See that a run that has no checkpoint has no numbers either, which a new start would lose."""
+    """Refuse to start anew where that would overwrite metrics: there is no checkpoint of them."""
     if (folder / records.METRICS).is_file() and (rows := records.read_metrics(folder)):
         raise UserError(
             f"{folder} holds the numbers of {len(rows)} steps and no checkpoint to go on from "
@@ -242,16 +239,16 @@ def keep_metrics(
     folder: Path,
     recipe: Recipe | Pretraining,
     *,
-    kept: list[dict[str, float]] | None = None,
-    log: str | None = None,
+    kept: Sequence[dict[str, float]] = (),
+    log: str | None,
 ) -> records.Metrics:
-    """The file of a run's numbers, which are told to a tracker as well if one is named."""
+    """The file of a run's metrics, which go to a tracker as well if one is named."""
     tracker = None if log is None else trackers.start(log, folder, recipe)
-    return records.Metrics(folder, kept=kept or (), tracker=tracker)
+    return records.Metrics(folder, kept=kept, tracker=tracker)
 
 
 def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
-    """Keep what is predicted of a run, if it is one of which that can be told beforehand."""
+    """Write `plan.json`, what is predicted of a run; nothing where that is impossible."""
     try:
         plan = forecast.plan_of(recipe, shape_of(recipe), like)
     except (UserError, OSError):
@@ -294,7 +291,7 @@ def keep_model(
     with disk(folder / MODEL):
         lora.merged(model).save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
-    durable.settle(folder / MODEL)
+    durable.sync_folder(folder / MODEL)
 
 
 def summarise(

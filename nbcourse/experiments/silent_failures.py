@@ -4,9 +4,9 @@
     python -m nbcourse.experiments.silent_failures score book/runs/silent-failures
 
 `record` trains each fault with three seeds, in up to three algorithms, and thirty healthy runs of
-different algorithms, tasks and settings, and writes them down in an order that says nothing:
+different algorithms, tasks and settings, and writes them down in a random order:
 `logs/001.zip` and so on, each with curves and witness batches. `answers.json` holds what each of
-them is; who wants to play, looks there last. `score` asks `nbcourse diagnose`, once with the
+them is; to find out by yourself, open it last. `score` asks `nbcourse diagnose`, once with the
 witnesses and once with the curves alone, and writes `score.json`: how often the cause that is named
 first is the one that was planted, and how many of the healthy runs are accused of anything.
 
@@ -17,7 +17,6 @@ that are not in the list.
 
 import argparse
 import copy
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,10 +147,9 @@ def cases(first_seed: int) -> list[tuple[str, str | None, Tables, int]]:
 
 
 def record(folder: Path, first_seed: int) -> None:
-    """Train all of them, and write them down in an order that says nothing."""
+    """Train all of them, and write them down in a random order."""
     (folder / LOGS).mkdir(parents=True, exist_ok=True)
-    began, environment = perf_counter(), records.environment(1)
-    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
+    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
     runs = cases(first_seed)
     source = generator(first_seed, "blinding")
     numbers = (torch.randperm(len(runs), generator=source) + 1).tolist()
@@ -166,7 +164,7 @@ def record(folder: Path, first_seed: int) -> None:
         answers[name] = {"what": what, "cause": cause, "seed": seed}
     records.write_json(folder / ANSWERS, dict(sorted(answers.items())))
     seconds = perf_counter() - began
-    environment |= {"command": command, "first_seed": first_seed, "seconds": round(seconds, 1)}
+    environment |= {"first_seed": first_seed, "seconds": round(seconds, 1)}
     records.write_json(folder / records.ENVIRONMENT, environment)
 
 
@@ -192,9 +190,6 @@ def score(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     broken = [one for one in results if one["cause"]]
     sound = [one for one in results if not one["cause"]]
 
-    def share(count: int, total: int) -> dict[str, Any]:
-        return {"count": count, "of": total, "interval_95": list(wilson_interval(count, total))}
-
     def of(basis: str) -> dict[str, Any]:
         first = [(one[basis][0] if one[basis] else None, one["cause"]) for one in broken]
         return {
@@ -205,6 +200,22 @@ def score(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
 
     return {basis: of(basis) for basis in ("witness", "curves")}
+
+
+def share(count: int, total: int) -> dict[str, Any]:
+    """A share as scores record it, with its 95 % interval."""
+    return {"count": count, "of": total, "interval_95": list(wilson_interval(count, total))}
+
+
+def print_score(scores: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what `named` and `accused` are in each score."""
+    for name, one in scores.items():
+        for key in ("named", "accused"):
+            low, high = one[key]["interval_95"]
+            print(
+                f"{name}: {key} {one[key]['count']} of {one[key]['of']} "
+                f"(95 % interval {low:.3f} to {high:.3f})"
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -221,13 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records.write_results(given.folder, results)
     found = score(results)
     records.write_json(given.folder / SCORE, found)
-    for basis, one in found.items():
-        for key in ("named", "accused"):
-            low, high = one[key]["interval_95"]
-            print(
-                f"{basis}: {key} {one[key]['count']} of {one[key]['of']} "
-                f"(95 % interval {low:.3f} to {high:.3f})"
-            )
+    print_score(found)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ What stays different:
 - Samples come from the global random state, so a seed gives another run than it gives here.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
-- Nothing is kept to resume from; only the model before the first step, for `report.evaluate`.
+- Nothing is kept to resume from; only the model before the first step, for `nbcourse evaluate`.
 
 `keep_witnesses` adds witness batches to a GRPOTrainer of a reader's own, without a recipe.
 """
@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,7 +29,7 @@ from nbcourse.diagnosis.witness import verified
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
-from nbcourse.lm.rollouts import Rollout, encode
+from nbcourse.lm.rollouts import Rollout, encode, padded
 from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
 from nbcourse.training import algorithms
@@ -146,91 +147,59 @@ CHOSEN: Options = {
     "weight_decay": lambda r: r.optimiser.weight_decay,
     "max_grad_norm": lambda r: r.optimiser.max_grad_norm,
     "num_iterations": lambda r: r.optimiser.epochs,
-    "max_steps": lambda r: r.steps * _updates(r),
-    "logging_steps": lambda r: _updates(r),
+    "max_steps": lambda r: r.steps * r.optimiser.updates,
+    "logging_steps": lambda r: r.optimiser.updates,
 }
 
-# (key, its value, whether TRL cannot have it, why)
-REFUSED: Sequence[tuple[str, Callable[[Recipe], Any], Callable[[Recipe], bool], str]] = (
-    (
-        "model.lora_rank",
-        lambda r: r.model.lora_rank,
-        lambda r: r.model.lora_rank is not None,
-        "it hands TRL the whole model",
+# Keys whose values TRL cannot all have.
+REFUSED: Mapping[str, Limit] = {
+    "model.lora_rank": Limit(
+        lambda r: r.model.lora_rank is not None, "it hands TRL the whole model"
     ),
-    (
-        "rollouts.dynamic_sampling",
-        lambda r: r.dynamic_sampling,
+    "rollouts.dynamic_sampling": Limit(
         lambda r: r.dynamic_sampling,
         "TRL does not replace prompts without spread; say rollouts.dynamic_sampling = false",
     ),
-    (
-        "rollouts.prompts_at_once",
-        lambda r: r.rollouts.prompts_at_once,
+    "rollouts.prompts_at_once": Limit(
         lambda r: r.rollouts.prompts_at_once is not None,
         "TRL samples the responses of a step together",
     ),
-    (
-        "rollouts.engine",
-        lambda r: r.rollouts.engine,
-        lambda r: r.rollouts.engine != "eager",
-        "TRL samples by itself",
-    ),
-    (
-        "rollouts.group_size",
-        lambda r: r.rollouts.group_size,
-        lambda r: r.rollouts.group_size < 2,
-        "TRL expects at least 2",
-    ),
-    (
-        "kl.placement",
-        lambda r: r.penalty.placement,
+    "rollouts.engine": Limit(lambda r: r.rollouts.engine != "eager", "TRL samples by itself"),
+    "rollouts.group_size": Limit(lambda r: r.rollouts.group_size < 2, "TRL expects at least 2"),
+    "kl.placement": Limit(
         lambda r: r.penalty.placement not in ("none", KL[_trainer(r)]),
         "TRL's GRPOTrainer has the KL in the loss, its RLOOTrainer in the reward",
     ),
-    (
-        "kl.estimator",
-        lambda r: r.penalty.estimator,
+    "kl.estimator": Limit(
         lambda r: r.penalty.placement == "loss" and r.penalty.estimator != "k3",
         "TRL has 'k3' only",
     ),
-    (
-        "kl.controller",
-        lambda r: r.kl.controller,
-        lambda r: r.kl.controller != "fixed",
-        "TRL's coefficient stays where it is",
+    "kl.controller": Limit(
+        lambda r: r.kl.controller != "fixed", "TRL's coefficient stays where it is"
     ),
-    (
-        "optimiser.truncated_importance_sampling",
-        lambda r: r.optimiser.truncated_importance_sampling,
+    "optimiser.truncated_importance_sampling": Limit(
         lambda r: r.optimiser.truncated_importance_sampling is not None,
         "TRL corrects for a sampler that rounds otherwise only where vLLM samples",
     ),
-    (
-        "optimiser.target_kl",
-        lambda r: r.optimiser.target_kl,
-        lambda r: r.optimiser.target_kl is not None,
-        "TRL does not leave a batch early",
+    "optimiser.target_kl": Limit(
+        lambda r: r.optimiser.target_kl is not None, "TRL does not leave a batch early"
     ),
-    (
-        "steps",
-        lambda r: r.steps,
-        lambda r: r.steps == 0,
-        "TRL would take it for no limit",
-    ),
-    (
-        "checkpoint.every",
-        lambda r: r.checkpoint.every,
+    "steps": Limit(lambda r: r.steps == 0, "TRL would take it for no limit"),
+    "checkpoint.every": Limit(
         lambda r: "every" in r.checkpoint.model_fields_set,
         "this engine keeps nothing to resume from",
     ),
-    (
-        "witness.every",
-        lambda r: r.witness.every,
+    "witness.every": Limit(
         lambda r: r.witness.every > 0 and _trainer(r) != "GRPO",
         "witness batches need TRL's GRPOTrainer",
     ),
-)
+}
+# Where the value in effect may be the algorithm's and not the key's own.
+IN_EFFECT: Options = {
+    "rollouts.dynamic_sampling": lambda r: r.dynamic_sampling,
+    "kl.placement": lambda r: r.penalty.placement,
+    "kl.estimator": lambda r: r.penalty.estimator,
+}
 
 # Our name for what TRL logs. Its `kl` is a mean over tokens and not our `kl_ref`.
 METRICS: Mapping[str, str] = {
@@ -246,11 +215,6 @@ METRICS: Mapping[str, str] = {
     "grad_norm": "grad_norm",
     "loss": "policy_loss",
 }
-
-
-def _updates(recipe: Recipe) -> int:
-    """Steps of the optimiser in a step of the run."""
-    return recipe.optimiser.epochs * recipe.optimiser.minibatches
 
 
 def _clip_high(recipe: Recipe) -> float:
@@ -307,7 +271,9 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
         )
     advantage, surrogate, average = parts(recipe.row)
     refused = [
-        (key, value(recipe), reason) for key, value, cannot, reason in REFUSED if cannot(recipe)
+        (key, IN_EFFECT.get(key, attrgetter(key))(recipe), limit.reason)
+        for key, limit in REFUSED.items()
+        if limit.refused(recipe)
     ]
     refused += [
         (f"algorithm.{name}", recipe.settings[name], limit.reason)
@@ -391,7 +357,7 @@ def make_trainer(
     from transformers import PrinterCallback
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # ours say what they are about
+    logging.disable_progress_bar()  # ours have labels
     if recipe.penalty.beta > 0:
         reference = (folder / "reference").absolute()
         if processes.rank == 0:
@@ -423,7 +389,8 @@ def _with_our_schedule(trainer: Any) -> Any:
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if self.lr_scheduler is None:
-                updates, rise = _updates(self.our_recipe), self.our_recipe.optimiser.warm_up + 1
+                settings = self.our_recipe.optimiser
+                updates, rise = settings.updates, settings.warm_up + 1
                 self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                     optimizer or self.optimizer,
                     lambda update: min(1.0, (update // updates + 1) / rise),
@@ -456,7 +423,7 @@ def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
 
 
 def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[..., list[float]]:
-    """What `rollout.score` says, as TRL asks for it."""
+    """What `experience.score` says, in the form in which TRL asks for it."""
 
     def reward(
         prompts: list[str],
@@ -482,10 +449,7 @@ def _as_rollout(
     """Responses that TRL sampled, in our form, without log-probs."""
     ends = end_tokens(learner.policy, learner.tokenizer)  # TRL stops at any of them, too
     prompt_ids, prompt_mask = encode(learner.tokenizer, prompts, device=learner.device)
-    lengths = torch.tensor(list(map(len, completions)))
-    mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    tokens = torch.full(mask.shape, ends[0])
-    tokens[mask] = torch.tensor([token for ids in completions for token in ids])
+    tokens, mask = padded(completions, padding=ends[0])
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
@@ -727,12 +691,12 @@ def _translated(
     for name in ("policy_loss", "grad_norm"):
         if not math.isfinite(row.get(name, 0.0)):
             raise FloatingPointError(f"step {step}: the {name} is {row[name]}")
-    responses = recipe.rollouts.prompts * recipe.rollouts.group_size
+    responses = recipe.rollouts.responses
     tokens = round(row["length"] * responses)
     return {
         "step": step,
         **row,
-        "updates": _updates(recipe),
+        "updates": recipe.optimiser.updates,
         "responses": responses,
         "tokens": tokens,
         "tokens_per_second": tokens / seconds,

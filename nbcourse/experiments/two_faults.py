@@ -7,7 +7,6 @@ Names of causes are counted against faults that were planted, here a diagnosis's
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,10 @@ from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, silent_failures
 from nbcourse.experiments.combinations import pairs, together
+from nbcourse.experiments.silent_failures import SCORE
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.seeds import generator
-
-SCORE = "score.json"
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
 def record_pairs(folder: Path, count: int, seed: int) -> None:
     """Plant pairs that go together, drawn at random, and record what is seen of each."""
     folder.mkdir(parents=True, exist_ok=True)
-    began, environment = perf_counter(), records.environment(1)
+    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
     possible = list(pairs())
     order = torch.randperm(len(possible), generator=generator(seed, "pairs")).tolist()[:count]
     results: list[dict[str, Any]] = []
@@ -101,9 +99,7 @@ def record_pairs(folder: Path, count: int, seed: int) -> None:
         )
     records.write_results(folder, results)
     records.write_json(folder / SCORE, {"pairs_possible": len(possible), **score_of(results)})
-    command = " ".join(["python", "-m", __spec__.name, *sys.argv[1:]])
-    seconds = round(perf_counter() - began, 1)
-    environment |= {"command": command, "seed": seed, "seconds": seconds}
+    environment |= {"seed": seed, "seconds": round(perf_counter() - began, 1)}
     records.write_json(folder / records.ENVIRONMENT, environment)
 
 

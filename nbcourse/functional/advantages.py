@@ -181,10 +181,10 @@ def process_supervision(
     pooled = torch.where(exists, step_rewards.detach(), 0.0).reshape(
         -1, group_size * exists.shape[1]
     )
-    counts = exists.reshape(pooled.shape).sum(dim=1, keepdim=True)
+    in_group = exists.reshape(pooled.shape)
+    counts = in_group.sum(dim=1, keepdim=True)
     if (counts < 2).any():
         raise ValueError("step_ends leaves a group with fewer than two steps: nothing to compare")
-    in_group = exists.reshape(pooled.shape)
     deviation = torch.where(in_group, pooled - pooled.sum(1, keepdim=True) / counts, 0.0)
     std = (deviation.square().sum(dim=1, keepdim=True) / (counts - 1)).sqrt()
     highest = pooled.masked_fill(~in_group, -torch.inf).amax(dim=1, keepdim=True)

@@ -86,7 +86,7 @@ class Bounds:
         above: the least itself is out of range.
     """
 
-    low: float = -math.inf
+    low: float
     high: float = math.inf
     above: bool = False
 

@@ -111,7 +111,7 @@ def rewards_with_kl(
         beta: strength of the penalty, ≥ 0.
 
     Returns:
-        (B, T) rewards, 0 under the mask, without gradient.
+        (B, T) rewards, 0 where the mask is False, without gradient.
 
     Raises:
         ValueError: if shapes differ, beta is negative, or a response has no token to carry its
@@ -172,7 +172,7 @@ def penalty_to_go(
         weight_cap: the largest value a weight may have, ≥ 1; None means no limit.
 
     Returns:
-        (B, T), 0 under the mask, without gradient: what multiplies a score is a constant.
+        (B, T), 0 where the mask is False, without gradient: what multiplies a score is a constant.
 
     Raises:
         ValueError: if shapes differ, mask is not boolean, weight is unknown, or weight_cap is

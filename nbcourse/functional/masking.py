@@ -76,8 +76,8 @@ def set_aside(broken: Tensor, *tensors: Tensor) -> list[Tensor]:
     """Replace by 0 the entries at which `broken` is True, so that no gradient passes there.
 
     Elementwise formulas such as exp(x)·A return NaN gradients for NaN entries even if a later
-    mask ignores them, because 0 · NaN is NaN on the way back. So they compute on these cleaned
-    tensors and write NaN into the result afterwards: under a mask that NaN is dropped, outside a
-    mask it surfaces in the loss at once.
+    mask ignores them, because 0 · NaN is NaN in the backward pass. So they compute on these cleaned
+    tensors and write NaN into the result afterwards: where a mask is False that NaN is dropped, and
+    anywhere else it surfaces in the loss at once.
     """
     return [tensor.masked_fill(broken, 0.0) for tensor in tensors]

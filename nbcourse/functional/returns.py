@@ -55,7 +55,7 @@ def _product(x: Tensor, y: Tensor) -> Tensor:
 def _masked_scan(
     mask: Tensor, decay: float, increments: Callable[..., Tensor], *tensors: Tensor
 ) -> Tensor:
-    """Scan `increments(*tensors)` over the entries under the mask, as if there were no others."""
+    """Scan `increments(*tensors)` where the mask is True, as if there were no other entries."""
     rows = max(1, SCAN_ENTRIES // max(1, mask.shape[1]))
     pieces = zip(*(x.split(rows) for x in (mask, *tensors)), strict=True)
     return torch.cat([_scan_kept(kept, decay, increments, *parts) for kept, *parts in pieces])
@@ -91,7 +91,7 @@ def discounted_returns(
         gamma: discount γ in [0, 1]; language-model episodes are short and use 1.
 
     Returns:
-        (B, T) returns, 0 under the mask, without gradient.
+        (B, T) returns, 0 where the mask is False, without gradient.
 
     Raises:
         ValueError: if shapes differ, mask is not boolean or gamma is outside [0, 1].
@@ -109,7 +109,7 @@ def discounted_returns(
 @bounded
 @torch.no_grad()
 def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: Share = 1.0) -> Tensor:
-    """n rewards, then the critic's word for the rest.
+    """n rewards, then the critic's estimate of the rest.
 
         Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γ^{m−1} rₜ₊ₘ₋₁ + γᵐ V(sₜ₊ₘ),   m = min(n, T − t)
 
@@ -158,8 +158,8 @@ def token_gae(
         δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ)          V = 0 after the last token
         Aₜ = δₜ + γλ Aₜ₊₁
 
-    where t+1 is the *next token under the mask*: the result equals plain GAE on the row with its
-    masked positions cut out. λ = 1 is the Monte Carlo return minus V, λ = 0 the TD residual.
+    where t+1 is the *next token whose mask is True*: the result equals plain GAE on the row with
+    its masked positions cut out. λ = 1 is the Monte Carlo return minus V, λ = 0 the TD residual.
 
     Args:
         rewards: (B, T), the reward of token t in column t.
@@ -170,7 +170,7 @@ def token_gae(
 
     Returns:
         advantages and value targets (advantages + values, before any whitening), both (B, T), 0
-        under the mask, without gradient.
+        where the mask is False, without gradient.
 
     Raises:
         ValueError: if shapes differ, mask is not boolean, or gamma or lam is outside [0, 1].

@@ -117,7 +117,7 @@ def gspo(
         clip_high: distance above 1; `clip_low` if None.
 
     Returns:
-        (B, T) loss of each token, 0 under the mask.
+        (B, T) loss of each token, 0 where the mask is False.
 
     Raises:
         ValueError: if shapes differ, mask is not boolean or a clip is out of range.

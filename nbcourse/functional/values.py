@@ -37,7 +37,7 @@ def value_loss(
             `aggregation.aggregate`.
 
     Returns:
-        A scalar, the mean over the tokens under the mask.
+        A scalar, the mean over the tokens at which the mask is True.
 
     Raises:
         ValueError: if shapes differ or are not (B, T), mask is not boolean or clip not positive.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-from nbcourse.lm.rollouts import with_room
+from nbcourse.lm.engines import with_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,7 +53,7 @@ class RoomyLayer(DynamicLayer):
         self._change(lambda x: x.index_select(0, indices))
 
     def _change(self, function: Callable[[Tensor], Tensor]) -> None:
-        """One of the two after the other, so that only one is there twice."""
+        """Change keys, then values, so that memory holds a second copy of only one of the two."""
         columns, self.keys, self.values = self.get_seq_length(), None, None
         for i in range(2):
             self.room[i] = function(self.room[i])
@@ -91,7 +91,7 @@ class FixedLayer(DynamicLayer):
 
     def resize(self, rows: Tensor, columns: int) -> None:
         """These rows only, in the order that they have, with room for so many columns."""
-        for name in ("keys", "values"):  # one of the two after the other is there twice
+        for name in ("keys", "values"):  # in turn: a second copy of only one of the two at a time
             now = getattr(self, name)
             now = now if len(rows) == len(now) else now.index_select(0, rows)
             setattr(self, name, _wider(now, columns))

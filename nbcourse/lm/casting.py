@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def cast_once(model: nn.Module) -> Iterator[None]:
-    """Within it, and within autocast, linear layers have weights that need no further cast.
+    """A context in which, under autocast, the weights of linear layers need no further cast.
 
     Autocast rounds a float32 weight for each product. It keeps what it has rounded of weights that
     ask for a gradient, and of those only; all others it rounds anew for each token. Here every

@@ -103,6 +103,6 @@ def updates(
 
 
 def up_and_down(step: int, steps: int) -> float:
-    """A share of the learning rate: up along a line for a tenth, and down along a cosine to 0."""
+    """The learning rate's factor: linear warm-up over a tenth of the steps, cosine decay to 0."""
     rising = (step + 1) / max(1, steps // 10)
     return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)

@@ -90,7 +90,7 @@ Engine = Callable[["PreTrainedModel", Job], Responses]
 
 
 def eager(model: "PreTrainedModel", job: Job) -> Responses:
-    """One token at a time, looked at when it has come: a row that has ended leaves the batch.
+    """One token at a time, checked as soon as it is drawn: a row that has ended leaves the batch.
 
     Raises:
         FloatingPointError: if the model gives logits that are not finite.
@@ -141,6 +141,11 @@ def read_prompts(model: "PreTrainedModel", job: Job) -> tuple[Tensor, "Cache"]:
         logits_to_keep=1,
     )
     return output.logits[:, -1], cache
+
+
+def with_room(columns: int, multiple: int = 8) -> int:
+    """Columns that a cache allocates to hold this many: the next multiple."""
+    return -(-columns // multiple) * multiple
 
 
 def not_finite(t: int) -> FloatingPointError:

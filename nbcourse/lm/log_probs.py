@@ -35,8 +35,8 @@ def token_log_probs(
         tokens: (...) integer token at each position. For a causal model the logits that chose
             token t stand one position before it; the caller shifts.
         temperature: τ > 0, the sampler's. Another one gives the log-probs of another policy.
-        consume: on the way back, write the gradient over the logits. For logits that are not read
-            again: a later use is refused by autograd's own check.
+        consume: in the backward pass, write the gradient over the logits. For logits that are not
+            read again: autograd's own check refuses a later use.
 
     Returns:
         (...) in float32 (float64 for float64 logits), differentiable with respect to the logits.
@@ -57,7 +57,7 @@ def hidden_log_probs(
 ) -> Tensor:
     """log π(token) for each position, from the last hidden states: the logits are never whole.
 
-    The output matrix is applied to a few positions at a time, and once more on the way back.
+    The output matrix is applied to a few positions at a time, and again in the backward pass.
 
     Args:
         hidden: (..., H) last hidden states, in any floating-point dtype.
@@ -93,7 +93,7 @@ def hidden_divergences(
 ) -> Tensor:
     """KL(π‖π_ref) of the next token over the whole vocabulary, from the last hidden states of both.
 
-    The logits are there for a few positions at a time, and are computed once more on the way back.
+    The logits exist for a few positions at a time, and are computed again in the backward pass.
 
     Args:
         hidden: (..., H) last hidden states of the policy.
@@ -374,7 +374,7 @@ class _FromHidden(torch.autograd.Function):
         log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ matrix.T)
         ctx.save_for_backward(rows, weight, flat, log_sum)
         ctx.shape, ctx.temperature = hidden.shape, temperature
-        # The way back computes the logits again, and has to round them as they were rounded here.
+        # The backward pass computes the logits again, and has to round them as here.
         device = hidden.device.type
         ctx.precision = partial(
             torch.autocast,

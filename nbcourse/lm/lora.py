@@ -43,7 +43,7 @@ def is_on(model: nn.Module) -> bool:
 
 @contextmanager
 def off(model: "PreTrainedModel") -> Iterator[None]:
-    """Within it, the model is what it was before its adapter learned."""
+    """A context in which the model is what it was before its adapter learned."""
     model.disable_adapters()
     try:
         yield

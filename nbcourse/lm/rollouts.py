@@ -62,10 +62,7 @@ def from_texts(
         raise ValueError(f"responses has {len(responses)} entries, expected {len(prompts)}")
     prompt_ids, prompt_mask = encode(tokenizer, prompts, device=device)
     rows = [[*ids, tokenizer.eos_token_id] for ids in _ids(tokenizer, responses)]
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    tokens = torch.full(mask.shape, tokenizer.eos_token_id)
-    tokens[mask] = torch.tensor([token for row in rows for token in row])
+    tokens, mask = padded(rows, padding=tokenizer.eos_token_id)
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
@@ -94,11 +91,6 @@ def select(rollout: Rollout, rows: Tensor) -> Rollout:
         log_probs=rollout.log_probs[rows, :end],
         truncated=rollout.truncated[rows],
     )
-
-
-def with_room(columns: int, multiple: int = 8) -> int:
-    """Columns that a cache makes room for, to hold this many: the next multiple."""
-    return -(-columns // multiple) * multiple
 
 
 def group_rows(groups: Tensor, group_size: int) -> Tensor:
@@ -154,12 +146,27 @@ def encode(
     ids = _ids(tokenizer, prompts)
     if not all(ids):
         raise ValueError(f"prompts[{[bool(row) for row in ids].index(False)}] has no token")
-    width = max(map(len, ids))
-    lengths = torch.tensor([len(row) for row in ids])
-    mask = torch.arange(width) >= width - lengths[:, None]
-    padded = torch.full((len(ids), width), tokenizer.eos_token_id)
-    padded[mask] = torch.tensor([token for row in ids for token in row])
-    return padded.to(device), mask.to(device)
+    tokens, mask = padded(ids, padding=tokenizer.eos_token_id, left=True)
+    return tokens.to(device), mask.to(device)
+
+
+def padded(
+    rows: Sequence[Sequence[int]], *, padding: int, left: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Rows of token ids as one tensor, (B, T), and the mask of what is not padding.
+
+    Args:
+        rows: B of them, of any lengths, not all empty.
+        padding: the token in the rest.
+        left: whether that stands in front of a row, and not behind it.
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    columns = torch.arange(width)
+    mask = columns >= width - lengths[:, None] if left else columns < lengths[:, None]
+    tokens = torch.full(mask.shape, padding)
+    tokens[mask] = torch.tensor([token for row in rows for token in row])
+    return tokens, mask
 
 
 def positions(mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The engine of fixed shapes: between two looks at what came out, the host waits for nothing.
+"""The engine of fixed shapes: from one check to the next, the host does not wait for the device.
 
 `engines.eager` asks the device after each token which rows have ended, and computes with shapes
 that change with every answer. Here rows and columns come in buckets. A step is the same sequence of
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts
-from nbcourse.lm.rollouts import with_room
+from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts, with_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

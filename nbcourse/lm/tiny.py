@@ -65,7 +65,7 @@ def model(
     Args:
         tokenizer: for the size of the vocabulary and the end-of-sequence token.
         layers: number of blocks.
-        width: size of the hidden states, a multiple of `heads`.
+        width: size of the hidden states, a multiple of twice the heads.
         heads: attention heads.
         max_positions: longest sequence.
         seed: of the initial weights; the global random state is left as it was.

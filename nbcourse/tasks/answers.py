@@ -43,7 +43,7 @@ numbers, while ``18cm`` is 18 and ``H2O`` holds none. These rules know positions
 import re
 import unicodedata
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
 
@@ -147,9 +147,14 @@ def _exact(line: str) -> Decimal | None:
 
 
 def _strict(text: str) -> Decimal | None:
+    return _agreed(_MARKER.findall(text), _exact)
+
+
+def _agreed(lines: list[str], read: Callable[[str], Decimal | None]) -> Decimal | None:
+    """Return the number that all lines hold, or None if they differ or one of them holds none."""
     answer = None
-    for line in _MARKER.findall(text):
-        number = _exact(line)
+    for line in lines:
+        number = read(line)
         if number is None or answer not in (None, number):
             return None
         answer = number
@@ -162,7 +167,7 @@ def _lenient(text: str) -> Decimal | None:
         return answer
     claims = _marker_claims(text)
     if claims:
-        return _agreed(claims)
+        return _agreed(claims, _only_number)
     box = _last_box(text)
     if box is not None and _holds_number(box):
         return _only_number(box)
@@ -187,16 +192,6 @@ def _marker_claims(text: str) -> list[str]:
         elif ("\\boxed" in line or _PHRASE.search(line)) and _holds_number(line):
             claims.append(line)
     return claims
-
-
-def _agreed(claims: list[str]) -> Decimal | None:
-    answer = None
-    for claim in claims:
-        number = _only_number(claim)
-        if number is None or answer not in (None, number):
-            return None
-        answer = number
-    return answer
 
 
 def _last_box(text: str) -> str | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nbcourse.functional.arguments import Bounds, Share, bounded
 from nbcourse.tasks.answers import extract
-from nbcourse.tasks.task import Task
+from nbcourse.tasks.task import Task, draw_split
 
 NUMBER = re.compile(r"-?[0-9]{1,30}")  # more digits are infinitely far off
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -63,19 +63,14 @@ def problems(
     Raises:
         ValueError: if an argument is out of range.
     """
-    if split not in ("train", "test"):
-        raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
-    if count < 0:
-        raise ValueError(f"count is {count}, expected 0 or more")
     _check_operations(operations)
-    drawn: list[Problem] = []
-    while len(drawn) < count:
-        size = (count - len(drawn)) * 2
+
+    def propose(size: int) -> list[Problem]:
         left, right = torch.randint(10**digits, (2, size), generator=generator).tolist()
         choice = torch.randint(len(operations), (size,), generator=generator).tolist()
-        candidates = map(_problem, left, right, (operations[i] for i in choice))
-        drawn += [problem for problem in candidates if problem.held_out == (split == "test")]
-    return drawn[:count]
+        return list(map(_problem, left, right, (operations[i] for i in choice)))
+
+    return draw_split(count, split=split, propose=propose)
 
 
 def _check_operations(operations: str) -> None:

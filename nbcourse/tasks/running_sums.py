@@ -16,7 +16,7 @@ import torch
 from nbcourse.functional.arguments import Bounds, Share
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.arithmetic import Digits, Problem, as_answer, careless
-from nbcourse.tasks.task import Step, Task
+from nbcourse.tasks.task import Step, Task, draw_split
 
 TOTALS = re.compile(r"[0-9]{1,30}(?: [0-9]{1,30})*")
 
@@ -54,17 +54,13 @@ class RunningSums(Task):
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Problem]:
         """Draw problems, repetitions allowed, each number uniform within the split."""
-        if split not in ("train", "test"):
-            raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
-        if count < 0:
-            raise ValueError(f"count is {count}, expected 0 or more")
-        drawn: list[Problem] = []
-        while len(drawn) < count:
-            shape = (2 * (count - len(drawn)), self.numbers)
+
+        def propose(size: int) -> list[Problem]:
+            shape = (size, self.numbers)
             rows = torch.randint(10**self.digits, shape, generator=generator).tolist()
-            candidates = [Problem("+".join(map(str, row)) + "=", str(sum(row))) for row in rows]
-            drawn += [problem for problem in candidates if problem.held_out == (split == "test")]
-        return drawn[:count]
+            return [Problem("+".join(map(str, row)) + "=", str(sum(row))) for row in rows]
+
+        return draw_split(count, split=split, propose=propose)
 
     def demonstrate(
         self, count: int, *, generator: torch.Generator, careless_share: Share = 0.0

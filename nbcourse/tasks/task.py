@@ -1,7 +1,7 @@
 """What a training run asks of a task: problems, a verifier, preferences, and perhaps a teacher."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -115,6 +115,28 @@ def in_epochs(
         order = torch.randperm(len(problems), generator=generator(seed, purpose, epoch))
         found += [problems[i] for i in order[place : place + count - len(found)].tolist()]
     return found
+
+
+def draw_split(count: int, *, split: str, propose: Callable[[int], Sequence[Any]]) -> list[Any]:
+    """`count` problems of one split, from as many proposals as that takes.
+
+    Args:
+        count: how many.
+        split: "train" or "test"; a problem belongs to "test" if its `held_out` is True.
+        propose: draws so many problems of either split.
+
+    Raises:
+        ValueError: if the split is unknown, or the count negative.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
+    if count < 0:
+        raise ValueError(f"count is {count}, expected 0 or more")
+    drawn: list[Any] = []
+    while len(drawn) < count:
+        proposed = propose(2 * (count - len(drawn)))
+        drawn += [problem for problem in proposed if problem.held_out == (split == "test")]
+    return drawn[:count]
 
 
 def check_task(kind: object) -> None:

@@ -9,38 +9,26 @@ and a long walk is as good as a short one.
 
 A teacher goes round once more with probability `again`, at every crossing anew; a careless one also
 takes each turn wrongly with probability `lost`. A model that imitates careless walks alone is right
-at each crossing with probability 1 − lost, independently of the others, and the policy that is best
-under a KL to such a reference is known: `optimal_turn`.
+at each crossing with probability 1 − lost, independently of the others.
 """
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, ClassVar
-from zlib import crc32
 
 import torch
 
 from nbcourse.functional.arguments import Bounds, Share
-from nbcourse.tasks.task import Task
+from nbcourse.tasks.arithmetic import Problem
+from nbcourse.tasks.task import Task, draw_split
 
 CROSSINGS, TURNS = "abcdefgh", "NESW"
-HELD_OUT = 0.1  # share of all routes that are never trained on
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(Problem):
     """One prompt, `aNbE>`, and the turns that it asks for, `NE`."""
-
-    prompt: str
-    answer: str
-
-    @property
-    def held_out(self) -> bool:
-        """Whether this route is for testing: decided by a hash of its prompt."""
-        return crc32(self.prompt.encode()) < HELD_OUT * 2**32
 
 
 @dataclass(frozen=True)
@@ -63,17 +51,13 @@ class Walk(Task):
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Route]:
         """Draw routes, uniform within the split, repetitions allowed."""
-        if split not in ("train", "test"):
-            raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
-        if count < 0:
-            raise ValueError(f"count is {count}, expected 0 or more")
-        drawn: list[Route] = []
-        while len(drawn) < count:
-            shape = (2 * (count - len(drawn)), self.crossings)
+
+        def propose(size: int) -> list[Route]:
+            shape = (size, self.crossings)
             rows = torch.randint(len(TURNS), shape, generator=generator).tolist()
-            candidates = [_route("".join(TURNS[i] for i in row)) for row in rows]
-            drawn += [route for route in candidates if route.held_out == (split == "test")]
-        return drawn[:count]
+            return [_route("".join(TURNS[i] for i in row)) for row in rows]
+
+        return draw_split(count, split=split, propose=propose)
 
     def read(self, response: str, *, strict: bool = True) -> str | None:
         """The turns that were taken; strictly, of a walk without a false step."""
@@ -106,10 +90,6 @@ class Walk(Task):
             for crossing, turn, times in zip(CROSSINGS, turns, rounds, strict=False)
         )
 
-    def length(self, rounds: int) -> int:
-        """Tokens of a walk of so many rounds in all, the end-of-sequence token included."""
-        return 2 * self.blocks * rounds + 2 * self.crossings + 1
-
     def _round(self, crossing: str) -> str:
         return "".join(f"{crossing}{block}" for block in reversed(range(self.blocks)))
 
@@ -125,41 +105,6 @@ def _route(turns: str) -> Route:
 
 def _turned(turn: str, aside: int) -> str:
     return TURNS[(TURNS.index(turn) + aside) % len(TURNS)]
-
-
-def soft_values(right: float, *, crossings: int, beta: float) -> list[float]:
-    """V* of the states in which 0, 1, …, all crossings lie behind, each turn right so far.
-
-        V*(i) = β log E_ref[exp(R/β) | i right] = β log(1 + pᵏ⁻ⁱ (exp(1/β) − 1))
-
-    Rounds cost nothing and earn nothing, so they are in none of it. Behind a wrong turn V* is 0.
-
-    Args:
-        right: p, the reference's probability of a right turn.
-        crossings: k.
-        beta: β > 0.
-    """
-    gain = math.expm1(1 / beta)
-    return [beta * math.log1p(right ** (crossings - i) * gain) for i in range(crossings + 1)]
-
-
-def optimal_turn(right: float, *, crossings: int, beta: float) -> list[float]:
-    """π* takes the right turn with these probabilities at the crossings, if all before were right.
-
-        π*(right | i) = p exp((V*(i+1) − V*(i))/β)
-
-    Everywhere else, for going round and behind a wrong turn, π* is the reference.
-
-    Args:
-        right: p, the reference's probability of a right turn.
-        crossings: k.
-        beta: β > 0.
-
-    Returns:
-        k probabilities. Walks that are cut off at a limit are not part of it.
-    """
-    values = soft_values(right, crossings=crossings, beta=beta)
-    return [right * math.exp((after - before) / beta) for before, after in pairwise(values)]
 
 
 TASKS = {"walk": Walk}

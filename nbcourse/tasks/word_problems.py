@@ -425,15 +425,14 @@ def _words(story: Story, rng: Random) -> dict[str, str]:
     name = rng.choice(_HE if he else _SHE)
     other = rng.choice(_SHE if he else _HE)  # so that a pronoun can only mean one of them
     words = {"name": name, "other": other}
-    words |= {"he": "he", "him": "him", "his": "his"} if he else _FEMININE
-    words |= {"other_he": "she" if he else "he", "other_his": "her" if he else "his"}
+    if he:
+        words |= {"he": "he", "him": "him", "his": "his", "other_he": "she", "other_his": "her"}
+    else:
+        words |= {"he": "she", "him": "her", "his": "her", "other_he": "he", "other_his": "his"}
     for slot, choices in story.slots.items():
         words[slot] = rng.choice(choices)
         words[slot + "s"] = plural(words[slot])
     return words
-
-
-_FEMININE = {"he": "she", "him": "her", "his": "her"}
 
 
 @cache

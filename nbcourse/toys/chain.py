@@ -93,18 +93,17 @@ def _require_an_end(chain: Chain) -> None:
         )
 
 
-def random_walk(size: int, *, gamma: float = 1.0) -> Chain:
+def random_walk(size: int) -> Chain:
     """A walk over `size` states in a row, left or right by a coin, that pays 1 for leaving right.
 
-    State 0 and state size + 1 are the terminal ends. Without discount the value of state i is
-    i / (size + 1), the chance to leave on the right.
+    State 0 and state size + 1 are the terminal ends. There is no discount, so the value of state i
+    is i / (size + 1), the chance to leave on the right.
 
     Args:
         size: number of states that are not terminal, at least 1.
-        gamma: discount γ in [0, 1].
 
     Raises:
-        ValueError: if size is below 1 or gamma is outside [0, 1].
+        ValueError: if size is below 1.
 
     Book: chapter 3. Source: Sutton & Barto 2018, example 6.2.
     """
@@ -117,7 +116,7 @@ def random_walk(size: int, *, gamma: float = 1.0) -> Chain:
     rewards[size, size + 1] = 1.0
     terminal = torch.ones(size + 2, dtype=torch.bool)
     terminal[inner] = False
-    return Chain(transitions, rewards, terminal, gamma)
+    return Chain(transitions, rewards, terminal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +206,7 @@ class Moments:
 
 
 def k_step_estimator(chain: Chain, critic: Tensor, *, k: int) -> Moments:
-    """Exact bias and variance of k rewards followed by the critic's word.
+    """Exact bias and variance of k rewards followed by the critic's estimate.
 
         Ĝₜ⁽ᵏ⁾ = rₜ + γ rₜ₊₁ + … + γᵏ⁻¹ rₜ₊ₖ₋₁ + γᵏ V̂(sₜ₊ₖ),      Âₜ⁽ᵏ⁾ = Ĝₜ⁽ᵏ⁾ − V̂(sₜ)
 

@@ -24,7 +24,7 @@ class Walks:
         right: (B,) float, 1 for a walk that ended and whose turns are all right, 0 for every other.
         truncated: (B,) bool, True where the limit came before the end.
         states: (B, T) where the walker was when the token was chosen: twice the number of crossings
-            behind him, plus 1 if one of his turns was wrong.
+            passed, plus 1 if one of the turns was wrong.
         positions: (B, D) of the tokens that decided, T for none.
         logits: (B, D) which of the table's logits each of them was drawn from, 0 for none.
         chosen: (B, D) bool, whether it was what the logit stands for: once more, the right turn.
@@ -110,7 +110,7 @@ def sample(
     found: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def decide(which: Tensor, where: Tensor, asked: Tensor) -> Tensor:
-        """Draw from the logit that belongs to each walker, if he is asked."""
+        """Draw from the logit that belongs to each walker, where one is asked."""
         logit = ((2 * crossing + wrong) * 2 + which).clamp(max=len(probs) - 1)
         drawn = torch.rand(count, generator=generator, dtype=probs.dtype) < probs[logit]
         asked = asked & (where < max_length)

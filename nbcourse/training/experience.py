@@ -109,9 +109,9 @@ class Experience:
 
 @dataclass
 class Draws:
-    """Where a run has got to in the endless list of training problems.
+    """How far a run has come in the endless list of training problems.
 
-    Where there are finitely many, all have their turn before any comes again.
+    Of a finite list, every problem is drawn once before any is drawn again.
 
     Attributes:
         taken: batches of problems drawn so far.
@@ -335,17 +335,16 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     rows = group_rows(groups.to(batch.scores.device), group)
     if len(rows) == 0:
         return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
-    greedy, steps, problems = batch.greedy_scores, batch.steps, batch.problems
-    drawn = batch.drawn
+    greedy = batch.greedy_scores
     return replace(
         batch,
         rollout=select(batch.rollout, rows),
         scores=batch.scores[rows],
         correct=batch.correct[rows],
         greedy_scores=None if greedy is None else greedy[rows],
-        steps=None if steps is None else [steps[row] for row in rows.tolist()],
-        problems=None if problems is None else [problems[row] for row in rows.tolist()],
-        drawn=None if drawn is None else [drawn[row] for row in rows.tolist()],
+        steps=_selected(batch.steps, rows),
+        problems=_selected(batch.problems, rows),
+        drawn=_selected(batch.drawn, rows),
     )
 
 
@@ -358,12 +357,18 @@ def _join(parts: Sequence[Experience]) -> Experience:
         torch.cat([part.scores for part in parts]),
         torch.cat([part.correct for part in parts]),
         torch.cat(greedy) if greedy else None,
-        None if parts[0].steps is None else [row for part in parts for row in part.steps or ()],
-        problems=None
-        if parts[0].problems is None
-        else [problem for part in parts for problem in part.problems or ()],
+        _joined([part.steps for part in parts]),
+        problems=_joined([part.problems for part in parts]),
         sampler=parts[0].sampler,
-        drawn=None
-        if parts[0].drawn is None
-        else [row for part in parts for row in part.drawn or ()],
+        drawn=_joined([part.drawn for part in parts]),
     )
+
+
+def _selected(column: list[Any] | None, rows: Tensor) -> list[Any] | None:
+    return None if column is None else [column[row] for row in rows.tolist()]
+
+
+def _joined(columns: Sequence[list[Any] | None]) -> list[Any] | None:
+    """One column of several, if there is one."""
+    kept = [column for column in columns if column is not None]
+    return [row for column in kept for row in column] if kept else None

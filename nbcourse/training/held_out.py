@@ -40,7 +40,7 @@ def held_out_accuracy(learner: Learner) -> float:
 
 
 def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tensor:
-    """The verifier's word on the greedy responses to `count` problems: (count,) of 0 and 1.
+    """The verifier's verdicts on the greedy responses to `count` problems: (count,) of 0 and 1.
 
     The problems are the task's held-out ones, if no split is named.
     """
@@ -53,7 +53,7 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
         learner.prompts(problems),
         max_new_tokens=recipe.rollouts.max_new_tokens,
         precision=learner.precision(),
-        at_once=recipe.rollouts.prompts * recipe.rollouts.group_size,
+        at_once=recipe.rollouts.responses,
         engine=recipe.rollouts.engine,
     )
     return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-# from here on the logits of a batch outweigh all else, and are never whole
-LARGE_VOCABULARY = 10_000
+# tokens from which on the logits of a batch outweigh all else, and are computed in chunks
+CHUNKED_VOCABULARY = 10_000
 
 
 @dataclass
@@ -137,10 +137,11 @@ class Learner:
 
     @contextmanager
     def _computing_twice(self) -> Iterator[bool]:
-        """Within it, layers keep no activations, if the recipe says so and a gradient follows.
+        """Switch gradient checkpointing on, if the recipe asks for it and a gradient follows.
 
-        Transformers' layers do so in training mode only. What is in them stays in evaluation mode:
-        with dropout the policy that learns would not be the one that sampled.
+        Yields whether it is on. Transformers' layers checkpoint in training mode only. The modules
+        inside them stay in evaluation mode: with dropout the policy that learns would not be the
+        one that sampled.
         """
         twice = self.recipe.model.gradient_checkpointing and torch.is_grad_enabled()
         modules = [module for module in (self.policy, self.critic) if module is not None]
@@ -164,7 +165,7 @@ class Learner:
             rollout,
             temperature=self.recipe.rollouts.temperature,
             # with divergences, the log-probs are taken from the states that these are made from
-            chunked=model.config.vocab_size >= LARGE_VOCABULARY or self.recipe.penalty.exact,
+            chunked=model.config.vocab_size >= CHUNKED_VOCABULARY or self.recipe.penalty.exact,
             group_size=group_size,
         )
 
@@ -182,7 +183,7 @@ class Learner:
             return self._log_probs(self.reference, rollout, group_size)
 
     def referring(self) -> AbstractContextManager:
-        """Within it, the reference is the policy as it was."""
+        """A context in which `reference` is the initial policy: an adapter is switched off."""
         return lora.off(self.policy) if self.reference is self.policy else nullcontext()
 
     def prompts(self, problems: Sequence[Any]) -> list[str]:
@@ -190,7 +191,7 @@ class Learner:
         return rendered(self.recipe.prompt, self.tokenizer, problems)
 
     def precision(self) -> AbstractContextManager:
-        """Within it, matrix products are taken in the recipe's precision."""
+        """A context in which matrix products are computed in the recipe's precision."""
         return precision(self.recipe.model, self.device)
 
 

@@ -244,7 +244,7 @@ def leaves_out_flat_groups(recipe: Recipe, penalty: Penalty) -> bool:
 
 
 def packed(lengths: Sequence[int], *, room: int) -> list[int]:
-    """How many of these lengths, from the short to the long, go together, one part after the other.
+    """Split ascending lengths into consecutive parts; returns how many lengths each part has.
 
     A part is padded to its longest. Its area is at most `room`, unless it is a single length.
     """

@@ -86,7 +86,7 @@ def rendered(
 
 
 def precision(settings: ModelSection, device: torch.device) -> AbstractContextManager:
-    """Within it, matrix products are taken in the precision of these settings."""
+    """A context in which matrix products are computed in the precision of these settings."""
     low = settings.precision != "float32"
     dtype = torch.float16 if settings.precision == "float16" else torch.bfloat16
     return torch.autocast(device.type, dtype, enabled=low)

@@ -54,7 +54,7 @@ class Processes:
                 torch.distributed.broadcast(tensor, src=0)
 
     def wait(self) -> None:
-        """Until everybody has come this far."""
+        """Block until all processes have come this far."""
         if self.count > 1:
             torch.distributed.barrier()
 

@@ -1,4 +1,4 @@
-"""What may look on while a step is made, and how weights are told apart."""
+"""Observers of a training step, and a fingerprint by which weights are told apart."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ ENTRIES = 64  # of each parameter, evenly spaced: all of them move in a step
 
 
 class Watch:
-    """Is shown the inside of a step, and changes nothing of it. This one looks away."""
+    """An observer of a training step, which changes nothing; this base class does nothing."""
 
     def before_updates(
         self, learner: Any, experience: Any, estimate: Any, penalty: Any, step: int

@@ -204,7 +204,7 @@ def test_a_large_vocabulary_changes_nothing(both, kind, monkeypatch):
     rollout = experience.rollout
     found = []
     for threshold in (10_000, made.policy.config.vocab_size):
-        monkeypatch.setattr(module, "LARGE_VOCABULARY", threshold)
+        monkeypatch.setattr(module, "CHUNKED_VOCABULARY", threshold)
         one = copy.deepcopy(made)
         loss_of(one, rollout).backward()
         seen = add_reference_and_values(one, experience, ALONE, reference=True)
@@ -228,7 +228,7 @@ def test_from_there_on_no_tensor_has_a_number_for_every_token_of_the_vocabulary(
         return tensor
 
     for threshold, whole in ((width + 1, True), (width, False)):
-        monkeypatch.setattr(module, "LARGE_VOCABULARY", threshold)
+        monkeypatch.setattr(module, "CHUNKED_VOCABULARY", threshold)
         shapes.clear()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             loss_of(made, rollout)

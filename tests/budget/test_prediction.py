@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from types import SimpleNamespace
@@ -16,13 +17,16 @@ from nbcourse.budget import machines, prediction, shapes
 from nbcourse.budget.machines import DATASHEETS, Machine
 from nbcourse.budget.prediction import Plan
 from nbcourse.budget.shapes import PUBLISHED, Shape
+from nbcourse.functional import surrogates
 from nbcourse.lm import sampling
 from nbcourse.lm.cache import empty_cache
+from nbcourse.lm.engines import with_room
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
-from nbcourse.lm.rollouts import Rollout, with_room
+from nbcourse.lm.rollouts import Rollout
 from nbcourse.training import diagnostics, loop
+from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.experience import Experience, add_reference_and_values
-from nbcourse.training.learner import LARGE_VOCABULARY, Learner, assemble
+from nbcourse.training.learner import CHUNKED_VOCABULARY, Learner, assemble
 from nbcourse.training.models import frozen
 from nbcourse.training.recipe import Recipe, check
 from tests.effort import swept
@@ -374,7 +378,7 @@ def drawing(learner: Learner) -> Callable[[], object]:
     return draw
 
 
-LARGE = Shape(3, 128, 4, 2, 160, LARGE_VOCABULARY, tied=False)
+LARGE = Shape(3, 128, 4, 2, 160, CHUNKED_VOCABULARY, tied=False)
 ONE = {"prompts_at_once": 1}
 STATIC = {"prompts": 6, "group_size": 4, "max_new_tokens": RESPONSE, "engine": "static"}
 TWICE = {"gradient_checkpointing": True}
@@ -390,7 +394,7 @@ CASES = {
     "own critic": (SHAPES["own keys"], "ppo", {"critic": {"shared": False}}),
     "checkpointing": (Shape(8, 64, 4, 2, 160, 300, tied=True), "grpo", {"model": TWICE}),
     "checkpointing, chunked": (
-        Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
+        Shape(8, 64, 4, 2, 160, CHUNKED_VOCABULARY, tied=True),
         "grpo",
         {"model": TWICE},
     ),
@@ -402,7 +406,7 @@ CASES = {
         {"kl": EXACT, "model": {"precision": "bfloat16"}, "optimiser": ONE},
     ),
     "exact KL, checkpointing": (
-        Shape(8, 64, 4, 2, 160, LARGE_VOCABULARY, tied=True),
+        Shape(8, 64, 4, 2, 160, CHUNKED_VOCABULARY, tied=True),
         "grpo",
         {"kl": EXACT, "model": TWICE},
     ),
@@ -661,6 +665,21 @@ def test_without_a_kl_penalty_the_reference_sees_one_response_of_each_group():
     critic = predicted(recipe("ppo"), SHAPES["own keys"])
     assert critic.work["ask reference"].flops > 0
     assert critic.work["ask critic"].flops > 0
+
+
+def test_a_row_that_asks_for_the_reference_costs_as_much_as_a_kl_penalty(monkeypatch):
+    """RLOO's passes, whether the penalty or the surrogate wants the reference's log-probs."""
+
+    def near(log_probs, advantages, ref_log_probs):
+        return surrogates.policy_gradient(log_probs, advantages)
+
+    row = replace(ALGORITHMS["rloo"], surrogate=near, source="here")
+    monkeypatch.setitem(ALGORITHMS, "near", row)
+    asking = predicted(recipe("near"), SHAPES["own keys"])
+    kl = {"beta": 0.1, "placement": "loss"}
+    penalised = predicted(recipe("rloo", kl=kl), SHAPES["own keys"])
+    assert asking.work["ask reference"] == penalised.work["ask reference"]
+    assert asking.peaks["consult"] == penalised.peaks["consult"]
 
 
 @pytest.mark.parametrize("prompts", [8, 32])

@@ -242,7 +242,7 @@ def test_a_folder_has_one_writer(run, tmp_path):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     longer = check({**RUNS[BREAKABLE], "steps": 8})
     expected = re.escape(f"another process is at work in {run}: ")
-    with durable.alone(run), pytest.raises(ValueError, match=expected):
+    with durable.locked(run), pytest.raises(ValueError, match=expected):
         train(longer, folder=run, resume=True, progress=False)
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     train(longer, folder=run, resume=True, progress=False)

@@ -501,7 +501,7 @@ def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
         told = nbcourse("evaluate", tmp_path / name, "--final", "--problems", "3", "--samples", "2")
         for line in ("right, strictly", "right, leniently", "not ended", "pass@1", "pass@2"):
             assert line in told
-        assert "3 problems, split 'test', asked for the 1. time" in told
+        assert "3 problems, split 'test', asked once so far" in told
         result = json.loads((tmp_path / name / "evaluation-word-problems-test.json").read_text())
         assert result["after"]["strict"]["of"] == 3
     assert "3 problems" in nbcourse("evaluate", tmp_path / "base", "--problems", "3")

@@ -1,12 +1,11 @@
-"""Walks: what is right, how long they are, what the teacher does, and the optimum under a KL."""
+"""Walks: what is right, and what the teacher does."""
 
 import math
-from itertools import product
 
 import pytest
 import torch
 
-from nbcourse.tasks.walk import Route, Walk, optimal_turn, soft_values
+from nbcourse.tasks.walk import Route, Walk
 
 SHORT = Walk(crossings=3, blocks=2)
 ROUTE = Route("aNbEcS>", "NES")
@@ -49,13 +48,6 @@ def test_strictly_a_walk_has_no_false_step(response, read, leniently):
     assert SHORT.rewards([response], [ROUTE]).item() == float(read == "NES")
 
 
-def test_the_length_of_a_walk_is_known_from_its_rounds():
-    task = Walk()
-    for rounds in ([1, 1, 1, 1, 1], [1, 4, 2, 1, 3]):
-        assert len(task.walk("NESWN", rounds)) + 1 == task.length(sum(rounds))
-    assert task.length(10) == 111  # what the teacher walks on average: a hundred tokens and more
-
-
 def test_the_teacher_goes_round_and_is_lost_as_often_as_the_settings_say():
     """Each mean within four standard errors of what it is by construction."""
     task, count = Walk(again=0.6, lost=0.25), 4_000
@@ -78,24 +70,3 @@ def test_the_teacher_goes_round_and_is_lost_as_often_as_the_settings_say():
 def test_a_teacher_who_never_goes_round_walks_straight():
     routes, walks = Walk(again=0.0).demonstrate(20, generator=source())
     assert walks == [Walk().walk(route.answer, [1] * 5) for route in routes]
-    assert {len(walk) + 1 for walk in walks} == {Walk().length(5)}
-
-
-@pytest.mark.parametrize("beta", [0.2, 1.0, 5.0])
-def test_the_optimum_is_the_tilted_reference_on_every_walk(beta):
-    """π*(y) ∝ π_ref(y) exp(R(y)/β), summed over all ways to be right or wrong at four crossings."""
-    right, crossings = 0.7, 4
-    ways = list(product((True, False), repeat=crossings))
-    reference = {y: math.prod(right if x else 1 - right for x in y) for y in ways}
-    tilted = {y: chance * math.exp(all(y) / beta) for y, chance in reference.items()}
-    total = sum(tilted.values())
-    turns = optimal_turn(right, crossings=crossings, beta=beta)
-    for i, turn in enumerate(turns):
-        before = sum(t for y, t in tilted.items() if all(y[:i]))
-        after = sum(t for y, t in tilted.items() if all(y[: i + 1]))
-        assert turn == pytest.approx(after / before, abs=1e-12)
-    values = soft_values(right, crossings=crossings, beta=beta)
-    assert values[0] == pytest.approx(beta * math.log(total), abs=1e-12)
-    assert values[-1] == pytest.approx(1.0, abs=1e-12)
-    assert turns == sorted(turns)
-    assert turns[0] > right

@@ -115,7 +115,6 @@ def test_the_table_of_the_reference_has_the_tasks_numbers():
     rounds = torch.arange(61.0, dtype=torch.float64)
     mean = ((right + wrong) @ rounds).item()
     assert mean == pytest.approx(10, abs=1e-6)
-    assert Walk().length(10) == 111
 
 
 def test_log_probs_are_those_of_what_was_drawn_and_the_gradient_reaches_the_table():
