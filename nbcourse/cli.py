@@ -356,7 +356,7 @@ def grade(
     ] = None,
     rules: Annotated[
         Path | None,
-        typer.Option(help="TOML: deadlines, what lateness costs, where points are shared."),
+        typer.Option(help="TOML: deadlines, penalties for lateness, partial credit."),
     ] = None,
     personal: Annotated[
         bool,
@@ -499,8 +499,9 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
             f"regrade {sheet} as well, for the late days of {', '.join(students)}: this sheet's "
             "deadline comes before"
         )
-    for submission in graded.strangers:
-        typer.secho(f"in no gradebook: {submission.key}: {submission.stranger}", fg="red", err=True)
+    for submission in graded.unmatched:
+        reason = f"in no gradebook: {submission.key}: {submission.unmatched}"
+        typer.secho(reason, fg="red", err=True)
     for result in graded.results:
         if result.failure:
             typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)

@@ -120,7 +120,7 @@ def written(
         UserError: if this machine cannot confine processes, or two folders would have one report.
     """
     if confined:
-        sandbox.insist([])
+        sandbox.require_confinement([])
     files = Counter(NAME.sub("_", folder.resolve().name) for folder in folders)
     name, count = files.most_common(1)[0]
     if count > 1:

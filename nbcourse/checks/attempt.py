@@ -120,6 +120,13 @@ class Attempt:
             raise NotRight(f"Expected one number, got {_kind(result)}.")
         return float(result)
 
+    def numbers(self, result: Any, count: int, what: str) -> list[float]:
+        """Insist on this many numbers in a list, a tuple or an array; `what` they are, in words."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != count:
+            raise NotRight(f"Expected {what}, got {result!r:.80}.")
+        return [self.number(value) for value in values]
+
     def equal(
         self,
         result: Any,

@@ -405,10 +405,8 @@ def length_drift(attempt: Attempt, generator: Generator) -> None:
 
 
 def _pair(attempt: Attempt, result: Any) -> Tensor:
-    pair = _as_lists(result)
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise NotRight(f"Expected two numbers, of right and of wrong answers, got {result!r:.80}.")
-    return torch.tensor([attempt.number(value) for value in pair], dtype=torch.float64)
+    pair = attempt.numbers(result, 2, "two numbers, of right and of wrong answers")
+    return torch.tensor(pair, dtype=torch.float64)
 
 
 def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:

@@ -3,10 +3,9 @@
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercise, Numbers
@@ -110,7 +109,7 @@ def policy(generator: Generator) -> Numbers:
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     right, marker, sentence = policy(generator).values()
     listed = 1 - marker - sentence
-    paid, accuracy, failed = _numbers(attempt, attempt(), 3)
+    paid, accuracy, failed = attempt.numbers(attempt(), 3, "a list of 3 numbers")
     attempt.equal(
         paid,
         listed + (1 - listed) * right,
@@ -154,15 +153,6 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         },
         tolerance=6e-4,
     )
-
-
-def _numbers(attempt: Attempt, result: Any, count: int) -> list[float]:
-    """Insist on so many numbers in a list, a tuple or a tensor."""
-    if isinstance(result, Tensor):
-        result = result.tolist()
-    if not isinstance(result, list | tuple) or len(result) != count:
-        raise NotRight(f"Expected a list of {count} numbers, got {result!r:.80}.")
-    return [attempt.number(one) for one in result]
 
 
 def four_exploits(attempt: Attempt, generator: Generator) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.attempt import Attempt
 from nbcourse.checks.sheet import Exercise, Numbers
 
 
@@ -68,12 +68,8 @@ def mend_the_interval(attempt: Attempt, generator: Generator) -> None:
 
 
 def _ends(attempt: Attempt, result: Any) -> Tensor:
-    """Insist on two numbers."""
-    if isinstance(result, Tensor):
-        result = result.tolist()
-    if not isinstance(result, list | tuple) or len(result) != 2:
-        raise NotRight(f"Expected two numbers, the ends of the interval, got {result!r:.80}.")
-    return torch.tensor([attempt.number(end) for end in result], dtype=torch.float64)
+    ends = attempt.numbers(result, 2, "two numbers, the ends of the interval")
+    return torch.tensor(ends, dtype=torch.float64)
 
 
 def _interval_over_questions(before: Tensor, after: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def grade_submissions(
     for submission in submissions:
         path, variant = folder / f"{submission.key}.json", terms.variant(submission)
         if terms.personal and submission.owner is None:
-            failure = f"nothing says which numbers the student has: {submission.stranger}"
+            failure = f"nothing says which numbers the student has: {submission.unmatched}"
             result = results.not_graded(submission, terms.master, failure)
             results.write_result(result, path)
             yield submission, result
@@ -93,13 +93,13 @@ def grade_submissions(
     solved = Submission("the master", "", notebook=Candidate(terms.master.path))
     for submission, result in _graded([(solved, 0), *to_do], terms, jobs):
         if submission is solved:
-            _insist_on_all_points(result)
+            _require_all_points(result)
         else:
             results.write_result(result, folder / f"{submission.key}.json")
             yield submission, result
 
 
-def _insist_on_all_points(result: SubmissionResult) -> None:
+def _require_all_points(result: SubmissionResult) -> None:
     for exercise in result.exercises:
         if exercise.state not in (State.PASSED, State.BY_HAND):
             raise UserError(

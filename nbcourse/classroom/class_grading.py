@@ -66,7 +66,7 @@ class GradedClass:
 
     Args:
         results: one for each submission, by the students' names.
-        strangers: the submissions of which the class list does not say whose they are.
+        unmatched: the submissions that no student of the class list owns.
         absent: the students of the class who handed in nothing.
         changes: the grades that have changed.
         feedback: folder of the pages for students.
@@ -78,7 +78,7 @@ class GradedClass:
     """
 
     results: tuple[SubmissionResult, ...]
-    strangers: tuple[Submission, ...]
+    unmatched: tuple[Submission, ...]
     absent: tuple[Student, ...]
     changes: tuple[Change, ...]
     feedback: Path
@@ -120,7 +120,7 @@ def grade_class(
         )
     rules = Rules() if order.rules is None else class_rules.read_for_book(order.rules)
     if order.confined:
-        sandbox.insist([master.path.parent, order.folder, out])
+        sandbox.require_confinement([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
     if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
@@ -128,7 +128,7 @@ def grade_class(
             f"{out} holds the results of {other}, which those of {master.assignment} would "
             "replace: name another folder by --out"
         )
-    marks.insist(marks.kept(out), master, [submission.student for submission in found])
+    marks.check(marks.kept(out), master, [submission.student for submission in found])
     _remember(order, out / ORDER)
     before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
     jobs = jobs or os.cpu_count() or 1
@@ -158,7 +158,7 @@ def grade_class(
     ]
     return GradedClass(
         results=tuple(result for _, result in graded),
-        strangers=tuple(submission for submission, _ in graded if submission.stranger),
+        unmatched=tuple(submission for submission, _ in graded if submission.unmatched),
         absent=tuple(feedback.absent(graded, listed)),
         changes=tuple(changes),
         feedback=out / "feedback",
@@ -213,7 +213,7 @@ def mark_class(path: Path, out: Path) -> GradedClass:
     master = masters.load_master(masters.find_master(order.assignment))
     students = [submission.student for submission in _handed_in(order, master)[0]]
     together = {mark.key: mark for mark in [*marks.kept(out), *new]}
-    marks.insist([*together.values()], master, students)
+    marks.check([*together.values()], master, students)
     marks.keep([*together.values()], out)
     return grade_class(order, out)
 

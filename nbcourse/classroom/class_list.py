@@ -104,7 +104,7 @@ class ClassList:
     students: tuple[Student, ...]
     maximum: float | None = None
 
-    def insist_on(self, platform: Platform, download: str) -> None:
+    def check_platform(self, platform: Platform, download: str) -> None:
         """Make sure that the list can tell whose a download from this platform is.
 
         Raises:
@@ -162,8 +162,8 @@ def read_class_list(path: Path) -> ClassList:
     key, students = read(columns, rows, path.name)
     if not students:
         raise UserError(f"the class list {path} names no students")
-    _insist_on_different([(key, student.key) for student in students], path.name)
-    _insist_on_different([("ID", s.number) for s in students if s.number], path.name)
+    _check_unique([(key, student.key) for student in students], path.name)
+    _check_unique([("ID", s.number) for s in students if s.number], path.name)
     maxima = {row.get("Maximum Grade") or row.get("Maximum grade", "") for row, _ in rows}
     maximum = _number(maxima.pop()) if kinds[0] is Kind.WORKSHEET and len(maxima) == 1 else None
     return ClassList(kinds[0], path.name, columns, key, tuple(students), maximum)
@@ -192,7 +192,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _insist_on_different(ids: Sequence[tuple[str, str]], file: str) -> None:
+def _check_unique(ids: Sequence[tuple[str, str]], file: str) -> None:
     counts = Counter(folded(found) for _, found in ids)
     for column, found in ids:
         if counts[folded(found)] > 1:

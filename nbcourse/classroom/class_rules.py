@@ -226,15 +226,15 @@ def read_for_book(path: Path) -> Rules:
     """Read the rules of a class whose sheets are those of this book.
 
     Raises:
-        UserError: as `read_rules` and `insist_on_names`.
+        UserError: as `read_rules` and `check_names`.
     """
     sheets = masters.sheets()
     rules = read_rules(path, [sheet.stem for sheet in sheets])
-    insist_on_names(rules, map(masters.load_master, sheets))
+    check_names(rules, map(masters.load_master, sheets))
     return rules
 
 
-def insist_on_names(rules: Rules, sheets: Iterable[Master]) -> None:
+def check_names(rules: Rules, sheets: Iterable[Master]) -> None:
     """Make sure that partial credit is for sheets and exercises that exist.
 
     Raises:

@@ -38,7 +38,7 @@ img{max-width:100%%}
 %(body)s
 </body></html>
 """
-MARKS = {State.PASSED: "✓", State.BY_HAND: "…", State.MARKED: "✎"}
+SIGNS = {State.PASSED: "✓", State.BY_HAND: "…", State.MARKED: "✎"}
 NO_MARKUP = str.maketrans("<>&", "‹›＆")  # Moodle takes a comment for HTML
 OF_A_PERSON = (State.BY_HAND, State.MARKED)
 
@@ -50,9 +50,9 @@ def student_page(result: SubmissionResult) -> str:
         parts.append("<p>Handed in late.</p>")
     parts += [f"<p>{escape(note)}</p>" for note in result.notes]
     for exercise in result.exercises:
-        mark = MARKS.get(exercise.state, "✗")
+        sign = SIGNS.get(exercise.state, "✗")
         parts.append(
-            f"<h2>{mark} {escape(exercise_name(exercise))}: {escape(exercise.state)}, "
+            f"<h2>{sign} {escape(exercise_name(exercise))}: {escape(exercise.state)}, "
             f"{_out_of(exercise)}</h2>"
         )
         if exercise.feedback:
@@ -68,11 +68,11 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         absent: students who handed in nothing.
     """
     results = [result for _, result in graded]
-    strangers = [(s.key, s.stranger) for s, _ in graded if s.stranger]
+    unmatched = [(s.key, s.unmatched) for s, _ in graded if s.unmatched]
     parts = [f"<p>{len(results)} submissions.</p>"]
-    if strangers:
+    if unmatched:
         parts.append("<h2>In no gradebook, since nothing says whose they are</h2><ul>")
-        parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in strangers]
+        parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in unmatched]
         parts.append("</ul>")
     if absent:
         parts.append("<h2>Handed in nothing</h2><ul>")
@@ -190,7 +190,7 @@ def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
     for submission, result in graded:
         points = "" if result.failure else gradebook.number(result.points)
         name = submission.owner.name if submission.owner is not None else ""
-        why = submission.stranger or result.failure.partition("\n")[0]
+        why = submission.unmatched or result.failure.partition("\n")[0]
         row = [result.student, name, points, gradebook.number(result.max_points)]
         rows.append([*row, "late" if result.late else "", why or remark(result)])
     for student in missing:

@@ -36,7 +36,7 @@ class Grade:
 def uploads(
     assignment: str, most: float, listed: ClassList, grades: Mapping[str, Grade]
 ) -> dict[str, str]:
-    """The file for the platform that the class list comes from: name → text, or nothing.
+    """The file for the platform that the class list comes from, as name → text; {} if none.
 
     Args:
         assignment: title of the column of grades.

@@ -103,7 +103,7 @@ def run(root: Path, source: Path = ROOT) -> None:
     master, rules = masters.load_master(path), Rules()
     if (source / RULES).exists():
         rules = class_rules.read_rules(source / RULES, None)
-    sandbox.insist([path.parent, root / "submission", root / "results"])
+    sandbox.require_confinement([path.parent, root / "submission", root / "results"])
     with tempfile.TemporaryDirectory(prefix="gradescope-") as folder:
         handed_in, done = Path(folder, "submissions"), Path(folder, "results")
         shutil.copytree(root / "submission", handed_in / "student", symlinks=True)

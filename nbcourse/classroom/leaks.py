@@ -88,34 +88,15 @@ class Secrets:
 
 
 def secrets(root: Path = ROOT) -> Secrets:
-    """What stands in the regions of the masters of `root`, and nowhere that is public."""
-    public_files = [
-        *(root / "book").glob("*.md"),
-        *(root / "book" / "text").glob("*.md"),
-        *(root / "nbcourse").rglob("*.py"),
-    ]
-    given: list[str] = []
-    checks: list[str] = []
-    for path in public_files:
-        knows_answers = path.parent.name == "checks" and path.stem not in WITHOUT_ANSWERS
-        (checks if knows_answers else given).append(path.read_text(encoding="utf-8"))
-    secret = []
-    regions: list[tuple[str, Forms]] = []
-    for path in chapters.notebooks(root / "solutions"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            where = f"{path.stem}, {cell.metadata.get('nbgrader', {}).get('grade_id', cell.id)}"
-            for found in REGION.finditer(cell.source):
-                secret.append((where, found.group(2)))
-                first = cell.source.count("\n", 0, found.start()) + 1
-                last = cell.source.count("\n", 0, found.end()) + 1
-                if cell.cell_type == "code":
-                    regions.append((where, code_forms.statements(cell.source, first, last)))
-            given.append(REGION.sub(_stub, cell.source))
+    """What is in the regions of the masters of `root`, and nowhere that is public."""
+    given, checks = _public_texts(root)
+    secret, regions, others = _of_masters(root)
+    given += others
     for path in sorted((root / "solutions" / "rubrics").glob("*.csv")):
         criteria = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
         secret += [(f"{path.stem}, {row['exercise']}", row["criterion"]) for row in criteria]
     public = "\n".join([*given, *checks])
-    public_words = set(_words(public))
+    public_words = KEYWORDS.union(_words(public))
     public_text = _dense(public)
     public_forms = {form for text in given for piece in code_forms.pieces(text) for form in piece}
     lines: dict[str, str] = {}
@@ -125,7 +106,7 @@ def secrets(root: Path = ROOT) -> Secrets:
             if len(line) >= SHORTEST_LINE and line not in public_text:
                 lines.setdefault(line, where)
         for word in _words(text):
-            if len(word) >= SHORTEST_WORD and word not in public_words | KEYWORDS:
+            if len(word) >= SHORTEST_WORD and word not in public_words:
                 words.setdefault(word, where)
     for path in sorted((root / "solutions" / "course").glob("*.md")):
         for key in KEY.findall(path.read_text(encoding="utf-8")):
@@ -137,6 +118,39 @@ def secrets(root: Path = ROOT) -> Secrets:
         for where, forms in regions
     )
     return Secrets(lines, words, tuple(region for region in code if region.secret))
+
+
+def _public_texts(root: Path) -> tuple[list[str], list[str]]:
+    """The texts of book and package, and apart from them the checks that know answers."""
+    paths = [
+        *(root / "book").glob("*.md"),
+        *(root / "book" / "text").glob("*.md"),
+        *(root / "nbcourse").rglob("*.py"),
+    ]
+    given: list[str] = []
+    checks: list[str] = []
+    for path in paths:
+        knows_answers = path.parent.name == "checks" and path.stem not in WITHOUT_ANSWERS
+        (checks if knows_answers else given).append(path.read_text(encoding="utf-8"))
+    return given, checks
+
+
+def _of_masters(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, Forms]], list[str]]:
+    """The text of each region with its place, the forms of those of code, and all other text."""
+    texts: list[tuple[str, str]] = []
+    regions: list[tuple[str, Forms]] = []
+    others: list[str] = []
+    for path in chapters.notebooks(root / "solutions"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            where = f"{path.stem}, {cell.metadata.get('nbgrader', {}).get('grade_id', cell.id)}"
+            for found in REGION.finditer(cell.source):
+                texts.append((where, found.group(2)))
+                first = cell.source.count("\n", 0, found.start()) + 1
+                last = cell.source.count("\n", 0, found.end()) + 1
+                if cell.cell_type == "code":
+                    regions.append((where, code_forms.statements(cell.source, first, last)))
+            others.append(REGION.sub(_stub, cell.source))
+    return texts, regions, others
 
 
 def _stub(region: re.Match[str]) -> str:

@@ -138,7 +138,7 @@ def keep(marks: Sequence[Mark], folder: Path) -> None:
         files.write_file(folder / MARKS, as_csv([COLUMNS, *rows]))
 
 
-def insist(marks: Sequence[Mark], master: Master, students: Collection[str]) -> None:
+def check(marks: Sequence[Mark], master: Master, students: Collection[str]) -> None:
     """Make sure that marks are for answers that exist, and not above their points.
 
     Args:

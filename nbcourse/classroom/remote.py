@@ -28,7 +28,7 @@ from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submission_errors import State, SubmissionError, raised
 
-LOOK_AFTER = 0.25  # seconds between two looks at the clock and at the folder
+LOOK_EVERY = 0.25  # seconds: how often the clock and the folder are looked at
 
 
 class SandboxFailed(RuntimeError):
@@ -313,7 +313,7 @@ class Session:
             raise _out_of_time("it does not read what it is asked") from None
         except (EOFError, OSError):
             status = self._stop()
-            self._tell_of_limits()
+            self._raise_if_limited()
             raise _ended(status) from None
         except wire.TooBig as error:
             raise _malformed(f"what came back had {error}") from None
@@ -341,14 +341,14 @@ class Session:
                         if seconds < self._left
                         else f"all cells and calls took over {self.limits.total:g} seconds"
                     )
-                if select.select([channel], [], [], min(left, LOOK_AFTER))[0]:
+                if select.select([channel], [], [], min(left, LOOK_EVERY))[0]:
                     return
                 self._measure()
 
         return wait
 
     def _measure(self) -> None:
-        self._tell_of_limits()
+        self._raise_if_limited()
         if self._group is None:
             with suppress(OSError):  # not on Linux, or it has just ended
                 if len(os.listdir(f"/proc/{self._number}/task")) > self.limits.threads:
@@ -362,7 +362,7 @@ class Session:
         """How often the kernel has refused the group a thread, and killed for lack of memory."""
         return (0, 0) if self._group is None else self._group.limits_met()
 
-    def _tell_of_limits(self) -> None:
+    def _raise_if_limited(self) -> None:
         """Raise an error if the process has reached a limit of its group since it was started."""
         (refused, killed), (refused_before, killed_before) = self._limits_met(), self._met
         if killed > killed_before:

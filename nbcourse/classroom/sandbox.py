@@ -208,7 +208,7 @@ def confine(folder: Path, limits: Limits, *, grouped: bool = False) -> list[str]
     return [FOLDER_WATCHED] * (not alone) + [THREADS_WATCHED] * (not counted)
 
 
-def insist(secrets: Iterable[Path]) -> None:
+def require_confinement(secrets: Iterable[Path]) -> None:
     """Make sure that this machine can keep a process away from the secrets.
 
     Raises:

@@ -83,7 +83,8 @@ class Submission:
         notebook: what to grade; None if there is none, and then `problem` says why.
         problem: why there is no notebook, for the student to read.
         owner: whose it is, by the class list.
-        stranger: why the class list does not say whose it is; empty if it does, or there is none.
+        unmatched: why no student of the class list is its owner; empty if one is, or there is no
+            list.
         claimed: whose it would be, if another one were not by the same student.
     """
 
@@ -96,7 +97,7 @@ class Submission:
     notebook: Candidate | None = None
     problem: str = ""
     owner: Student | None = None
-    stranger: str = ""
+    unmatched: str = ""
     claimed: Student | None = None
 
     @property
@@ -222,7 +223,7 @@ def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submis
         UserError: if the list cannot have the numbers of the platform that they come from.
     """
     for submission in submissions:
-        listed.insist_on(submission.platform, submission.download)
+        listed.check_platform(submission.platform, submission.download)
     owners = [
         listed.find(s.platform, s.download if s.platform is Platform.OWN else s.user_id)
         for s in submissions
@@ -233,10 +234,10 @@ def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submis
             by_key.setdefault(owner.key, []).append(writable(submission.download))
     known = []
     for submission, owner in zip(submissions, owners, strict=True):
-        reason = _why_strange(submission, owner, by_key.get(owner.key, []) if owner else [])
+        reason = _why_unmatched(submission, owner, by_key.get(owner.key, []) if owner else [])
         if reason:
             known.append(
-                replace(submission, student=submission.key, stranger=reason, claimed=owner)
+                replace(submission, student=submission.key, unmatched=reason, claimed=owner)
             )
         elif owner:
             late = submission.late or owner.late
@@ -244,7 +245,7 @@ def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submis
     return known
 
 
-def _why_strange(submission: Submission, owner: Student | None, claims: list[str]) -> str:
+def _why_unmatched(submission: Submission, owner: Student | None, claims: list[str]) -> str:
     if len(claims) > 1:
         return f"several are by one student: {', '.join(claims)}; leave the one that counts"
     if owner is not None:

@@ -30,8 +30,7 @@ if find_spec("nbcourse") is None:
 
 def installing(notebook: NotebookNode, repository: str) -> NotebookNode:
     """A notebook with a cell before all others that installs the book if it is not there."""
-    cell = new_code_cell(INSTALL.format(repository=repository))
-    notebook.cells.insert(0, cell)
+    notebook.cells.insert(0, new_code_cell(INSTALL.format(repository=repository)))
     return notebook
 
 

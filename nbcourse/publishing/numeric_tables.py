@@ -29,7 +29,7 @@ class NumericColumns(SphinxTransform):
                 if is_numeric([entry.astext() for entry in column]):
                     position = column[0].parent.index(column[0])
                     for entry in [*column, *(row[position] for row in titles)]:
-                        entry["classes"] = [*without_alignment(entry), "nb-number"]
+                        entry["classes"] = [*_without_alignment(entry), "nb-number"]
                 for entry in column:
                     if NUMBERS.fullmatch(entry.astext()):
                         _true_minus(entry)
@@ -42,7 +42,7 @@ def is_numeric(cells: list[str]) -> bool:
     )
 
 
-def without_alignment(entry: nodes.Element) -> list[str]:
+def _without_alignment(entry: nodes.Element) -> list[str]:
     """The classes of a cell, less the one for the side that Markdown gave it."""
     return [name for name in entry["classes"] if not name.startswith("text-")]
 

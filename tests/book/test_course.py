@@ -51,7 +51,7 @@ def test_the_rubric_is_the_same_for_students_on_the_sheet_and_in_the_marks(tmp_p
     master = masters.load_master(sheet)
     (report,) = master.steps
     assert report == Written("report", sum(row.points for row in rows))
-    marks.insist(rows, master, ["STUDENT"])
+    marks.check(rows, master, ["STUDENT"])
 
 
 def test_every_chapter_has_two_or_three_questions_to_discuss():

@@ -165,7 +165,7 @@ def test_a_grading_process_never_sees_ctrl_c(terms):
 def test_a_machine_that_cannot_confine_is_told_what_is_missing_and_what_helps(monkeypatch):
     monkeypatch.setattr(sandbox, "missing", lambda: ["Landlock"])
     with pytest.raises(ValueError, match=r"lacks Landlock.*container.*--trust-submissions"):
-        sandbox.insist([])
+        sandbox.require_confinement([])
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
@@ -175,7 +175,7 @@ def test_other_systems_cannot_confine(monkeypatch, platform):
 
 
 def test_secrets_among_pythons_own_files_are_refused():
-    sandbox.insist([masters.find_master("2").parent])
+    sandbox.require_confinement([masters.find_master("2").parent])
     for exposed in (Path(torch.__file__).parent, Path(sys.prefix), Path("/")):
         with pytest.raises(ValueError, match="could be read by submissions"):
-            sandbox.insist([exposed])
+            sandbox.require_confinement([exposed])

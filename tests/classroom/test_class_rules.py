@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nbcourse.classroom import feedback
 from nbcourse.classroom.class_list import read_class_list
-from nbcourse.classroom.class_rules import LatePolicy, Rules, insist_on_names, read_rules
+from nbcourse.classroom.class_rules import LatePolicy, Rules, check_names, read_rules
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submission_errors import State
 from nbcourse.errors import UserError
@@ -150,9 +150,9 @@ def test_what_has_closed_has_0_points_and_no_less(points):
 
 @pytest.mark.parametrize("name", ["01-fake", "double"])
 def test_partial_credit_is_for_sheets_and_exercises(tmp_path, name):
-    insist_on_names(Rules("class.toml", (name,)), [a_class.master(tmp_path)])
+    check_names(Rules("class.toml", (name,)), [a_class.master(tmp_path)])
 
 
 def test_a_name_that_has_no_partial_credit_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"partial_credit has 'dubble'.*did you mean 'double'"):
-        insist_on_names(Rules("class.toml", ("dubble",)), [a_class.master(tmp_path)])
+        check_names(Rules("class.toml", ("dubble",)), [a_class.master(tmp_path)])

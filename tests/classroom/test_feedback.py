@@ -67,8 +67,8 @@ def test_what_is_written(tmp_path):
     listed = ClassList(Kind.OWN, "class.csv", ("student",), "student", (ada, bob, eve))
     broken = result("bob", WRONG, PASSED, failure="the grader fell over\nTraceback")
     pairs = graded(result("ada", PASSED, WRONG, late=True), broken, ada=ada, bob=bob)
-    stranger = Submission("zoe", "zoe", stranger="nobody's")
-    pairs.append((stranger, result("zoe", PASSED, PASSED)))
+    unmatched = Submission("zoe", "zoe", unmatched="nobody's")
+    pairs.append((unmatched, result("zoe", PASSED, PASSED)))
     written = feedback.write_reports(pairs, tmp_path, listed=listed)
     assert [file.name for file in written] == ["class.html", "grades.csv"]
     pages = {path.name for path in (tmp_path / "feedback").iterdir()}
@@ -126,8 +126,8 @@ def pages(text: str) -> list[str]:
     one = result(text, *exercises, late=True, notes=(text,), watched=(text,))
     one = marks.applied(one, [Mark(gradebook.inert(text), "why", text, 1.0, text)])
     owner = Student(text, text, "1", False, (text, "1", "A"))
-    stranger = (Submission(text, text, stranger=text), one)
-    pairs = [(Submission(text, text, owner=owner), one), stranger]
+    unmatched = (Submission(text, text, unmatched=text), one)
+    pairs = [(Submission(text, text, owner=owner), one), unmatched]
     return [feedback.student_page(one), feedback.class_page(pairs, [owner])]
 
 

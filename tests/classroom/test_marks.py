@@ -81,7 +81,7 @@ def test_a_file_that_is_none_is_refused(write, rows, complaint):
 )
 def test_marks_for_what_is_not_there_are_refused(master, mark, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
-        marks.insist([Mark("ada", "essay", "other", 0), mark], master, ["ada", "eve", "eve"])
+        marks.check([Mark("ada", "essay", "other", 0), mark], master, ["ada", "eve", "eve"])
     assert "\n" not in str(caught.value)
 
 

@@ -131,7 +131,7 @@ def test_a_class_list_says_whose_a_submission_is_or_why_it_cannot(tmp_path):
         find_submissions(tmp_path / "in", NAME), read_class_list(tmp_path / "class.csv")
     )
     twice = "several are by one student: ROE, roe; leave the one that counts"
-    assert {s.key: (s.owner and s.owner.key, s.student, s.stranger) for s in submissions} == {
+    assert {s.key: (s.owner and s.owner.key, s.student, s.unmatched) for s in submissions} == {
         "doejane_12345": ("jdoe", "jdoe", ""),
         "bob": (None, "bob", "the class list has no 'bob'"),
         "roe_7_8_9_2_final.ipynb": (
