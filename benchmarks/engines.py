@@ -18,7 +18,7 @@ drawn; beside it, how many rows went through the model for each token that is in
 import argparse
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from time import process_time
@@ -73,7 +73,7 @@ class Work:
         unending = torch.tensor([-1])
 
         def asked(model, job: engines.Job) -> engines.Responses:
-            return write(model, job if self.ends else replace_ends(job, unending))
+            return write(model, job if self.ends else replace(job, ends=unending))
 
         rollout = sampling.sample(
             self.model,
@@ -109,10 +109,6 @@ class Work:
             return said.numel()
         before = (said == end).cumsum(dim=1) - (said == end).long()
         return int((before == 0).sum())
-
-
-def replace_ends(job: engines.Job, ends: torch.Tensor) -> engines.Job:
-    return engines.Job(**{**vars(job), "ends": ends})
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
     python benchmarks/grpo_step.py [--pairs 7] [--threads 1 2]
 
-A decoder of 1.07 million parameters, 64 arithmetic prompts × 8 samples of at most 8 tokens. Both
+A decoder of 1.05 million parameters, 64 arithmetic prompts × 8 samples of at most 8 tokens. Both
 start from the same warm-started weights, and learn at a rate so small that these stay what they
 are: every step samples from the same policy, asks the same problems, and finds the same share of
 groups without spread, which the package skips exactly and TRL computes. No KL. The two take turns

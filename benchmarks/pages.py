@@ -34,11 +34,8 @@ from nbcourse.publishing import site
 PROBES = Path(__file__).with_name("pages.js").read_text(encoding="utf-8")
 DISK = "page.invalid"  # the host that stands for the files of this machine
 TEXTS = ("text/", "javascript", "json", "svg", "xml")
-SCREEN, PHONE, PAPER = (
-    (1400, 900),
-    (390, 844),
-    (718, 1000),
-)  # PAPER: A4 with margins of a centimetre
+SCREEN, PHONE = (1400, 900), (390, 844)
+PAPER = (718, 1000)  # A4 with margins of a centimetre
 POINTER = {"click", "mousedown", "mousemove", "mouseenter", "mouseover"}
 POINTER |= {"pointerdown", "pointermove", "touchstart", "touchmove"}
 SHIFTS = """window.shifted = 0; new PerformanceObserver(list => list.getEntries().forEach(one =>
@@ -150,11 +147,7 @@ def measured(browser: Browser, address: str, copies: Path | None) -> dict[str, s
         rows["words"] = f"{tab.ask('words'):,}"
         rows["first opening"] = tab.weight
         rows["requests to other hosts"] = f"{len(tab.elsewhere)}"
-        rows["_elsewhere"], rows["_refused"], rows["_errors"] = (
-            tab.elsewhere,
-            tab.refused,
-            tab.errors,
-        )
+        rows |= {"_elsewhere": tab.elsewhere, "_refused": tab.refused, "_errors": tab.errors}
         rows["layout shift"] = f"{tab.page.evaluate('shifted'):.3f}"
         ways = tab.ask("ways")
         rows["search, skip link, theme switch, notebook, next page"] = yes(ways)
@@ -294,10 +287,7 @@ def addresses(pages: Sequence[str]) -> dict[str, str]:
 def compared(pages: Sequence[str], copies: Path | None) -> dict:
     """All rows of all pages, by the name of the page."""
     with sync_playwright() as playwright:
-        options = [
-            "--no-sandbox",
-            "--disable-gpu",
-        ]  # the pages are trusted; containers have neither
+        options = ["--no-sandbox", "--disable-gpu"]  # containers have neither; pages are trusted
         browser = playwright.chromium.launch(executable_path=installation.browser(), args=options)
         return {
             name: measured(browser, address, copies) for name, address in addresses(pages).items()

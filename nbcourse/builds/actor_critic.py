@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.builds import harness, learning, oracle
-from nbcourse.builds.bench import WARM, Bench, Finding, Law, named
+from nbcourse.builds.bench import WARM, Bench, Finding, Law, laws, named
 from nbcourse.builds.learning import MICRO_BATCH, RATE, ratio_derivative
 from nbcourse.functional import kl, masking, returns
 
@@ -229,7 +229,7 @@ def _moved(bench: Bench) -> Finding | None:
     return None
 
 
-LAWS: Sequence[Law] = learning.laws(
+LAWS: Sequence[Law] = laws(
     "ppo",
     (
         "critic",

@@ -75,6 +75,11 @@ class Law:
         return Law, (*said, _looked_elsewhere, self.points)
 
 
+def laws(piece: str, *rows: tuple[Any, ...]) -> tuple[Law, ...]:
+    """Laws of a piece; each row has the other fields, in their order."""
+    return tuple(Law(piece, *row) for row in rows)
+
+
 def _looked_elsewhere(asked: Bench) -> None:
     raise RuntimeError("this law came with a report from the process that examined it")
 

@@ -22,7 +22,6 @@ from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
 LAWS: Sequence[Law] = (
     *credit.LAWS, *learning.LAWS, *actor_critic.LAWS, *reading.LAWS, *planning.LAWS,
 )  # fmt: skip
-TEST_POINTS = 20
 # Right as well, by other sums: a test that compares texts, or the last bits, accuses them.
 ALSO_RIGHT = {
     "estimator": (("return (groups - others).flatten()", "return (groups - others).reshape(-1)"),),
@@ -126,22 +125,21 @@ def judged_tests(
     folder: Folder,
     *,
     runs: Runs = bench.here,
-    mistakes: Iterable[str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Tests:
     """Run a reader's tests against healthy trainers and against wrong ones."""
     healthy = bench.with_given({name: pieces.solution(name) for name in pieces.NAMES})
     own = {name: folder.sources[name] for name in folder.tests}
-    mistakes = list(MISTAKES if mistakes is None else mistakes)
+    mistakes = list(MISTAKES)
     if not own:
-        return Tests([], [], [], mistakes, TEST_POINTS)
+        return Tests([], [], [], mistakes)
     other = healthy | {name: edited(name, edits) for name, edits in ALSO_RIGHT.items()}
     with runs({}) as asked:
         tell("your tests, on healthy trainers")
         accused = dict(failures(asked, other | own, list(own)))
         accused |= dict(failures(asked, healthy | own, list(own)))
         if accused:
-            return Tests(list(own), list(accused.items()), [], mistakes, TEST_POINTS)
+            return Tests(list(own), list(accused.items()), [], mistakes)
         caught = []
         for name in mistakes:
             mistake = MISTAKES[name]
@@ -153,7 +151,7 @@ def judged_tests(
             if any(failures(asked, wrong, touched)):
                 caught.append(name)
     missed = [name for name in mistakes if name not in caught]
-    return Tests(list(own), [], caught, missed, TEST_POINTS)
+    return Tests(list(own), [], caught, missed)
 
 
 def failures(

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
@@ -187,8 +189,6 @@ def students(submissions: Path, *files: str) -> list[Path]:
 
 def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
     """The report on one student's folder; whatever its code does, there is one."""
-    import torch
-
     torch.set_num_threads(1)
     try:
         handed_in = pieces.read(folder)

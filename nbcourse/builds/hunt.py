@@ -381,7 +381,8 @@ def marked(folder: Path, *, key: str, limits: Limits, confined: bool = True) -> 
             name: pieces.text(folder / file) if (folder / file).is_file() else None
             for name, file in PARTS.items()
         }
-        with ForkServer(confined=confined) as server:
+        # which the first optimiser of each child would load: a second
+        with ForkServer(confined=confined, imports=("torch._dynamo",)) as server:
             runs = partial(grading.apart, server=server, limits=limits)
             return judged(dealt, handed_in, runs)
     except Exception as error:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.builds import oracle
-from nbcourse.builds.bench import RESTLESS, WARM, Bench, Finding, Law, close, named
+from nbcourse.builds.bench import RESTLESS, WARM, Bench, Finding, Law, close, laws, named
 from nbcourse.functional import advantages as book
 
 ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
@@ -71,10 +71,15 @@ def _form(bench: Bench) -> Finding | None:
     return None
 
 
+def _off_by(found: Tensor, weights: oracle.Weights, rollout: oracle.Rollout) -> float:
+    """The largest difference, in nats, of log-probs (B, T) from those of these weights."""
+    off = found - oracle.log_probs(weights, rollout)
+    return float(off.masked_fill(~rollout["mask"], 0.0).abs().max())
+
+
 def _gap(bench: Bench) -> Finding | None:
     rollout = _rollout(bench)
-    right = oracle.log_probs(RESTLESS.single, rollout)
-    gap = (rollout["log_probs"] - right).masked_fill(~rollout["mask"], 0.0).abs().max()
+    gap = _off_by(rollout["log_probs"], RESTLESS.single, rollout)
     return None if gap < 1e-3 else Finding("sampler-gap", f"up to {gap:.3g} nats")
 
 
@@ -95,7 +100,7 @@ def _draws(bench: Bench) -> Finding | None:
 def _log_probs(bench: Bench) -> Finding | None:
     rollout = oracle.example()
     table = oracle.distributions(WARM.double, rollout)
-    logits = _logits(rollout)
+    logits = oracle.logits(WARM.double, rollout)[:, :-1]
     mistakes = {
         "shifted-log-probs": oracle.chosen(table[:, 1:], rollout),
         "attended-padding": oracle.chosen(
@@ -120,14 +125,6 @@ def _log_probs(bench: Bench) -> Finding | None:
     ):
         return Finding("tempered-log-probs", finding.evidence)
     return finding
-
-
-def _logits(rollout: oracle.Rollout) -> Tensor:
-    tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
-    mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
-    with torch.no_grad():
-        logits = oracle.given().Policy(WARM.double)(tokens, mask)
-    return logits[:, -rollout["tokens"].shape[1] - 1 : -1]
 
 
 def _tempered(found: Tensor, logits: Tensor, rollout: oracle.Rollout) -> bool:
@@ -317,15 +314,11 @@ def sampled_now(module: str) -> Callable[[Bench], Finding | None]:
         steps = batches(bench, module)
         for step, (batch, weights) in enumerate(zip(steps, before(steps), strict=True), 1):
             rollout = batch["rollout"]
-
-            def gap(by: oracle.Weights, rollout: oracle.Rollout = rollout) -> float:
-                off = rollout["log_probs"] - oracle.log_probs(by, rollout)
-                return float(off.masked_fill(~rollout["mask"], 0.0).abs().max())
-
-            if gap(weights) > 1e-6:
-                stale = step > 1 and gap(WARM.double) < 1e-6
+            sampled = rollout["log_probs"]
+            if (gap := _off_by(sampled, weights, rollout)) > 1e-6:
+                stale = step > 1 and _off_by(sampled, WARM.double, rollout) < 1e-6
                 return Finding(
-                    "stale-sampler" if stale else "", f"step {step}: up to {gap(weights):.3g} nats"
+                    "stale-sampler" if stale else "", f"step {step}: up to {gap:.3g} nats"
                 )
         return None
 
@@ -369,9 +362,7 @@ def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
     def look(bench: Bench) -> Finding | None:
         steps = batches(bench, module)
         for batch, weights in zip(steps, before(steps), strict=True):
-            rollout = batch["rollout"]
-            off = batch["old_log_probs"] - oracle.log_probs(weights, rollout)
-            off = off.masked_fill(~rollout["mask"], 0.0).abs().max()
+            off = _off_by(batch["old_log_probs"], weights, batch["rollout"])
             if off > 1e-6:
                 return Finding("old-log-probs-too-late", f"off by up to {off:.3g} nats")
         return None
@@ -496,14 +487,6 @@ def _averages(bench: Bench) -> Finding | None:
                 return Finding("weights-of-padding", finding.evidence)
         return finding
     return None
-
-
-def laws(piece: str, *rows: tuple[Any, ...]) -> tuple[Law, ...]:
-    """Rows of a table as laws of a piece."""
-    return tuple(
-        Law(piece, name, sentence, section, after, look, points)
-        for name, sentence, section, after, look, points in rows
-    )
 
 
 SECTION = {

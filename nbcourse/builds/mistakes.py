@@ -391,7 +391,7 @@ MISTAKES: Mapping[str, Mistake] = {
         "8.3 Actor and critic",
         (
             "critic-starts-anywhere",
-            "The head does not start at zero: before any step, the critic has opinions.",
+            "The head does not start at zero: before any step, values are not 0.",
             "torch.zeros_like(self.trunk",
             "torch.ones_like(self.trunk",
         ),
@@ -754,7 +754,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "dress-refused",
-            "A right answer is refused for its dress: a $, a sign, a full stop or a space.",
+            "A right answer is refused for its formatting: a $, a sign, a full stop or a space.",
             r"[ \t]*([-−]?)[ \t]*\$?({digits})[ \t]*\.?[ \t]*",
             r"[ \t]*()({digits})[ \t]*",
         ),

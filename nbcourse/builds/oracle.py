@@ -37,15 +37,20 @@ def _lines(rollout: Rollout, *, everywhere: bool = False) -> tuple[Tensor, Tenso
     return tokens, torch.ones_like(mask) if everywhere else mask
 
 
-def distributions(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
-    """(B, T + 1, V) log-probs of the tokens of a response, and of one more behind it.
+def logits(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
+    """(B, T + 1, V) for the tokens of a response, and for one more behind it.
 
     With `everywhere`, the model is shown the padding, too.
     """
     tokens, mask = _lines(rollout, everywhere=everywhere)
     with torch.no_grad():
-        logits = given().Policy(harness.split(dict(weights))[0])(tokens, mask)
-    return logits[:, -rollout["tokens"].shape[1] - 1 :].log_softmax(dim=-1)
+        found: Tensor = given().Policy(harness.split(dict(weights))[0])(tokens, mask)
+    return found[:, -rollout["tokens"].shape[1] - 1 :]
+
+
+def distributions(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
+    """(B, T + 1, V) the log-probs that `logits` give."""
+    return logits(weights, rollout, everywhere=everywhere).log_softmax(dim=-1)
 
 
 def log_probs(weights: Weights, rollout: Rollout) -> Tensor:

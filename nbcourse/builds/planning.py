@@ -11,8 +11,7 @@ from torch import Tensor
 from nbcourse.budget import prediction, shapes
 from nbcourse.budget.machines import DATASHEETS, Machine, roofline
 from nbcourse.budget.shapes import Shape
-from nbcourse.builds import learning
-from nbcourse.builds.bench import Bench, Finding, Law, named
+from nbcourse.builds.bench import Bench, Finding, Law, laws, named
 
 MODELS = list(shapes.PUBLISHED.values())
 CARDS = [DATASHEETS[name] for name in ("H100", "T4")]
@@ -182,7 +181,7 @@ CARDS_FULL = [(model, memory * 10**9, 720, own) for model, own in OWN for memory
 WORK = list(product((1e12, 3e13), (1e9, 8e11), CARDS))
 STEPS = list(product(MODELS, (1, 512), (50,), (40,), (1, 3), CARDS))
 
-LAWS: Sequence[Law] = learning.laws(
+LAWS: Sequence[Law] = laws(
     "planner",
     ("static", "static bytes", "15.2 Static memory", (), _law("static_bytes", OWN, STATIC), 2),
     (

@@ -10,6 +10,7 @@ from nbcourse.builds.mistakes import MISTAKES
 from nbcourse.builds.pieces import State
 
 UNKNOWN = "It is not what it should be, by none of the mistakes that are known here."
+TEST_POINTS, EXPLOIT_POINTS = 20, 5
 
 
 class Verdict(StrEnum):
@@ -135,23 +136,21 @@ class Tests:
         accused: test → what it says against a healthy trainer.
         caught: mistakes that some test notices.
         missed: those that none notices.
-        most: points for catching them all.
     """
 
     names: Sequence[str]
     accused: Sequence[tuple[str, str]]
     caught: Sequence[str]
     missed: Sequence[str]
-    most: int
 
     @property
     def points(self) -> float:
         """Paid for what they catch, and nothing if they accuse a healthy trainer."""
-        return 0.0 if self.accused else _in_proportion(self.most, self.caught, self.missed)
+        return 0.0 if self.accused else _in_proportion(TEST_POINTS, self.caught, self.missed)
 
     def lines(self) -> list[str]:
         """What was caught, and what was not."""
-        heading = f"{'your tests':<10} {self.points:g}/{self.most}"
+        heading = f"{'your tests':<10} {self.points:g}/{TEST_POINTS}"
         if not self.names:
             return [f"{heading}  there is no test_*.py"]
         if self.accused:
@@ -174,7 +173,7 @@ class Tests:
             "caught": list(self.caught),
             "missed": list(self.missed),
             "points": self.points,
-            "max_points": self.most,
+            "max_points": TEST_POINTS,
         }
 
 
@@ -187,23 +186,21 @@ class Exploits:
         innocent: responses that the book's verifier pays, too.
         fooled: wrong verifiers that pay one of the others.
         missed: those that refuse them all.
-        most: points for fooling them all.
     """
 
     complaint: str
     innocent: Sequence[str]
     fooled: Sequence[str]
     missed: Sequence[str]
-    most: int
 
     @property
     def points(self) -> float:
         """In proportion to the wrong verifiers that are fooled."""
-        return _in_proportion(self.most, self.fooled, self.missed)
+        return _in_proportion(EXPLOIT_POINTS, self.fooled, self.missed)
 
     def lines(self) -> list[str]:
         """Which wrong verifiers were fooled, and what is no exploit."""
-        heading = f"{'exploits':<10} {self.points:g}/{self.most}"
+        heading = f"{'exploits':<10} {self.points:g}/{EXPLOIT_POINTS}"
         if self.complaint:
             return [f"{heading}  {self.complaint}"]
         every = len(self.fooled) + len(self.missed)
@@ -219,7 +216,7 @@ class Exploits:
             "fooled": list(self.fooled),
             "missed": list(self.missed),
             "points": self.points,
-            "max_points": self.most,
+            "max_points": EXPLOIT_POINTS,
         }
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -24,17 +25,19 @@ class ForkServer:
     Args:
         confined: whether the children confine themselves. Without, a student's code can do what
             the user can who grades.
+        imports: modules that every child would import, imported before the first is forked.
     """
 
-    def __init__(self, *, confined: bool = True) -> None:
-        self.confined = confined
+    def __init__(self, *, confined: bool = True, imports: Sequence[str] = ()) -> None:
+        self.confined, self.imports = confined, imports
 
     def __enter__(self) -> "ForkServer":
         cgroups.place()  # this process may have to move there, and the server with it
         self._control, theirs = socket.socketpair()
         with theirs:
+            program = [sys.executable, "-P", "-m", "nbcourse.classroom.student"]
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "nbcourse.classroom.student", str(theirs.fileno())],
+                [*program, *self.imports, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -67,7 +67,6 @@ def write_bundles(
         raise NotFound(
             f"solutions/{notebook.name} is missing: it says what must not be in a release"
         )
-    hidden, master = leaks.secrets(root), load_master(solved)
     variants = {notebook.stem: 0}  # name of a bundle → variant
     if students is not None:
         out /= notebook.stem
@@ -75,6 +74,7 @@ def write_bundles(
     for name in variants:
         if not name or name.startswith(".") or set(name) & set('/\\:*?"<>|\n\0'):
             raise UserError(f"student {name!r} cannot be the name of a file")
+    hidden, master = leaks.secrets(root), load_master(solved)
     files.make_folder(out)
     for name, variant in variants.items():
         target = out / f"{name}.zip"

@@ -11,6 +11,7 @@ trusts what it is sent; the grader does not trust what it answers.
 
 import builtins
 import errno
+import importlib
 import json
 import os
 import random
@@ -231,7 +232,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     sandbox.rights()  # looked up once, and not by each child
-    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[1:-1]:
+        importlib.import_module(module)
+    control = socket.socket(fileno=int(sys.argv[-1]))
     child, group = 0, None
     try:
         control.sendall(b"ready")

@@ -394,10 +394,10 @@ def estimate(
 
 
 def _shift(found: Tensor, expected: Tensor) -> int:
-    """By how many rows the found numbers are those of a neighbour; 0 if by none."""
+    """By how many rows numbers that are not the expected ones are a neighbour's; 0 if by none."""
     for turn in (1, -1):
         moved, inner = expected.roll(turn), slice(1, None) if turn == 1 else slice(None, -1)
-        if close(found[inner], moved[inner]) and not close(found, expected):
+        if close(found[inner], moved[inner]):
             return turn
     return 0
 

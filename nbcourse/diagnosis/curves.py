@@ -71,7 +71,7 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
 
 
 def notes(history: History) -> Iterator[str]:
-    """Dials that look broken and are not."""
+    """Metrics that look wrong and are not."""
     if not history:
         return
     clipped = [*_values(history, "clip_low"), *_values(history, "clip_high")]

@@ -1,7 +1,7 @@
 """From what a run left behind to the causes that are seen in it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nbcourse.diagnosis import credit, curves, policies, updates
 from nbcourse.diagnosis.policies import ROUNDING
@@ -52,7 +52,7 @@ class Evidence:
 
     name: str
     witnesses: Sequence[Witness] = ()
-    history: curves.History = field(default_factory=tuple)
+    history: curves.History = ()
 
 
 def diagnose(evidence: Evidence) -> Report:

@@ -15,7 +15,7 @@ OF_THE_RUN = ("mask", "values", "greedy_scores", "step_rewards", "step_ends")
 
 @dataclass(frozen=True)
 class Inspection:
-    """A row's view of R responses of at most T tokens. All (R, T), and 0 under the mask.
+    """What a row makes of R responses of at most T tokens. All (R, T), and 0 outside the mask.
 
     Attributes:
         advantages: what it credits each token with.
@@ -53,7 +53,7 @@ def rows_for(witness: Witness) -> dict[str, Algorithm]:
 
 
 def ratios(witness: Witness) -> Tensor:
-    """(R, T) ρ = π/π_old at the last update of the step that the witness has; 1 under the mask."""
+    """(R, T) ρ = π/π_old at the last update that the witness has; 1 outside the mask."""
     log_probs, old_log_probs = policies(witness)
     return (log_probs - old_log_probs).masked_fill(~witness["mask"], 0.0).exp()
 

@@ -10,7 +10,7 @@ class Check:
 
     Attributes:
         question: in the form "is it so that …".
-        look: the numbers of a witness, or the dial of a log, that answer it.
+        look: the numbers of a witness, or the metric of a log, that answer it.
         causes: of `CAUSES`, those that a yes points to.
     """
 

@@ -44,18 +44,10 @@ class _Update:
         """Whether there is a ratio other than 1."""
         return not torch.equal(self.log_probs[self.mask], self.old_log_probs[self.mask])
 
-    def derivative(
-        self,
-        penalty: Penalty,
-        *,
-        row: Algorithm | None = None,
-        log_probs: Tensor | None = None,
-        old_log_probs: Tensor | None = None,
-    ) -> Tensor:
-        """(r, T) of the algorithm's loss, or of one that differs from it as is said."""
+    def derivative(self, penalty: Penalty, *, row: Algorithm | None = None) -> Tensor:
+        """(r, T) of the algorithm's loss with this penalty, or of another row's."""
         witness, advantages = self.witness, self.witness["advantages"][self.rows]
-        leaf = (self.log_probs if log_probs is None else log_probs).clone().requires_grad_()
-        old = self.old_log_probs if old_log_probs is None else old_log_probs
+        leaf, old = self.log_probs.clone().requires_grad_(), self.old_log_probs
         cap = witness.facts["importance_cap"]
         loss = policy_loss(
             row or self.row,
@@ -248,9 +240,7 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
         factors.append(factor)
     factor = torch.tensor(factors)
     counted = ~factor.isnan()
-    lengths = update.mask.sum(dim=1)
-    padded = _padded_factors(update, lengths)
-    if any(close(factor[counted], each[counted]) for each in padded):
+    if any(close(factor[counted], each[counted]) for each in _padded_factors(update)):
         return Finding(
             "padding-in-denominator",
             CERTAIN,
@@ -271,8 +261,9 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
     return None
 
 
-def _padded_factors(update: _Update, lengths: Tensor) -> list[Tensor]:
+def _padded_factors(update: _Update) -> list[Tensor]:
     """(r,) factors each, if padding were counted: of row, slice or batch, or up to the limit."""
+    lengths = update.mask.sum(dim=1)
     widths = {update.witness.facts["max_new_tokens"], update.witness.facts["batch"]["width"]}
     by_row = update.row.aggregation == "seq-mean-token-mean"
     found = []

@@ -178,7 +178,7 @@ class Draft:
     def slice(
         self, rows: Tensor, batch_mask: Tensor, log_probs: Tensor, old_log_probs: Tensor
     ) -> None:
-        """Take down a slice of the loss: its rows may be those of the first update, or of later."""
+        """Record a slice of the loss; some of its rows may have been in an earlier update."""
         if not self.minibatches or batch_mask is not self.minibatches[-1]:
             self.minibatches.append(batch_mask)
         numbers = {"minibatch": len(self.minibatches) - 1, "slice": self.slices}

@@ -346,7 +346,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "padding-read",
             MISTAKE,
-            "What stands under the mask reaches the gradients of real tokens.",
+            "What stands in the padding reaches the gradients of real tokens.",
             "set masked entries aside before any sum, mean or maximum",
             "7.4 Masks by position",
         )
@@ -354,7 +354,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "padding-nan",
             NOTE,
-            "NaN or −∞ under the mask spreads: 0 · NaN is NaN.",
+            "NaN or −∞ in the padding spreads: 0 · NaN is NaN.",
             "use masked_fill or torch.where before the arithmetic, not a product with the mask",
             "7.4 Masks by position",
         )
@@ -671,10 +671,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "11.2 Estimating the number",
             "below-zero",
         )
-    stale = facts.stale_descent.descends == descent.descends and math.isclose(
-        facts.stale_descent.beta, descent.beta, rel_tol=1e-4
-    )
-    if not stale and descent.beta > 0:
+    if not facts.kl_stale_exact and descent.beta > 0:
         yield Finding(
             "kl-stale",
             NOTE,

@@ -11,6 +11,7 @@ from nbcourse.examine.subject import Subject
 from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
 EQUAL = 1e-6  # a loss may compute in float32
+TRIES = 60  # of the search for the worst world
 
 
 @dataclass(frozen=True)
@@ -98,19 +99,19 @@ class Worst:
     rewards: list[float]
 
 
-def worst(subject: Subject, *, group_size: int = 3, tries: int = 60, seed: int = 0) -> Worst:
+def worst(subject: Subject) -> Worst:
     """Search choices of one token among three: first at random, then near the worst."""
-    source = torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(0)
     best = Worst(math.inf, [], [])
     centre: tuple[Tensor, Tensor] | None = None
-    for i in range(tries):
+    for i in range(TRIES):
         noise = torch.randn(2, 3, generator=source, dtype=torch.float64)
-        if centre is None or i < tries // 3:
+        if centre is None or i < TRIES // 3:
             logits, rewards = 2 * noise[0], noise[1].mul(2).exp()
         else:
             logits, rewards = centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
         one = Prompt(CHOICE, logits[None], rewards)
-        (gradient,) = World([one], group_size).expected(subject, ordered=False)
+        (gradient,) = World([one], 3).expected(subject, ordered=False)
         if gradient.norm() < 1e-10 or one.gradient().norm() < 1e-10:
             continue
         cosine, _ = beside(-gradient, one.gradient())

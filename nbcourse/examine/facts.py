@@ -90,6 +90,13 @@ class Facts:
         return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).name
 
     @property
+    def kl_stale_exact(self) -> bool:
+        """Whether the KL part descends on stale samples what it does on fresh ones."""
+        fresh, stale = self.descent, self.stale_descent
+        same_factor = math.isclose(stale.beta, fresh.beta, rel_tol=1e-4)
+        return stale.descends == fresh.descends and same_factor
+
+    @property
     def kl_scale(self) -> float:
         """The factor in front of that value."""
         return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).scale
@@ -123,6 +130,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     far = direction.direction(
         subject, worlds.far(reference_is_the_sampler=sampler), ordered=ordered
     )
+    descent = penalty.descent(subject, ordered=ordered)
     tell("the worst world")
     # a world of one token: only a scale that depends on the group turns the gradient there
     straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
@@ -146,10 +154,10 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         clip=_clip(subject),
         kernel=probes.kernel(subject),
         kernel_in_reward=probes.kernel_in_reward(subject),
-        kl_length=penalty.length(subject, ordered=ordered),
+        kl_length=penalty.length(subject, descent, ordered=ordered),
         kl_clamped=probes.kernel_is_clamped(subject),
         kl_drowns=probes.kernel_drowns(subject),
-        descent=penalty.descent(subject, ordered=ordered),
+        descent=descent,
         stale_descent=penalty.descent(subject, distance=0.1, ordered=ordered),
         padding=probes.padding_changes(subject),
         padding_unread=clean[-7.0],

@@ -59,10 +59,16 @@ def descent(
     return Descent("other", beta / scale, min(cosines))
 
 
-def length(subject: Subject, *, ordered: bool) -> float:
-    """β for responses of one token over β for responses of two; 1 if it does not go by length."""
-    one, two = (descent(subject, ordered=ordered, space=space).beta for space in (CHOICE, EVEN))
-    return one / two if two else 1.0
+def length(subject: Subject, two: Descent, *, ordered: bool) -> float:
+    """β for responses of one token over β for responses of two; 1 if it does not go by length.
+
+    Args:
+        subject: the loss.
+        two: its descent for responses of two tokens.
+        ordered: whether the order within a group may matter to it.
+    """
+    one = descent(subject, ordered=ordered, space=CHOICE)
+    return one.beta / two.beta if two.beta else 1.0
 
 
 def _reward_factor(subject: Subject, space: SequenceSpace, ordered: bool) -> float:

@@ -25,10 +25,9 @@ def batch(
     *,
     group_size: int,
     width: int | None = None,
-    seed: int = 0,
 ) -> Batch:
     """Fresh samples: one policy sampled and learns, the reference is another one."""
-    source = torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(0)
     width = width or max(lengths)
     mask = torch.arange(width) < torch.tensor(lengths)[:, None]
     shape = (len(lengths), max(width, 8))  # the same numbers whatever the width
@@ -113,7 +112,7 @@ def padding_changes(subject: Subject) -> str:
 
 
 def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
-    """Numbers under the mask: what is found there must reach no weight."""
+    """Whether rubbish where the mask is False reaches no weight."""
     clean = batch(UNEVEN, MIXED, group_size=3)
     names = {"log_probs": 1.0, "old_log_probs": 1.3, "ref_log_probs": 1.7}
     dirty = clean.with_(
@@ -368,19 +367,20 @@ def positions(subject: Subject) -> list[float]:
 
 def advantages_mix(subject: Subject) -> bool:
     """Whether the advantage of another response counts as much as a response's own."""
+    if "advantages" not in subject.takes:
+        return False
     one = without_reference(batch([2, 2, 2], [1.0, 0.0, 0.0], group_size=3))
     source = torch.Generator().manual_seed(1)
     given = torch.randn(3, 2, generator=source, dtype=torch.float64)
+    plain = subject.weights(one.with_(advantages=given))[0]
 
     def effect(row: int) -> Tensor:
         more = given.clone()
         more[row] += 0.5
-        plain = subject.weights(one.with_(advantages=given))
-        return (subject.weights(one.with_(advantages=more)) - plain)[0]
+        return subject.weights(one.with_(advantages=more))[0] - plain
 
-    if "advantages" not in subject.takes:
-        return False
-    return bool((effect(0) != 0).any()) and same(effect(0), effect(1))
+    own, other = effect(0), effect(1)
+    return bool((own != 0).any()) and same(own, other)
 
 
 # ---------------------------------------------------------------- the ratio and its clip
@@ -466,6 +466,7 @@ KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "inverted k3": lambda d: torch.expm1(d) - d,
     "|d|": lambda d: d.abs(),
 }
+DISTANCES = [-1.5, -0.7, -0.2, 0.2, 0.7, 1.5]  # d, at which a kernel is read off
 
 
 @dataclass(frozen=True)
@@ -481,9 +482,21 @@ class Kernel:
     scale: float
 
 
+def _kernel_of(values: list[float]) -> Kernel:
+    """The kernel that has these values at `DISTANCES`."""
+    found, d = (torch.tensor(x, dtype=torch.float64) for x in (values, DISTANCES))
+    if bool((found.abs() < 1e-9).all()):
+        return Kernel("none", 0.0)
+    for name, form in KERNELS.items():
+        expected = form(d)
+        scale = ((found @ expected) / (expected @ expected)).item()
+        if same(found, scale * expected):
+            return Kernel(name, scale)
+    return Kernel("other", math.nan)
+
+
 def kernel(subject: Subject) -> Kernel:
     """The value of the KL in the loss, read off from responses of one token without advantage."""
-    d = torch.tensor([-1.5, -0.7, -0.2, 0.2, 0.7, 1.5], dtype=torch.float64)
     plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
 
     def value(shift: float) -> float:
@@ -494,15 +507,7 @@ def kernel(subject: Subject) -> Kernel:
     if "ref_log_probs" not in subject.takes:
         return Kernel("none", 0.0)
     zero = value(0.0)
-    found = torch.tensor([value(shift) - zero for shift in d.tolist()], dtype=torch.float64)
-    if bool((found.abs() < 1e-9).all()):
-        return Kernel("none", 0.0)
-    for name, form in KERNELS.items():
-        expected = form(d)
-        scale = ((found @ expected) / (expected @ expected)).item()
-        if same(found, scale * expected):
-            return Kernel(name, scale)
-    return Kernel("other", math.nan)
+    return _kernel_of([value(shift) - zero for shift in DISTANCES])
 
 
 def kernel_is_clamped(subject: Subject) -> bool:
@@ -540,20 +545,13 @@ def kernel_in_reward(subject: Subject) -> Kernel:
     """
     if "ref_log_probs" not in subject.takes:
         return Kernel("none", 0.0)
-    d = torch.tensor([-1.5, -0.7, -0.2, 0.2, 0.7, 1.5], dtype=torch.float64)
     plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
-    zero = subject.weights(plain)[0, 0]
-    found = []
-    for shift in d.tolist():
+
+    def weight(shift: float) -> float:
         ref = plain.ref_log_probs.clone()
         ref[0, 0] -= shift
-        found.append(subject.weights(plain.with_(ref_log_probs=ref))[0, 0] - zero)
-    column = torch.stack(found).double()
-    if bool((column.abs() < 1e-9).all()):
-        return Kernel("none", 0.0)
-    for name, form in KERNELS.items():
-        expected = form(d) - form(torch.zeros_like(d))
-        scale = ((column @ expected) / (expected @ expected)).item()
-        if same(column, scale * expected):
-            return Kernel(name, 2 * scale)
-    return Kernel("other", math.nan)
+        return subject.weights(plain.with_(ref_log_probs=ref))[0, 0].item()
+
+    zero = weight(0.0)
+    found = _kernel_of([weight(shift) - zero for shift in DISTANCES])
+    return Kernel(found.name, 2 * found.scale)

@@ -79,7 +79,7 @@ class Report:
                 "placement": facts.kl_placement,
                 "descends": facts.descent.descends,
                 "beta": facts.descent.beta,
-                "stale_exact": stale_exact(facts),
+                "stale_exact": facts.kl_stale_exact,
             },
             "clip": {
                 "low": facts.clip.bounds[0],
@@ -119,24 +119,12 @@ class Report:
 
 def mask_safe(facts: Facts) -> bool:
     """Whether padding is neither read, nor counted, nor trained, whatever it holds."""
-    return (
-        facts.padding_clean
-        and facts.padding_unread
-        and facts.padding_gradient_free
-        and facts.padding == "nothing"
-    )
+    return facts.padding_clean and facts.padding_gradient_free and facts.padding == "nothing"
 
 
 def detached(facts: Facts) -> bool:
     """Whether no gradient reaches old log-probs, reference or rewards."""
     return not {"old_log_probs", "ref_log_probs", "rewards"} & {*facts.attached}
-
-
-def stale_exact(facts: Facts) -> bool:
-    """Whether the KL part descends on stale samples what it does on fresh ones."""
-    return facts.stale_descent.descends == facts.descent.descends and math.isclose(
-        facts.stale_descent.beta, facts.descent.beta, rel_tol=1e-4
-    )
 
 
 REQUIREMENTS = {
@@ -152,7 +140,7 @@ REQUIREMENTS = {
     "detached": lambda report: detached(report.facts),
     "finite-long": lambda report: report.facts.finite_long,
     "kl-reverse": lambda report: report.facts.descent.descends == "reverse",
-    "kl-stale-exact": lambda report: stale_exact(report.facts),
+    "kl-stale-exact": lambda report: report.facts.kl_stale_exact,
 }
 
 

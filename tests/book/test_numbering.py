@@ -2,6 +2,8 @@
 
 import ast
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
@@ -20,6 +22,11 @@ def prose(notebook) -> str:
     return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
+@cache
+def anchors(path: Path) -> list[str]:
+    return ANCHOR.findall(prose(stored.read(path)))
+
+
 # ---------------------------------------------------------------- the book
 
 
@@ -35,8 +42,8 @@ def test_no_label_is_left_over(text):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_link_between_notebooks_arrives(path):
     for file, anchor in LINK.findall(prose(stored.read(path))):
-        target = path.parent / file if file else path
-        assert ANCHOR.findall(prose(stored.read(target))).count(anchor) == 1, (file, anchor)
+        target = (path.parent / file).resolve() if file else path
+        assert anchors(target).count(anchor) == 1, (file, anchor)
 
 
 def test_the_numbers_of_a_chapter_go_up_by_one():

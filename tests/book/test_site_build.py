@@ -102,12 +102,6 @@ def test_a_book_is_built_with_its_own_mathematics(built):
     assert all((built / "_static" / font).exists() for font in fonts)
 
 
-def test_a_mistake_in_a_formula_is_placed(tmp_path):
-    root = write_book(tmp_path, "Fine: $x$.", r"Not so: $\frac{1$.")
-    with pytest.raises(site.SiteFailed, match=r"01-one.*Missing close brace"):
-        site.build(root, root=root)
-
-
 def test_a_page_offers_its_notebook(built, healthy):
     page = (built / "01-one.html").read_text(encoding="utf-8")
     assert 'href="_sources/01-one.ipynb"' in page
@@ -123,11 +117,13 @@ def test_columns_of_numbers_stand_to_the_right_with_a_minus(built):
     assert others == ["name", "mixed", "-a", "+0.1 (−2e−3 to 0.2%)", "9=-8", "4-6"]
 
 
-def test_broken_references_fail_and_are_placed(tmp_path):
-    root = write_book(tmp_path, "Fine.", "See {eq}`eq-no`.", "See [x](01-one.ipynb#eq-none).")
-    with pytest.raises(site.SiteFailed, match=r"01-one.ipynb(, cell \d)?: .*eq-no\b") as caught:
+def test_mistakes_in_formulas_and_references_fail_and_are_placed(tmp_path):
+    cells = ("Fine: $x$.", r"$\frac{1$", "See {eq}`eq-no`.", "See [x](01-one.ipynb#eq-none).")
+    root = write_book(tmp_path, *cells)
+    with pytest.raises(site.SiteFailed) as caught:
         site.build(root, root=root)
-    assert re.search(r"01-one.ipynb(, cell \d)?: .*eq-none", str(caught.value))
+    for mistake in ("Missing close brace", r"eq-no\b", "eq-none"):
+        assert re.search(rf"01-one\.ipynb(, cell \d)?: .*{mistake}", str(caught.value)), mistake
 
 
 @pytest.mark.parametrize(

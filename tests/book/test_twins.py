@@ -108,6 +108,8 @@ def test_the_command_takes_a_master_by_its_folder(pair, monkeypatch):
     done = CliRunner().invoke(app, ["twins", "--to-text", "solutions/01-one"])
     assert done.output == "text/01-one.md written\n"
     assert twins.difference(pair) == ""
+    agreed = CliRunner().invoke(app, ["twins", "--check", "solutions/01-one"])
+    assert (agreed.exit_code, agreed.output) == (0, "")
 
 
 def test_a_missing_twin_is_a_difference(pair):

@@ -221,11 +221,17 @@ def test_groups():
     found = leave_one_out(torch.tensor([1.0, 0.0, 0.0, 5.0, 5.0, 5.0]), 3)
     assert torch.allclose(found, torch.tensor([1.0, -0.5, -0.5, 0.0, 0.0, 0.0]))
 """
-SOME = [name for name, mistake in MISTAKES.items() if mistake.piece in ("estimator", "clip")]
+SOME = {name: one for name, one in MISTAKES.items() if one.piece in ("estimator", "clip")}
 
 
+@pytest.fixture
+def some_mistakes(monkeypatch):
+    monkeypatch.setattr(check, "MISTAKES", SOME)
+
+
+@pytest.mark.usefixtures("some_mistakes")
 def test_tests_are_paid_for_what_they_catch():
-    found = check.judged_tests(Folder("mine", {"test_mine": TEST}), mistakes=SOME)
+    found = check.judged_tests(Folder("mine", {"test_mine": TEST}))
     assert found.caught == [
         "own-reward-in-baseline", "divided-by-group-size", "interleaved-groups", "batch-baseline",
         "inverted-advantages",
@@ -233,6 +239,7 @@ def test_tests_are_paid_for_what_they_catch():
     assert found.points == round(20 * 5 / len(SOME), 1)
 
 
+@pytest.mark.usefixtures("some_mistakes")
 @pytest.mark.parametrize(
     ("test", "said"),
     [
@@ -242,7 +249,7 @@ def test_tests_are_paid_for_what_they_catch():
     ],
 )
 def test_tests_that_accuse_a_healthy_trainer_earn_nothing(test, said):
-    found = check.judged_tests(Folder("mine", {"test_mine": test}), mistakes=SOME)
+    found = check.judged_tests(Folder("mine", {"test_mine": test}))
     assert found.points == 0
     assert said in "\n".join(found.lines())
 
@@ -267,6 +274,7 @@ LIMITS = Limits(seconds=300, total=900)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+@pytest.mark.usefixtures("some_mistakes")
 def test_a_class_is_graded_in_confined_processes(tmp_path):
     folder = tmp_path / "class" / "ann"
     folder.mkdir(parents=True)
@@ -275,14 +283,7 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     (folder / "test_mine.py").write_text(TEST)
     (folder / "verifier.py").write_text(BOOK["verifier"])
     (folder / "exploits.py").write_text("NICKNAME = 'A'\nEXPLOITS = [('##### 18', '18')]")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "MISTAKES", {name: MISTAKES[name] for name in SOME})
-        (ann,) = grading.grade(
-            tmp_path / "class",
-            tmp_path / "out",
-            limits=LIMITS,
-            against=True,
-        )
+    (ann,) = grading.grade(tmp_path / "class", tmp_path / "out", limits=LIMITS, against=True)
     assert not ann.failure
     assert {build.piece: build.as_dict()["points"] for build in ann.builds if build.right} == {
         "estimator": 5,
@@ -332,15 +333,13 @@ def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
         folder.mkdir(parents=True)
         (folder / f"{piece}.py").write_text(BOOK[piece])
         (folder / "clip.py").write_text(BOOK["clip"].replace("1 + clip", "1 - clip"))
-    found = {
-        jobs: grading.grade(tmp_path / "class", tmp_path / str(jobs), limits=LIMITS, jobs=jobs)
-        for jobs in (1, 2)
-    }
-    assert [report.name for report in found[2]] == ["ann", "bob"]
-    assert [str(report) for report in found[2]] == [str(report) for report in found[1]]
-    assert [report.as_dict() for report in found[2]] == [report.as_dict() for report in found[1]]
-    assert any(law.finding for build in found[2][0].builds for law in build.laws)
-    assert found[2][0].points > 0
+    alone = grading.graded(tmp_path / "class" / "ann", limits=LIMITS)
+    ann, bob = grading.grade(tmp_path / "class", tmp_path / "out", limits=LIMITS, jobs=2)
+    assert (ann.name, bob.name) == ("ann", "bob")
+    assert str(ann) == str(alone)
+    assert ann.as_dict() == alone.as_dict()
+    assert any(law.finding for build in ann.builds for law in build.laws)
+    assert ann.points > 0
 
 
 def test_a_link_to_nowhere_and_a_folder_are_no_pieces(tmp_path):

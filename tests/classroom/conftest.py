@@ -1,12 +1,14 @@
+import functools
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import grading, sandbox
+from nbcourse.classroom import grading, leaks, sandbox
 from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.submission_errors import State
+from nbcourse.repository import ROOT
 from tests.classroom import a_class
 
 # Time enough on a busy machine. A submission that is to run out of time gets less: `grade_endless`.
@@ -19,6 +21,18 @@ def temporary_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def secrets_of_the_book():
+    """What no release may hold: no test changes the book's own masters, so it is read once."""
+    secrets = leaks.secrets
+    of_the_book = functools.cache(lambda: secrets(ROOT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            leaks, "secrets", lambda root=ROOT: of_the_book() if root == ROOT else secrets(root)
+        )
         yield
 
 

@@ -107,7 +107,8 @@ def test_the_verdict_comes_first_and_the_file_has_stable_keys(file, tmp_path):
     assert found["kl"]["descends"] == "none"
     assert found["length"]["weight"] == "seq-mean-token-sum"
     assert (found["mask"]["safe"], found["microbatch"]["invariant"]) == (True, True)
-    assert (found["detached"], found["finite"]["long"]) == (False, True) or found["detached"]
+    assert found["detached"]
+    assert found["finite"]["long"]
     assert found["nearest"]["row"] in ("rloo", "reinforce", "reinforce-ema", "remax")
     assert found["errata"] == []
 

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.examine import examine
 from nbcourse.examine.subject import Batch, Subject
 from nbcourse.examine.worlds import BRANCHING, STAIRS, away, coin, prompt
 from tests import mutants
 from tests.effort import swept
 from tests.examine import originals
+from tests.examine.parts import mistakes, report_of
 from tests.mutants import METHODS, OPERATORS
 
 # ---------------------------------------------------------------- mutants
@@ -143,7 +143,7 @@ def expected_gradients(loss: Any) -> torch.Tensor:
 def said(loss: Any) -> Any:
     """The report without names, or the line with which the loss is refused."""
     try:
-        report = examine(loss).as_dict()
+        report = report_of(loss).as_dict()
     except UserError as error:
         return str(error).split(" ", 1)[1]
     return rounded({key: value for key, value in report.items() if key not in ("name", "verdict")})
@@ -190,5 +190,4 @@ def test_most_mutants_change_something():
 
 @pytest.mark.parametrize("original", originals.ORIGINALS)
 def test_the_originals_are_right(original):
-    findings = examine(original).findings
-    assert not [finding.code for finding in findings if finding.kind == "mistake"]
+    assert not mistakes(report_of(original))

@@ -8,7 +8,7 @@ import torch
 
 from nbcourse.experiments.run import train
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import check
+from nbcourse.training.recipe import check, load
 
 
 def behaviour(processes: Processes) -> dict:
@@ -36,7 +36,8 @@ def main(out: str, recipes: str, folder: str) -> None:
     processes = connect()
     report: dict = {"behaviour": behaviour(processes), "runs": {}}
     for name, tables in json.loads(Path(recipes).read_text(encoding="utf-8")).items():
-        learner, history = train(check(tables), folder=Path(folder) / name, progress=False)
+        recipe = load(tables) if isinstance(tables, str) else check(tables)
+        learner, history = train(recipe, folder=Path(folder) / name, progress=False)
         weights = [p.detach().double().sum().item() for _, p in learner.trained()]
         report["runs"][name] = {"history": history, "weights": weights}
     path = Path(out)

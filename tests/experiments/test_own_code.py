@@ -1,9 +1,6 @@
 """A reader's own rows and tasks, from an empty folder to a comparison."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,6 @@ from nbcourse.training import own_code
 from nbcourse.training.own_code import imported
 from nbcourse.training.recipe import load
 from tests.command import nbcourse, refused
-from tests.effort import PATIENCE
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CODE = '''
 from dataclasses import dataclass
@@ -105,29 +99,6 @@ def test_every_command_knows_the_readers_rows_and_tasks(folder):
     assert "mine" in nbcourse("compare", run)
     assert "8 problems" in nbcourse("evaluate", run, "--problems", 8)
     assert (run / "evaluation-my-parity-validation.json").is_file()
-
-
-@pytest.mark.slow
-def test_several_processes_know_them_too(folder):
-    """torchrun with two processes trains the reader's row to the numbers that one finds."""
-    nbcourse("train", "mine.toml", "--out", "one")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launcher, "--nproc_per_node=2", "-m", "nbcourse", "train", "mine.toml"]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [*command, "--out", "two"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env=variables,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert records.read_json(folder / "two" / records.ENVIRONMENT)["processes"] == 2
-    alone, together = (records.read_metrics(folder / name) for name in ("one", "two"))
-    for key in ("reward", "held_out", "policy_loss", "grad_norm"):
-        found = [row[key] for row in together]
-        assert found == pytest.approx([row[key] for row in alone], rel=1e-4, abs=2e-6), key
 
 
 def test_what_the_file_needs_is_provided(folder):

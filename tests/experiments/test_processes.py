@@ -14,6 +14,7 @@ import torch
 
 from nbcourse.training.processes import Processes, connect, moved
 from tests.effort import PATIENCE
+from tests.experiments.test_own_code import CODE, RECIPE
 from tests.small import tables, without_costs
 
 SCRIPT = Path(__file__).with_name("parallel.py")
@@ -42,6 +43,7 @@ RECIPES = {
         algorithm={"name": "dapo"}, rollouts={"prompts": 5, "prompts_at_once": 2}, **CALM
     ),
     "remax, no chunks": tables(algorithm={"name": "remax"}, **CALM),
+    "a reader's own row and task": "mine.toml",
 }
 
 
@@ -49,6 +51,9 @@ def start(folder, processes):
     """Run the script and return what each process reported."""
     recipes = folder / "recipes.json"
     recipes.write_text(json.dumps(RECIPES), encoding="utf-8")
+    three = RECIPE.replace("steps = 2\ncode", "steps = 3\ncode")
+    (folder / "mine.toml").write_text(three, encoding="utf-8")
+    (folder / "mine.py").write_text(CODE, encoding="utf-8")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone"]
     if processes > 1:
         launcher += [f"--nproc_per_node={processes}"]
@@ -66,6 +71,7 @@ def start(folder, processes):
         text=True,
         check=False,
         timeout=PATIENCE,
+        cwd=folder,
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",

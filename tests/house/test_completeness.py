@@ -15,6 +15,7 @@ MODULES = {
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
+    "nbcourse.classroom.namespaces": "test_bounds runs it, in a process of its own",
     "nbcourse.display.curves": "`nbcourse compare --figure` draws with it",
     "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
 }

@@ -18,6 +18,7 @@ from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, po
 from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
 from nbcourse.training.held_out import verdicts
+from tests.effort import swept
 from tests.small import ALONE, learner, recipe, weights
 
 WARM = {"steps": 25, "batch_size": 32}
@@ -862,8 +863,11 @@ def gain(name, **changes):
 STANDARD_ERROR = 0.0625
 
 
+OF_EACH_KIND = ("reinforce", "ppo", "grpo", "grpo-process", "gspo", "cispo")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", swept(ALGORITHMS, keep=OF_EACH_KIND))
 def test_every_algorithm_learns(name):
     """To add two digits, from a quarter right to more than half, in 26 steps of 256 responses."""
     assert gain(name) > 3 * STANDARD_ERROR

@@ -15,8 +15,6 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from nbcourse.classroom import masters
-from nbcourse.classroom.page_python import program
-from nbcourse.classroom.worked_cases import CALLS_CHECK
 from nbcourse.repository import ROOT
 
 HERE = Path(__file__).parent
@@ -54,6 +52,10 @@ def insert(app: Sphinx, page: nodes.document) -> None:
     path = ROOT / "solutions" / f"{sheet}.ipynb"
     if folder != "exercises" or not path.exists():
         return
+    # These import torch, which most sites and most of their pages do without.
+    from nbcourse.classroom.page_python import program
+    from nbcourse.classroom.worked_cases import CALLS_CHECK
+
     master = masters.load_master(path)
     stubs = program.stubs(master)
     if not stubs:
