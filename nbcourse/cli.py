@@ -52,11 +52,12 @@ class Commands(TyperGroup):
 
 
 class Train(TyperCommand):
-    """Its help ends with the settings of every row and task, read from their signatures."""
+    """Its help ends with what a recipe may say: all tables, and the settings of rows and tasks."""
 
     def format_help(self, context: Any, formatter: Any) -> None:
         from nbcourse.rows import settings_of
         from nbcourse.tasks.table import TASKS
+        from nbcourse.training import recipe_keys
         from nbcourse.training.algorithms import ALGORITHMS
 
         algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
@@ -68,7 +69,18 @@ class Train(TyperCommand):
             )
             for key, table in (("algorithm", algorithms), ("task", tasks))
         ]
-        self.epilog = "\n\n".join(sections)
+        sections += [
+            "\n".join(
+                [f"**Keys of `{header}`**: {table.about}", "", *(f"- {k}" for k in table.keys)]
+            )
+            for header, table in recipe_keys.tables().items()
+        ]
+        first = (
+            "**Keys before all tables**: `steps`, which every recipe has to give; `seed` = 0; "
+            "`code`, a Python file with rows and tasks of your own; `extends`, the recipe that "
+            "this one changes."
+        )
+        self.epilog = "\n\n".join([first, *sections])
         super().format_help(context, formatter)
 
 

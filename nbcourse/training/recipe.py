@@ -192,28 +192,29 @@ class PromptSection(Section):
     style: Literal["plain", "chat"] = Field(
         "plain", description="the question alone, or a message in the tokenizer's chat template"
     )
-    instruction: str = Field("", description="before the question if plain, behind it in a message")
+    instruction: str = Field("", description="before a plain question, or after it in a message")
 
 
 class ModelSection(Section):
     """Which model learns."""
 
     source: str = Field(
-        "tiny", description="`tiny`, a folder, a name that `nbcourse model` knows, or the hub's"
+        "tiny",
+        description="`tiny`, made anew; a folder; a name that `nbcourse model` knows, or the hub's",
     )
-    layers: Count = 2
-    width: Annotated[int, Field(ge=8)] = 64
-    heads: Count = 16
+    layers: Count = Field(2, description="of a tiny model")
+    width: Annotated[int, Field(ge=8)] = Field(64, description="of a tiny model's hidden states")
+    heads: Count = Field(16, description="of a tiny model's attention")
     vocabulary: Annotated[int, Field(gt=BYTES)] | None = Field(
         None, description="tokens learned from the task's texts; its characters if not given"
     )
     lora_rank: Count | None = Field(
-        None, description="of an adapter that learns in place of the weights; they do if not given"
+        None, description="of an adapter that learns in place of the weights; none if not given"
     )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         "float32",
-        description="of the matrix products; the weights are float32 in any case. float16 is for "
-        "cards without bfloat16, and scales the loss so that small gradients survive",
+        description="of the matrix products; the weights are always float32. float16 is for cards "
+        "without bfloat16, and scales the loss so that small gradients survive",
     )
     gradient_checkpointing: bool = Field(
         False, description="compute activations twice, to bound memory; same gradient"
@@ -239,19 +240,19 @@ class WarmStartSection(Section):
 class RolloutSection(Section):
     """What is sampled at each step."""
 
-    prompts: Count = 128
-    group_size: Count = 8
-    max_new_tokens: Count = 8
+    prompts: Count = Field(128, description="in a batch")
+    group_size: Count = Field(8, description="responses to each prompt")
+    max_new_tokens: Count = Field(8, description="the longest response")
     temperature: Positive = 1.0
     dynamic_sampling: bool | None = Field(None, description="the algorithm's choice if not given")
     prompts_at_once: Count | None = Field(
-        None, description="sampled together, to bound memory; all if not given"
+        None, description="prompts sampled together, to bound memory; all if not given"
     )
     engine: Literal[(*ENGINES,)] = Field(  # type: ignore[valid-type]
         "eager",
-        description="what writes the responses, in evaluations too: token by token, or in steps of "
-        "fixed shapes that are looked at every 32 tokens; 'static-graphs' makes each a CUDA graph, "
-        "untried",
+        description="what writes the responses, in evaluations too: token by token (eager), or "
+        "with fixed shapes, checked every 32 tokens (static); static-graphs makes each a CUDA "
+        "graph, untried",
     )
 
     @property
@@ -265,13 +266,13 @@ class RewardSection(Section):
 
     source: Literal["verifier", "reward_model"] = "verifier"
     accept_truncated: bool = Field(
-        False, description="a response that did not end itself may be right; otherwise it is wrong"
+        False, description="whether a response without an end-of-sequence token may be right"
     )
     truncation_penalty: NonNegative = Field(
-        0.0, description="taken off the score of a response that did not end itself"
+        0.0, description="subtracted from the score of a response without an end-of-sequence token"
     )
     overlong_buffer: Whole = Field(
-        0, description="DAPO: the last tokens before the limit, over which a penalty grows to 1"
+        0, description="the last tokens before the limit, over which DAPO's penalty grows to 1"
     )
 
     def verdicts(self, right: Tensor, truncated: Tensor) -> Tensor:
@@ -293,43 +294,45 @@ class KLSection(Section):
 
     beta: NonNegative = Field(
         0.0,
-        description="price of a nat; under 'surrogate' never divided by a length (section 12.3)",
+        description="price of a nat; in the surrogate never divided by a length (section 12.3)",
     )
     placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
         None,
-        description="'advantage': after it has been divided or whitened; the algorithm's choice if "
-        "not given",
+        description="where the penalty enters, in the advantage after that is divided or whitened; "
+        "the algorithm's choice if not given",
     )
     estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]
         None,
-        description="in the loss the algorithm's if not given, in the surrogate k3; 'exact' is "
+        description="the algorithm's in the loss and k3 in the surrogate if not given; exact sums "
         "over the whole vocabulary",
     )
     recomputed: bool = Field(
         False,
-        description="in the advantage: at each update that of the policy that learns, and not "
-        "frozen as that of the policy that sampled",
+        description="in the advantage: the KL of the policy that learns, anew at each update, and "
+        "not that of the policy that sampled",
     )
     weight: Literal[(ROW, *WEIGHTS)] | None = Field(  # type: ignore[valid-type]
         None,
-        description="of the surrogate, prefix if not given; of the penalty in the advantage, row "
-        "if not given: the ratio and the clip of the algorithm; only prefix and sequence have the "
-        "right gradient once the policy has moved",
+        description="in the surrogate, prefix if not given; in the advantage, row if not given, "
+        "the algorithm's own ratio and clip; once the policy has moved, only prefix and sequence "
+        "have the right gradient",
     )
     weight_cap: AtLeastOne | None = Field(
         2.0, description="the largest value of a weight that is a product: prefix or sequence"
     )
-    controller: Literal["fixed", "adaptive"] = "fixed"
-    target: Positive = Field(1.0, description="nats for a whole response")
-    horizon: Positive = Field(10_000.0, description="responses")
+    controller: Literal["fixed", "adaptive"] = Field(
+        "fixed", description="whether beta stays, or moves until the KL is the target"
+    )
+    target: Positive = Field(1.0, description="of the adaptive controller, nats for a response")
+    horizon: Positive = Field(10_000.0, description="responses over which it moves")
 
 
 class CriticSection(Section):
     """The critic, for algorithms that have one."""
 
     shared: bool = Field(True, description="one backbone for policy and critic, or two")
-    coefficient: NonNegative = 0.1
-    clip: Positive | None = None
+    coefficient: NonNegative = Field(0.1, description="of the value loss")
+    clip: Positive | None = Field(None, description="of a value's change; none if not given")
     learning_rate: Positive | None = Field(
         None, description="of the critic's own parameters; the policy's if not given"
     )
@@ -341,21 +344,21 @@ class OptimiserSection(Section):
     learning_rate: Positive = 3e-4
     warm_up: Whole = Field(0, description="steps over which the learning rate rises")
     weight_decay: NonNegative = 0.0
-    max_grad_norm: Positive = 1.0
-    epochs: Count = 1
-    minibatches: Count = 1
+    max_grad_norm: Positive = Field(1.0, description="to which a longer gradient is scaled down")
+    epochs: Count = Field(1, description="passes over each batch")
+    minibatches: Count = Field(1, description="updates in each pass")
     target_kl: Positive | None = Field(
         None, description="no further update once the KL to the policy that sampled exceeds this"
     )
     truncated_importance_sampling: AtLeastOne | None = Field(
         None,
-        description="multiply each token's loss by π_old/π_sampler, at most this, as the sampler "
-        "rounds otherwise than the learner; no weight if not given",
+        description="cap of the weight π_old/π_sampler on each token's loss, for a sampler that "
+        "rounds differently from the learner; no weight if not given",
     )
     prompts_at_once: Count | None = Field(
         None,
-        description="in one backward pass if all responses are as long as they may be, more of "
-        "shorter ones; bounds memory, does not change the gradient; all if not given",
+        description="prompts in one backward pass, or more where responses are shorter than the "
+        "limit; bounds memory, does not change the gradient; all if not given",
     )
 
     @property
@@ -367,14 +370,14 @@ class OptimiserSection(Section):
 class EvaluationSection(Section):
     """The held-out problems asked along the way, greedily."""
 
-    every: Count = 10
+    every: Count = Field(10, description="steps from one evaluation to the next")
     problems: Count = 512
 
 
 class CheckpointSection(Section):
     """How often a run is saved, and so how many steps a kill may cost."""
 
-    every: Count = 10
+    every: Count = Field(10, description="steps from one checkpoint to the next")
 
 
 class WitnessSection(Section):
@@ -384,7 +387,7 @@ class WitnessSection(Section):
         0, description="steps from one to the next, the first step's included; 0 for none"
     )
     tokens: Count = Field(
-        1024, description="of responses in each at most, whole groups of them, but one group always"
+        1024, description="of responses in each, at most; whole groups, and at least one of them"
     )
 
 

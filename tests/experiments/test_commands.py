@@ -228,3 +228,5 @@ def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch)
     shown = " ".join(invoke("train", "--help").output.split())
     assert "mine: sharpness = 3.0 (a number from 1 to 7)" in shown
     assert "digits = 2 (a number from 1 to 9)" in shown
+    assert "Keys of [rollouts]: What is sampled at each step." in shown
+    assert "group_size = 8 (a whole number of at least 1): responses to each prompt" in shown

@@ -1,0 +1,63 @@
+"""What the tables of a recipe are about, and their keys, read from the fields that check them."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nbcourse.functional.arguments import Bounds
+from nbcourse.training.recipe import NamedSection, Pretraining, Recipe, RunSection, Section
+
+
+class Table(NamedTuple):
+    """A table whose keys are always the same.
+
+    Attributes:
+        about: what it is about, a sentence.
+        keys: a line for each: its default, the values that it takes, what it means.
+    """
+
+    about: str
+    keys: tuple[str, ...]
+
+
+def tables() -> dict[str, Table]:
+    """Header → table: those of recipes, then those that only the recipe of a base model has."""
+    usual, base = _tables_of(Recipe), _tables_of(Pretraining)
+    headers = {f"[{name}]": table for name, table in usual.items()}
+    for name, table in base.items():
+        if table != usual.get(name):
+            headers[f"[{name}], base models"] = table
+    return headers
+
+
+def _tables_of(recipe: type[RunSection]) -> dict[str, Table]:
+    found = {}
+    for name, field in recipe.model_fields.items():
+        kind = field.annotation
+        named = isinstance(kind, type) and issubclass(kind, NamedSection)
+        if isinstance(kind, type) and issubclass(kind, Section) and not named:
+            schema = kind.model_json_schema()
+            keys = tuple(_line(key, one) for key, one in schema["properties"].items())
+            found[name] = Table(schema["description"], keys)
+    return found
+
+
+def _line(key: str, schema: Mapping[str, Any]) -> str:
+    kind = next((one for one in schema.get("anyOf", ()) if one["type"] != "null"), schema)
+    default = schema["default"]
+    given = "not given" if default is None else json.dumps(default)
+    line = f"`{key}` = {given} ({_values(kind)})"
+    return f"{line}: {schema['description']}" if "description" in schema else line
+
+
+def _values(kind: Mapping[str, Any]) -> str:
+    """The values that a key takes, in words."""
+    if "enum" in kind:
+        return "one of " + ", ".join(map(json.dumps, kind["enum"]))
+    if kind["type"] in ("boolean", "string"):
+        return {"boolean": "true or false", "string": "text"}[kind["type"]]
+    above = "exclusiveMinimum" in kind
+    low = kind["exclusiveMinimum"] if above else kind["minimum"]
+    number = str(Bounds(low, kind.get("maximum", math.inf), above=above))
+    return number.replace("a number", "a whole number") if kind["type"] == "integer" else number
