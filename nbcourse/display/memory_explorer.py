@@ -104,4 +104,6 @@ def _megabytes(owners: Mapping[str, int], names: Sequence[str]) -> list[int]:
 
 
 def _shown(value: object) -> str:
+    if value == "bfloat16":
+        return "bfloat16, float16"  # as many bytes
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

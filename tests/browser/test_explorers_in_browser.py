@@ -200,6 +200,18 @@ def test_of_an_answer_the_area_is_its_weight(opened):
             ],
             "T4",
         ),
+        (
+            "0-1-1-0-5-0-0-0",
+            "gsm8k-qwen2.5-0.5b-ppo",
+            [
+                "model.precision=float16",
+                "model.gradient_checkpointing=false",
+                "optimiser.prompts_at_once=32",
+                "rollouts.prompts_at_once=4",
+                "rollouts.max_new_tokens=100",
+            ],
+            "T4",
+        ),
     ],
 )
 def test_the_memory_shown_is_that_which_a_plan_foresees(opened, state, recipe_name, changes, card):
