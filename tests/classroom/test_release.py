@@ -96,7 +96,8 @@ def test_a_leak_stops_the_release_and_leaves_nothing(tmp_path, monkeypatch):
     )
     # the hint's text stands in for a solution
     notebook = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
-    planted = notebook.replace("Nothing here is solved by", line)
+    planted = notebook.replace("solves an exercise", line)
+    assert planted != notebook
     root = tmp_path / "root"
     (root / "book" / "exercises").mkdir(parents=True)
     (root / "book" / "exercises" / "02-sequences.ipynb").write_text(planted, encoding="utf-8")
@@ -152,5 +153,5 @@ def test_the_instructions_name_the_file_that_is_there(tmp_path):
     with zipfile.ZipFile(bundle) as archive:
         readme = archive.read("02-sequences/README.md").decode()
         assert "02-sequences.ipynb" in readme
-        assert readme.startswith("# Exercises to chapter 2")
+        assert readme.startswith("# Exercises for chapter 2")
         assert all(Path(name).parts[0] == "02-sequences" for name in archive.namelist())
