@@ -191,7 +191,7 @@ def test_a_page_stands_by_itself(file, tmp_path, function, code):
     assert " nan " not in said
     assert all(sentence in text for sentence in said.splitlines()[3:5])
     assert text.count("<svg") == 1
-    assert 'aria-label="What a prompt counts' in text
+    assert 'aria-label="How much a prompt counts' in text
     assert not re.search(r'(src|href)="(?!#)', text)  # nothing is loaded from elsewhere
 
 

@@ -199,7 +199,7 @@ def in_a_line_of_metrics(now):
 
     def write(self, row):
         if now():
-            line = records._line(row)
+            line = records.line(row)
             self.stream.write(line[: len(line) // 2])
             self.stream.flush()
             die()

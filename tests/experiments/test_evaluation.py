@@ -177,16 +177,15 @@ def test_counts_and_intervals_are_those_of_the_responses(spoken):
 
 
 def test_a_run_that_paid_for_unfinished_answers_is_judged_as_it_was_trained(spoken):
-    """Its record says so, or comes from the time before there was the key."""
     stand_in, result, folder = spoken
     content = json.loads((folder / "recipe.json").read_text("utf-8"))
-    del content["reward"]["accept_truncated"]
+    content["reward"]["accept_truncated"] = True
     (folder / "recipe.json").write_text(json.dumps(content), "utf-8")
     stand_in.asked.clear()
-    earlier = evaluation.evaluate(folder, problems=PROBLEMS, samples=SAMPLES, progress=False)
+    accepted = evaluation.evaluate(folder, problems=PROBLEMS, samples=SAMPLES, progress=False)
     kinds = [kind("after", i, 0) % 4 for i in range(PROBLEMS)]
-    assert earlier["after"]["strict"]["count"] == kinds.count(0)
-    assert earlier["after"]["strict"]["count"] > result["after"]["strict"]["count"]
+    assert accepted["after"]["strict"]["count"] == kinds.count(0)
+    assert accepted["after"]["strict"]["count"] > result["after"]["strict"]["count"]
 
 
 def test_accuracy_by_steps_is_by_the_sums_of_the_solution(spoken):

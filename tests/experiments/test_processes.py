@@ -51,8 +51,10 @@ def start(folder, processes):
     """Run the script and return what each process reported."""
     recipes = folder / "recipes.json"
     recipes.write_text(json.dumps(RECIPES), encoding="utf-8")
-    three = RECIPE.replace("steps = 2\ncode", "steps = 3\ncode")
-    (folder / "mine.toml").write_text(three, encoding="utf-8")
+    longer = RECIPE.replace("steps = 2\ncode", "steps = 3\ncode").replace(
+        "warm_start = { steps = 2 }", "warm_start = { steps = 40 }"
+    )
+    (folder / "mine.toml").write_text(longer, encoding="utf-8")
     (folder / "mine.py").write_text(CODE, encoding="utf-8")
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone"]
     if processes > 1:
