@@ -39,7 +39,7 @@ def test_the_hours_of_the_plan_are_those_of_its_parts():
         assert round(minutes / 30) / 2 == float(hours), week
         total += minutes
     assert not builds
-    assert f"They are {total / 60:.0f} for the whole course" in GUIDE
+    assert f"They come to {total / 60:.0f} for the whole course" in GUIDE
 
 
 def test_the_rubric_is_the_same_for_students_on_the_sheet_and_in_the_marks(tmp_path):
