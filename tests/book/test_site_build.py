@@ -73,7 +73,7 @@ def built(healthy) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("page", "trail"),
+    ("page", "breadcrumbs"),
     [
         ("01-one", ["Chapters", "One"]),
         ("exercises/01-one", ["Exercises", "Sheet"]),
@@ -82,10 +82,10 @@ def built(healthy) -> Path:
         ("genindex", []),
     ],
 )
-def test_a_page_says_where_it_stands(built, page, trail):
+def test_a_page_says_where_it_stands(built, page, breadcrumbs):
     html = (built / f"{page}.html").read_text(encoding="utf-8")
-    (found,) = re.findall(r'class="nb-trail".*?</nav>', html, re.DOTALL) or [""]
-    assert re.findall(r"<li[^>]*>([^<]+)</li>", found) == trail
+    (found,) = re.findall(r'class="nb-breadcrumbs".*?</nav>', html, re.DOTALL) or [""]
+    assert re.findall(r"<li[^>]*>([^<]+)</li>", found) == breadcrumbs
 
 
 def test_a_book_is_built_with_its_own_mathematics(built):

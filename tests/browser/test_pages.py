@@ -315,15 +315,15 @@ def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
 def test_a_page_says_where_it_stands(open_tab, address, page, part):
     tab = open_tab(viewport={"width": 900, "height": 900})
     tab.page.goto(f"{address}/{page}.html#main-content")
-    book, *rest = tab.page.locator(".nb-trail li").all()
+    book, *rest = tab.page.locator(".nb-breadcrumbs li").all()
     title = tab.page.locator("article h1").inner_text().removesuffix("#")
     assert [item.inner_text() for item in rest] == [part, title]
     buttons = tab.page.locator(".header-article-items__end").bounding_box()
-    trail = tab.page.locator(".nb-trail").bounding_box()
-    assert trail["x"] + trail["width"] <= buttons["x"]
+    breadcrumbs = tab.page.locator(".nb-breadcrumbs").bounding_box()
+    assert breadcrumbs["x"] + breadcrumbs["width"] <= buttons["x"]
     book.locator("a").click()
     assert tab.page.locator("article h1").inner_text().startswith("Policy Gradients")
-    assert tab.page.locator(".nb-trail").count() == 0
+    assert tab.page.locator(".nb-breadcrumbs").count() == 0
 
 
 @pytest.mark.parametrize("page", [CHAPTERS[10], "appendix-f-capstone"])  # neighbours of long words
