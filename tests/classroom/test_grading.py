@@ -329,6 +329,19 @@ def test_a_call_takes_and_gives_any_plain_data(remote):
         f(object())
 
 
+def test_too_little_time_to_start_again_is_told_by_the_next_call(server):
+    """What was right before stays right: only what still needs the process has run out of time."""
+    cell = StudentCell(1, "def f():\n    return 1", ("f",))
+    with Session(server, [cell], LIMITS) as session:
+        f = session.outcomes[1].defined["f"]
+        session._stop()
+        session._left = 0.001
+        session.begin()
+        with pytest.raises(SubmissionError) as caught:
+            f()
+    assert caught.value.state is State.OUT_OF_TIME
+
+
 def test_gradients_of_several_inputs_and_outputs_equal_local_ones(remote):
     source = "def f(x, n, *, w):\n    return {'y': [(x * w).sum(), n], 'z': x.exp() / w}"
     names: dict = {}

@@ -4,6 +4,7 @@ import pytest
 
 from nbcourse.classroom import masters, partial_credit
 from nbcourse.classroom.masters import Test as GradedTest
+from nbcourse.classroom.remote import SandboxFailed
 from nbcourse.classroom.submission_errors import State
 from tests.checks import masters as sheets
 from tests.classroom import a_class
@@ -81,6 +82,17 @@ def test_what_a_check_asks_160_times_is_one_case():
     asked = partial_credit.all_cases(master, 0)[step.grade_id]
     assert max(asked.values()) > 100
     assert partial_credit.share(partial_credit.right_cases(step, names), asked) < 0.3 * len(asked)
+
+
+def test_a_failure_of_the_grader_is_no_wrong_case(master):
+    """It ends the grading, so that a teacher can try again; it costs the student nothing."""
+
+    def broken():
+        raise SandboxFailed("no process could be started")
+
+    (step, *_) = (s for s in master.steps if isinstance(s, GradedTest))
+    with pytest.raises(SandboxFailed):
+        partial_credit.right_cases(step, {"double": lambda x: 2 * x}, before_each=broken)
 
 
 @pytest.mark.parametrize(
