@@ -593,9 +593,10 @@ def train(
     """Train a language model by a recipe, or make a base model by one.
 
     The folder of the run receives the recipe, the environment, one line of numbers for each step
-    (`metrics.jsonl`), checkpoints and the trained model. Stop it with Ctrl-C, or pull the plug: the
-    same command with `--resume` goes on from the last checkpoint and writes the numbers that an
-    uninterrupted run would have written.
+    (`metrics.jsonl`), checkpoints and the trained model. Ctrl-C, or a cluster's SIGTERM, stops it
+    after the step it is at, which is kept; a second Ctrl-C stops it at once. The same command with
+    `--resume` goes on from the last checkpoint, after a crash as well, and writes the numbers that
+    an uninterrupted run would have written.
 
     **Examples**
 

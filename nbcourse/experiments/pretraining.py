@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, records, run
+from nbcourse.experiments import checkpoint, records, run, stopping
 from nbcourse.lm.descent import optimiser_of, up_and_down, updates
 from nbcourse.lm.rollouts import from_texts
 from nbcourse.lm.warm_start import imitation_loss
@@ -49,6 +49,8 @@ def pretrain(
         ValueError: if the folder holds a run already and `resume` is False, or a run of another
             recipe, or a damaged checkpoint.
         FloatingPointError: if a loss is not finite.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, when the step at work is done, and kept in a
+            folder.
 
     Book: chapter 14, "A model from scratch".
     """
@@ -88,19 +90,23 @@ def _make(
     ask = partial(_held_out, recipe, tokenizer, model)
     rows = _steps(recipe, tokenizer, model, optimiser, scaler, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
-    for row in bar:
-        step, last = int(row["step"]), row["step"] == recipe.steps
-        if step % recipe.evaluation.every == 0 or last:
-            began = perf_counter()
-            row["held_out"] = ask().mean().item()
-            row["seconds_evaluate"] = perf_counter() - began
-        bar.set_postfix({k: f"{row[k]:.2f}" for k in ("loss", "held_out") if k in row})
-        history.append(row)
-        if folder is not None and metrics is not None:
-            metrics.write(row)
-            if step % recipe.checkpoint.every == 0 or last:
-                metrics.sync()
-                checkpoint.save_step(kept, step, trained, optimiser, scaler, {})
+    with stopping.after_this_step() as asked:
+        for row in bar:
+            step, last = int(row["step"]), row["step"] == recipe.steps
+            if step % recipe.evaluation.every == 0 or last:
+                began = perf_counter()
+                row["held_out"] = ask().mean().item()
+                row["seconds_evaluate"] = perf_counter() - began
+            bar.set_postfix({k: f"{row[k]:.2f}" for k in ("loss", "held_out") if k in row})
+            history.append(row)
+            stop = asked()
+            if folder is not None and metrics is not None:
+                metrics.write(row)
+                if stop or step % recipe.checkpoint.every == 0 or last:
+                    metrics.sync()
+                    checkpoint.save_step(kept, step, trained, optimiser, scaler, {})
+            if stop:
+                raise KeyboardInterrupt
     if folder is not None and metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:

@@ -11,7 +11,7 @@ from torch import Tensor
 from nbcourse.budget.shapes import shape_of
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, durable, forecast, records, trackers
+from nbcourse.experiments import checkpoint, durable, forecast, records, stopping, trackers
 from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
@@ -59,6 +59,8 @@ def train(
             recipe, or a damaged checkpoint.
         FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
             that of an earlier step.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM; with a folder, once the step at work is done
+            and kept.
 
     Book: chapter 8, "One loop".
     """
@@ -91,13 +93,18 @@ def _in(
     history = records.read_history(folder, done=state.step)
     processes.wait()  # all have read the file before the first one rewrites it
     metrics = keep_metrics(folder, recipe, kept=history, log=log) if writing else None
-    for row in _shown(learner, state, processes, progress and writing):
-        history.append(row)
-        if metrics is not None:
-            metrics.write(row)
-            if state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
-                metrics.sync()
-                checkpoint.save(folder / CHECKPOINTS, learner, state)
+    with stopping.after_this_step() as asked:
+        for row in _shown(learner, state, processes, progress and writing):
+            history.append(row)
+            stop = any(processes.gather([asked()], processes.count))
+            if metrics is not None:
+                metrics.write(row)
+                if stop or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                    metrics.sync()
+                    checkpoint.save(folder / CHECKPOINTS, learner, state)
+            if stop:
+                processes.wait()  # a process that ends takes the others with it
+                raise KeyboardInterrupt
     if metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:

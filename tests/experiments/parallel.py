@@ -1,14 +1,16 @@
 """What each process of test_processes does: `parallel.py out.json recipes.json folder`."""
 
 import json
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from nbcourse.experiments.run import train
+from nbcourse.experiments import run
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import check, load
+from nbcourse.training.recipe import Recipe, check, load
 
 
 def behaviour(processes: Processes) -> dict:
@@ -32,12 +34,35 @@ def behaviour(processes: Processes) -> dict:
     }
 
 
+def stopped(recipe: Recipe, folder: Path, processes: Processes) -> list[str]:
+    """Only the last process is asked to stop, in its first step; what the folder then holds."""
+
+    def asked(*arguments):
+        for number, row in enumerate(steps(*arguments)):
+            if number == 0 and processes.rank == processes.count - 1:
+                signal.raise_signal(signal.SIGTERM)
+            yield row
+
+    steps, run.steps = run.steps, asked
+    with suppress(KeyboardInterrupt):
+        run.train(recipe, folder=folder, progress=False)
+    run.steps = steps
+    return sorted(path.name for path in (folder / "checkpoint").iterdir())
+
+
 def main(out: str, recipes: str, folder: str) -> None:
     processes = connect()
     report: dict = {"behaviour": behaviour(processes), "runs": {}}
+    report["stopped"] = stopped(
+        check(json.loads(Path(recipes).read_text(encoding="utf-8"))["grpo"]),
+        Path(folder) / "grpo",
+        processes,
+    )
     for name, tables in json.loads(Path(recipes).read_text(encoding="utf-8")).items():
         recipe = load(tables) if isinstance(tables, str) else check(tables)
-        learner, history = train(recipe, folder=Path(folder) / name, progress=False)
+        learner, history = run.train(
+            recipe, folder=Path(folder) / name, resume=name == "grpo", progress=False
+        )
         weights = [p.detach().double().sum().item() for _, p in learner.trained()]
         report["runs"][name] = {"history": history, "weights": weights}
     path = Path(out)

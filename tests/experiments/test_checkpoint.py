@@ -181,6 +181,27 @@ def test_a_kill_costs_no_more_than_the_steps_since_the_last_checkpoint(tmp_path,
     assert state.step == step
 
 
+@pytest.mark.parametrize("asking", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_keeps_the_step_it_is_at(
+    undisturbed, tmp_path, monkeypatch, asking
+):
+    """It is asked after step 2, and does step 3 to its end, which is no multiple of two."""
+    write = records.Metrics.write
+
+    def ask(self, row):
+        write(self, row)
+        if row["step"] == 2:
+            signal.raise_signal(asking)
+
+    monkeypatch.setattr(records.Metrics, "write", ask)
+    with pytest.raises(KeyboardInterrupt):
+        train(check(RUNS[BREAKABLE]), folder=tmp_path, progress=False)
+    kept = sorted(p.name for p in (tmp_path / "checkpoint").iterdir())
+    assert kept == ["start", "step-000003"]
+    assert live(BREAKABLE, tmp_path)
+    same_run(tmp_path, undisturbed(BREAKABLE))
+
+
 def test_a_run_that_dies_at_one_bad_moment_after_the_other_ends_all_the_same(undisturbed, tmp_path):
     """Each life begins on what the death before it has left."""
     deaths = [("before the renaming", 2), ("in the tensors", 1), ("in a line of metrics", 3)]

@@ -340,6 +340,25 @@ def test_killed_at_any_step_it_goes_on_bit_by_bit(whole, tmp_path, monkeypatch, 
     same_run(tmp_path, whole[0])
 
 
+def test_asked_to_stop_it_keeps_the_step_it_is_at(whole, tmp_path, monkeypatch):
+    """Checkpoints are written every two steps, and this one after the third."""
+    write = records.Metrics.write
+
+    def ask(self, row):
+        write(self, row)
+        if row["step"] == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(records.Metrics, "write", ask)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(base_recipe(), folder=tmp_path, progress=False)
+    monkeypatch.setattr(records.Metrics, "write", write)
+    found = checkpoint._steps(tmp_path / "checkpoint")
+    assert [path.name for path in found] == ["step-000003"]
+    pretrain(base_recipe(), folder=tmp_path, resume=True, progress=False)
+    same_run(tmp_path, whole[0])
+
+
 @pytest.mark.parametrize("lost", ["summary.json", "model", "both"])
 def test_killed_before_the_summary_it_writes_it_in_the_end(whole, tmp_path, lost):
     folder = shutil.copytree(whole[0], tmp_path / "run")

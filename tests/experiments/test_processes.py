@@ -136,6 +136,12 @@ def test_one_of_them_writes(two, name):
 
 
 @pytest.mark.slow
+def test_both_stop_after_the_step_in_which_one_is_asked_to(two):
+    """The run of `grpo` goes on from there, and is compared with the others above."""
+    assert [report["stopped"] for report in two[1]] == [["start", "step-000001"]] * 2
+
+
+@pytest.mark.slow
 def test_shares_come_back_in_the_order_of_the_work(two):
     seen = [report["behaviour"] for report in two[1]]
     assert [report["rank"] for report in seen] == [0, 1]
