@@ -1,5 +1,6 @@
 """The site in a real browser, with every other host refused: complete, rendered, moving."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -333,6 +334,31 @@ def test_a_phone_shows_the_arrows_to_both_neighbours(open_tab, address, page):
     arrows = [arrow.bounding_box() for arrow in tab.page.locator(".prev-next-area i").all()]
     assert len(arrows) == 2
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in arrows)
+
+
+def test_a_button_makes_the_text_of_all_pages_larger(open_tab, address):
+    tab = open_tab(viewport={"width": 390, "height": 844})
+    size = "() => parseFloat(getComputedStyle(document.querySelector('article p')).fontSize)"
+    tab.page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
+    button, sizes = tab.page.locator(".nb-text-size"), []
+    for label in ("100", "115", "130", "150", "100", "115", "130"):
+        assert button.get_attribute("aria-label") == f"Text size: {label} %"
+        sizes.append(tab.page.evaluate(size))
+        button.click()
+    assert sizes == pytest.approx([18, 20.7, 23.4, 27, 18, 20.7, 23.4])
+    tab.page.emulate_media(media="print")
+    printed = tab.page.evaluate(size)
+    tab.page.goto(f"{address}/{CHAPTERS[11]}.html#main-content")
+    tab.page.emulate_media(media="screen")
+    assert tab.page.evaluate(size) == 27
+    assert printed == pytest.approx(11 * 1.125)
+    # the largest text on a phone: no button over another, nothing wider than the window
+    shown = [one for one in tab.page.locator(".bd-header-article button").all() if one.is_visible()]
+    boxes = sorted((one.bounding_box() for one in shown), key=lambda box: box["x"])
+    assert len(boxes) == 6
+    for left, right in itertools.pairwise(boxes):
+        assert left["x"] + left["width"] <= right["x"]
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_a_page_leads_to_how_the_book_is_cited(open_tab, address):
