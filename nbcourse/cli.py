@@ -76,9 +76,10 @@ class Train(TyperCommand):
             for header, table in recipe_keys.tables().items()
         ]
         first = (
-            "**Keys before all tables**: `steps`, which every recipe has to give; `seed` = 0; "
-            "`code`, a Python file with rows and tasks of your own; `extends`, the recipe that "
-            "this one changes."
+            "**Keys before all tables**: `steps`, which every recipe but a base model's has to "
+            "give; `seed` = 0; `code`, a Python file with rows and tasks of your own; `extends`, "
+            "the recipe that this one changes; for base models, `gsm8k_share` = 0.0, the share of "
+            "GSM8K's training problems among the examples."
         )
         self.epilog = "\n\n".join([first, *sections])
         super().format_help(context, formatter)
@@ -806,7 +807,7 @@ def evaluate(
         bool, typer.Option("--final", help="Use the test split: once, when all is decided.")
     ] = False,
     problems: Annotated[
-        int | None, typer.Option(min=1, help="How many; 2,000 if not given, or all there are.")
+        int | None, typer.Option(min=1, help="How many; if not given, 2,000, or all if fewer.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")

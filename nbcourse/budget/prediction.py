@@ -687,7 +687,7 @@ class Prediction:
                 if setting_of(self.plan, phase) == key
             )
 
-        values = range(1, self.plan.recipe.rollouts.responses)  # all of them do not fit
+        values = range(1, self.plan.recipe.rollouts.responses)  # with all responses it does not fit
         most = bisect_left(values, True, key=lambda value: not fits(value))
         return f"lower {key} to {most}" if most else f"{key} = 1 is still too much"
 

@@ -381,7 +381,7 @@ def marked(folder: Path, *, key: str, limits: Limits, confined: bool = True) -> 
             name: pieces.text(folder / file) if (folder / file).is_file() else None
             for name, file in PARTS.items()
         }
-        # which the first optimiser of each child would load: a second
+        # the first optimiser of each child would import it, which takes a second
         with ForkServer(confined=confined, imports=("torch._dynamo",)) as server:
             runs = partial(grading.apart, server=server, limits=limits)
             return judged(dealt, handed_in, runs)

@@ -3,11 +3,11 @@
 The masters say what is secret: what the code inside a solution or hidden-test region computes, in
 forms that no renaming changes (`code_forms`); every line of it that occurs nowhere else in masters,
 book and package; and every word that occurs only in such lines. Model answers in words and the
-criteria of the rubrics are secret, too, line by line. What a check in `nbcourse.checks` computes
-is not public for that: checks know the answers, and are released in another form. Files are
-searched as a reader would see them: notebooks cell by cell, pages without their tags, archives file
-by file, search indexes for words. Keys of exams, in `solutions/course`, are searched for phrase by
-phrase.
+criteria of the rubrics are secret, too, line by line. That a check in `nbcourse.checks` computes
+something does not make it public: checks know the answers, and are released in another form. Files
+are searched as a reader would see them: notebooks cell by cell, pages without their tags, archives
+file by file, search indexes for words. Keys of exams, in `solutions/course`, are searched for
+phrase by phrase.
 """
 
 import csv
@@ -48,7 +48,7 @@ KEYWORDS = {word.lower() for word in keyword.kwlist}
 
 
 class Leak(UserError):
-    """What was to be published holds a secret. Nothing was written."""
+    """What was to be published holds a secret; it was not written."""
 
 
 @dataclass(frozen=True)

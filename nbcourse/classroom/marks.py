@@ -104,7 +104,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
     The text in them is as `keep` writes it: a row that is taken over twice is one criterion.
 
     Raises:
-        UserError: if it is no CSV in UTF-8.
+        UserError: if it is not a CSV in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -4,7 +4,7 @@ Where the kernel allows a user namespace, the process that calls `enter` gets a 
 memory, with room for a limited number of bytes and files. It holds what may be read, under the
 usual paths, and the submission's folder. Whether any other file exists cannot be found out, and
 all of it disappears with the process, however deep its folders are. Landlock says in addition what
-may be opened; where there are no namespaces, it is the only protection.
+may be opened; where there are no namespaces, it alone guards the files.
 """
 
 import ctypes

@@ -16,7 +16,7 @@ from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
 from nbcourse.repository import ROOT
 
-EDITION = 5  # to be raised when the same notebook would be graded differently
+EDITION = 6  # to be raised when the same notebook would be graded differently
 NOT_STORED = ("penalty",)  # computed from the rules of the class each time
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
@@ -172,7 +172,7 @@ def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseR
 
 def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
     """The result of a submission that could not be graded."""
-    text = "This could not be graded; your teacher has been told why."
+    text = "This could not be graded; your instructor has been told why."
     return SubmissionResult(
         student=submission.student,
         user_id=submission.user_id,

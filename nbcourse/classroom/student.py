@@ -1,9 +1,9 @@
 """The process in which a student's code runs, and the one that it is forked from.
 
-`python -m nbcourse.classroom.student FD` imports torch once, which takes a second or two, and then
-waits on the socket FD. Told to start, it forks; the child confines itself before it runs the first
-line of a submission. The process that forks holds nothing that is worth reading: no tests, no
-masters, no other submission.
+`python -m nbcourse.classroom.student [MODULE …] FD` imports torch and the modules once, which takes
+a second or two, and then waits on the socket FD. Told to start, it forks; the child confines itself
+before it runs the first line of a submission. The process that forks holds nothing that is worth
+reading: no tests, no masters, no other submission.
 
 The child answers requests: run a cell, call a function, send gradients back through a call. It
 trusts what it is sent; the grader does not trust what it answers.

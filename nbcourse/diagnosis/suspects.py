@@ -28,7 +28,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "sampler": Check(
         "sampler and plain log-probs differ, or tokens are likelier than they should be",
-        "sampler_log_probs against plain_log_probs; surprisal against entropy; the dial gap",
+        "sampler_log_probs against plain_log_probs; surprisal against entropy; the metric gap",
         (
             "stale-sampler",
             "sampler-temperature",
@@ -60,7 +60,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "reference": Check(
         "the reference moves, or answers twice differently",
-        "ref_log_probs against plain_ref_log_probs; the dial kl_ref",
+        "ref_log_probs against plain_ref_log_probs; the metric kl_ref",
         ("reference-moves", "reference-noise", "reference-mismatch"),
     ),
     "penalty": Check(
@@ -119,7 +119,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "signal": Check(
         "none of these, and still nothing is learned",
-        "the dials no_spread, truncated and accuracy",
+        "the metrics no_spread, truncated and accuracy",
         ("no-signal", "all-truncated"),
     ),
 }

@@ -68,7 +68,7 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
 
 
 def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:
-    """What a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
+    """How much a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
     found = {}
     for chance in DIFFICULTIES:
         (gradient,) = World([coin(chance)], group_size).expected(subject, ordered=ordered)

@@ -1,4 +1,4 @@
-"""One style sheet and one script in place of the theme's dozens: a Sphinx extension.
+"""One style sheet and two scripts in place of the theme's dozens: a Sphinx extension.
 
 The theme loads what any site may need. Here its files are joined. Rules for classes that no page
 and no script names are left out, and so are icons and glyphs that no remaining rule uses. Scripts

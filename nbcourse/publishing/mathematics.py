@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sphinx.writers.html5 import HTML5Translator
 
 NAME = "drawn"  # of this renderer, among Sphinx's
-SHEET = "mathematics.css"  # `bundles` removes the glyphs that no page uses
+SHEET = "mathematics.css"  # `bundles` removes the rules of characters that no page uses
 FONTS = "output/chtml/fonts/woff-v2"
 # Small letters as high as those of the text around them: MathJax's have .442 em.
 SIZE = "mjx-container[jax] { font-size: calc(1ex / .442); }"

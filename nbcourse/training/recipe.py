@@ -298,7 +298,7 @@ class KLSection(Section):
     )
     placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
         None,
-        description="where the penalty enters, in the advantage after that is divided or whitened; "
+        description="where the penalty enters (the advantage: once that is divided or whitened); "
         "the algorithm's choice if not given",
     )
     estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]

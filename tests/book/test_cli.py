@@ -8,7 +8,7 @@ import pytest
 
 from nbcourse import cli
 from nbcourse.publishing import chapters
-from tests.command import nbcourse, refused
+from tests.command import invoke, nbcourse, refused
 
 
 @pytest.mark.parametrize("command", ["run", "site", "pdf", "twins", "doctor"])
@@ -55,6 +55,6 @@ def test_an_unknown_chapter_is_answered_with_the_known_ones():
 
 
 def test_the_doctor_names_the_versions():
-    said = nbcourse("doctor")
+    said = invoke("doctor").output  # with whatever this machine lacks
     assert "Python" in said
     assert "torch" in said

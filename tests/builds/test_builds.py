@@ -336,6 +336,8 @@ def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
     alone = grading.graded(tmp_path / "class" / "ann", limits=LIMITS)
     ann, bob = grading.grade(tmp_path / "class", tmp_path / "out", limits=LIMITS, jobs=2)
     assert (ann.name, bob.name) == ("ann", "bob")
+    assert not bob.failure
+    assert [build.piece for build in bob.builds if build.right] == ["gae"]
     assert str(ann) == str(alone)
     assert ann.as_dict() == alone.as_dict()
     assert any(law.finding for build in ann.builds for law in build.laws)

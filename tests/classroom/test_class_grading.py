@@ -229,7 +229,7 @@ def test_who_handed_in_nothing_and_who_is_nobody_is_said(folder, grading):
     assert run.stderr == "in no gradebook: eve: the class list has no 'eve'\n"
 
 
-def test_a_stranger_has_no_numbers_of_their_own(folder, grading):
+def test_an_unmatched_submission_has_no_numbers_of_its_own(folder, grading):
     (folder / "class.csv").write_text("student\nada\nbob\n")
     run = invoke(
         "grade", "submissions", "--assignment", "2", "--class-list", "class.csv", "--personal",

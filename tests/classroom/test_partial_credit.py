@@ -85,7 +85,7 @@ def test_what_a_check_asks_160_times_is_one_case():
 
 
 def test_a_failure_of_the_grader_is_no_wrong_case(master):
-    """It ends the grading, so that a teacher can try again; it costs the student nothing."""
+    """It ends the grading, so that an instructor can try again; the student loses nothing."""
 
     def broken():
         raise SandboxFailed("no process could be started")
@@ -119,3 +119,25 @@ def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
     double = result.exercises[0]
     assert (double.state, double.points) == (State.FAILED, 1.33)
     assert "2 of 3 cases are right: 1.33 of 2 points." in double.feedback
+
+
+def test_a_case_that_ends_the_process_costs_only_itself(server, tmp_path):
+    from nbcourse.classroom import grading
+    from tests.classroom.conftest import LIMITS
+
+    ends = """
+import os
+
+def double(x):
+    if x == 4:
+        os._exit(0)
+    return 7 if x == 3 else 2 * x
+"""
+    content = a_class.notebook(a_class.solved(double=ends))
+    result = grading.grade_submission(
+        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
+        limits=LIMITS, partial=["double-check"],
+    )  # fmt: skip
+    double = result.exercises[0]
+    assert (double.state, double.points) == (State.FAILED, 1)
+    assert "2 of 4 cases are right: 1 of 2 points." in double.feedback

@@ -7,10 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
-from nbcourse.experiments import run
+from nbcourse.cli import app
+from nbcourse.experiments import records, run
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import Recipe, check, load
+from nbcourse.training.recipe import check
 
 
 def behaviour(processes: Processes) -> dict:
@@ -34,7 +36,7 @@ def behaviour(processes: Processes) -> dict:
     }
 
 
-def stopped(recipe: Recipe, folder: Path, processes: Processes) -> list[str]:
+def stopped(tables: dict, folder: Path, processes: Processes) -> list[str]:
     """Only the last process is asked to stop, in its first step; what the folder then holds."""
 
     def asked(*arguments):
@@ -45,26 +47,36 @@ def stopped(recipe: Recipe, folder: Path, processes: Processes) -> list[str]:
 
     steps, run.steps = run.steps, asked
     with suppress(KeyboardInterrupt):
-        run.train(recipe, folder=folder, progress=False)
+        run.train(check(tables), folder=folder, progress=False)
     run.steps = steps
     return sorted(path.name for path in (folder / "checkpoint").iterdir())
 
 
+def by_function(tables: dict, folder: Path) -> dict:
+    learner, history = run.train(check(tables), folder=folder, resume=True, progress=False)
+    weights = [p.detach().double().sum().item() for _, p in learner.trained()]
+    return {"history": history, "weights": weights}
+
+
+def by_command(recipe: str, folder: Path) -> dict:
+    """As `torchrun -m nbcourse train` does it, with a recipe from a file."""
+    app(["train", recipe, "--out", str(folder)], standalone_mode=False)
+    connect().wait()  # the first process writes
+    weights = load_file(folder / "model" / "model.safetensors").values()
+    return {
+        "history": records.read_metrics(folder),
+        "weights": [tensor.double().sum().item() for tensor in weights],
+    }
+
+
 def main(out: str, recipes: str, folder: str) -> None:
     processes = connect()
+    runs = json.loads(Path(recipes).read_text(encoding="utf-8"))
     report: dict = {"behaviour": behaviour(processes), "runs": {}}
-    report["stopped"] = stopped(
-        check(json.loads(Path(recipes).read_text(encoding="utf-8"))["grpo"]),
-        Path(folder) / "grpo",
-        processes,
-    )
-    for name, tables in json.loads(Path(recipes).read_text(encoding="utf-8")).items():
-        recipe = load(tables) if isinstance(tables, str) else check(tables)
-        learner, history = run.train(
-            recipe, folder=Path(folder) / name, resume=name == "grpo", progress=False
-        )
-        weights = [p.detach().double().sum().item() for _, p in learner.trained()]
-        report["runs"][name] = {"history": history, "weights": weights}
+    report["stopped"] = stopped(runs["grpo"], Path(folder) / "grpo", processes)
+    for name, tables in runs.items():  # that of grpo goes on
+        go = by_command if isinstance(tables, str) else by_function
+        report["runs"][name] = go(tables, Path(folder) / name)
     path = Path(out)
     path = path.with_name(f"{path.stem}-{processes.rank}{path.suffix}")
     path.write_text(json.dumps(report), encoding="utf-8")

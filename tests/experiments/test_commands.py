@@ -10,6 +10,7 @@ import pytest
 
 from nbcourse.budget import machines
 from nbcourse.experiments import comparison
+from nbcourse.training.recipe import Pretraining, Recipe
 from tests.command import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,3 +231,5 @@ def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch)
     assert "digits = 2 (a number from 1 to 9)" in shown
     assert "Keys of [rollouts]: What is sampled at each step." in shown
     assert "group_size = 8 (a whole number of at least 1): responses to each prompt" in shown
+    for key in {**Recipe.model_fields, **Pretraining.model_fields}:
+        assert re.search(rf"\b{key}\b", shown), key

@@ -82,6 +82,7 @@ def start(folder, processes):
         },
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("held-out accuracy") == 1  # told once, by the one recipe in a file
     return [
         json.loads((folder / f"out-{rank}.json").read_text("utf-8")) for rank in range(processes)
     ]

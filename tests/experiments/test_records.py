@@ -210,6 +210,13 @@ def test_the_environment(run):
     assert found["began"].endswith("+00:00")
 
 
+def test_the_environment_says_by_which_command(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/anywhere/program.py", "runs/x", "--seed", "3"])
+    assert records.environment(1)["command"] == "nbcourse runs/x --seed 3"
+    study = records.environment(1, study="nbcourse.experiments.field")
+    assert study["command"] == "python -m nbcourse.experiments.field runs/x --seed 3"
+
+
 def test_the_environment_needs_no_git(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = records.environment(1)
@@ -247,6 +254,9 @@ def test_every_recorded_run_of_the_book_is_read_with_its_settings_resolved():
                 **made.row.all_settings,
                 **content["algorithm"],
             }
+            # the first runs did otherwise than today's defaults
+            assert "accept_truncated" in content["reward"], path
+            assert "weight_cap" in content["kl"], path
             found += 1
     assert found > 30
 

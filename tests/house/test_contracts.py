@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_floors_stand_on_each_other_in_one_direction():
+def test_the_layers_depend_on_each_other_in_one_direction():
     """The contracts are in pyproject.toml, under [tool.importlinter]."""
     program = (
         "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
@@ -18,7 +18,7 @@ def test_the_floors_stand_on_each_other_in_one_direction():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_importing_every_floor_below_display_loads_nothing_heavy():
+def test_importing_every_layer_below_display_loads_nothing_heavy():
     """Transformers, datasets, matplotlib and IPython load where they are used, not before."""
     program = """
 import sys, nbcourse, nbcourse.installation, nbcourse.cli
