@@ -259,7 +259,7 @@ LAWS: Sequence[Law] = laws(
     (
         "scores",
         "scores are those of the responses",
-        "16.4 What counts, and what it earns",
+        "16.4 Masks and rewards: what counts, and what it earns",
         (),
         learning.right_rewards("ppo"),
         1,
@@ -331,7 +331,7 @@ LAWS: Sequence[Law] = laws(
     (
         "moves",
         "the weights of both move by two updates on the batch",
-        "8.9 One loop",
+        "8.9 The training loop",
         ("update", "advantages"),
         _moved,
         2,

@@ -491,12 +491,12 @@ def _averages(bench: Bench) -> Finding | None:
 
 SECTION = {
     "group": "10.2 The group baseline",
-    "sampler": "7.5 The sampler",
+    "sampler": "7.5 Sampling with a KV cache",
     "log-probs": "7.3 The log-probability of a token",
-    "reward": "16.4 What counts, and what it earns",
+    "reward": "16.4 Masks and rewards: what counts, and what it earns",
     "update": "7.7 REINFORCE on a transformer",
-    "credit": "16.5 Whose credit it is",
-    "moves": "16.6 What is minimised, and what moves",
+    "credit": "16.5 Advantages: whose credit it is",
+    "moves": "16.6 Loss and optimiser: what is minimised, and what moves",
 }
 SAMPLER = ("rollout", "gap", "draws")
 
@@ -645,7 +645,7 @@ LAWS: Sequence[Law] = (
         (
             "curve",
             f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
-            "10.10 At equal cost",
+            "10.10 The algorithms compared at equal cost",
             ("update", "rewards", "fresh", "credit", "moves"),
             curve("grpo"),
             2,

@@ -59,7 +59,7 @@ LOSS = "return -(advantages.detach() * responses).mean()"
 MISTAKES: Mapping[str, Mistake] = {
     **_in(
         "estimator",
-        "2.8 The same thing with padding",
+        "2.8 Padding, masks and loss aggregation",
         (
             "climbed",
             "The loss has the wrong sign: losses are minimised.",
@@ -184,7 +184,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "clip",
-        "5.6 PPO-clip: the six cases",
+        "5.6 PPO-clip: the clipped surrogate in six cases",
         (
             "max-of-objectives",
             "The larger objective is taken; it is the smaller one.",
@@ -219,7 +219,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "reinforce",
-        "7.5 The sampler",
+        "7.5 Sampling with a KV cache",
         (
             "mask-by-value",
             "The mask is False on the EOS that ends a response: built from token values, perhaps.",
@@ -283,7 +283,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "reinforce",
-        "16.4 What counts, and what it earns",
+        "16.4 Masks and rewards: what counts, and what it earns",
         (
             "cut-off-paid",
             "A response that was cut off is paid if its text is right; it did not end itself.",
@@ -345,7 +345,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "reinforce",
-        "16.5 Whose credit it is",
+        "16.5 Advantages: whose credit it is",
         (
             "no-baseline",
             "There is no baseline: a group whose rewards are all equal moves the weights.",
@@ -547,7 +547,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "ppo",
-        "8.9 One loop",
+        "8.9 The training loop",
         (
             "token-means-of-micro-batches",
             "Each micro-batch is divided by its own tokens: the gradient depends on the split.",
@@ -683,7 +683,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "grpo",
-        "16.5 Whose credit it is",
+        "16.5 Advantages: whose credit it is",
         (
             "scattered-groups",
             "The rows of a group do not have the same prompt.",
@@ -853,7 +853,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     **_in(
         "planner",
-        "15.4 Which setting buys what",
+        "15.4 What each setting saves in memory and costs in time",
         (
             "less-than-none",
             "Where not even the static bytes fit, a negative number of responses does.",

@@ -195,7 +195,7 @@ LAWS: Sequence[Law] = laws(
     (
         "rows",
         "how many responses fit",
-        "15.4 Which setting buys what",
+        "15.4 What each setting saves in memory and costs in time",
         ("static", "cache"),
         _law("rows_that_fit", CARDS_FULL, ROWS),
         1,

@@ -299,7 +299,7 @@ EXERCISES = {
     "mend-the-loss": Exercise("1.4 The loss means nothing", mend_the_loss, in_page=True),
     "by-hand": Exercise("1.3 The log-derivative trick", by_hand, a_bandit, in_page=True),
     "harmful-baseline": Exercise(
-        "The best constant", harmful_baseline, travels="code", in_page=True
+        "The optimal constant baseline", harmful_baseline, travels="code", in_page=True
     ),
     "kl-budget": Exercise(
         "1.9 The KL-regularised bandit has a closed-form solution", kl_budget, in_page=True

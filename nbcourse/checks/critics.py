@@ -341,9 +341,15 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-reset": Exercise("3.10 Many environments at once", mend_the_reset),
-    "by-hand": Exercise("3.9 What follows the last step", by_hand, three_steps),
-    "whose-advantages": Exercise("3.9 What follows the last step", whose_advantages, five_steps),
+    "mend-the-reset": Exercise("3.10 Vectorised environments and auto-reset", mend_the_reset),
+    "by-hand": Exercise(
+        "3.9 Terminated or truncated: what follows the last step", by_hand, three_steps
+    ),
+    "whose-advantages": Exercise(
+        "3.9 Terminated or truncated: what follows the last step", whose_advantages, five_steps
+    ),
     "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda, travels="code"),
-    "n-steps-to-the-edge": Exercise("3.9 What follows the last step", n_steps_to_the_edge),
+    "n-steps-to-the-edge": Exercise(
+        "3.9 Terminated or truncated: what follows the last step", n_steps_to_the_edge
+    ),
 }

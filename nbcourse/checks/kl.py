@@ -443,11 +443,13 @@ MISTAKEN_ENTROPIES: dict[str, Loss] = {
 
 
 EXERCISES = {
-    "mend-the-curve": Exercise("11.2 Estimating the number", mend_the_curve),
+    "mend-the-curve": Exercise("11.2 Estimating the KL: k1, k2 and k3", mend_the_curve),
     "by-hand": Exercise("11.1 Two answers, by hand", by_hand, two_probabilities),
     "which-way": Exercise(
         "11.6 May another estimate be used in the reward?", which_way, travels="code"
     ),
     "endless-answers": Exercise("11.3 Answers of many tokens", endless_answers),
-    "entropy-bonus": Exercise("The repair, derived", entropy_bonus, travels="code"),
+    "entropy-bonus": Exercise(
+        "The fix: an attached importance weight", entropy_bonus, travels="code"
+    ),
 }

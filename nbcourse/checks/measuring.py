@@ -226,7 +226,7 @@ def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
 EXERCISES = {
     "mend-the-interval": Exercise("14.6 How this fails silently", mend_the_interval),
     "by-hand": Exercise("14.3 pass@k, and what a gain is made of", by_hand, samples),
-    "sign-test": Exercise("14.2 Two models", sign_test),
+    "sign-test": Exercise("14.2 Comparing two models on the same questions", sign_test),
     "weights-for-pass-at-k": Exercise(
         "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k, travels="code"
     ),

@@ -320,8 +320,10 @@ EXERCISES = {
     "mend-the-clip-fraction": Exercise(
         "5.9 One step for each batch: nothing is clipped", mend_the_clip_fraction
     ),
-    "by-hand": Exercise("5.6 PPO-clip: the six cases", by_hand, four_samples),
-    "clip-the-probability": Exercise("5.6 PPO-clip: the six cases", clip_the_probability),
-    "best-sampler": Exercise("What it costs", best_sampler, travels="code"),
+    "by-hand": Exercise("5.6 PPO-clip: the clipped surrogate in six cases", by_hand, four_samples),
+    "clip-the-probability": Exercise(
+        "5.6 PPO-clip: the clipped surrogate in six cases", clip_the_probability
+    ),
+    "best-sampler": Exercise("The variance of the ratio", best_sampler, travels="code"),
     "penalty-optimum": Exercise("5.5 PPO-penalty", penalty_optimum),
 }

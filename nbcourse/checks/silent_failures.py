@@ -413,10 +413,16 @@ def _needed(
 
 
 EXERCISES = {
-    "mend-the-law": Exercise("16.4 What counts, and what it earns", mend_the_law),
-    "by-hand": Exercise("16.3 Who samples, and who scores", by_hand, two_probabilities),
-    "catch-five": Exercise("16.5 Whose credit it is", catch_five, travels="code"),
+    "mend-the-law": Exercise(
+        "16.4 Masks and rewards: what counts, and what it earns", mend_the_law
+    ),
+    "by-hand": Exercise(
+        "16.3 Sampler and log-probs: who samples, and who scores", by_hand, two_probabilities
+    ),
+    "catch-five": Exercise("16.5 Advantages: whose credit it is", catch_five, travels="code"),
     "name-the-fault": Exercise("16.2 Seven laws", name_the_fault, travels="results"),
     "the-hunt": Exercise("16.11 Several faults at once", the_hunt, travels="results"),
-    "tokens-needed": Exercise("16.3 Who samples, and who scores", tokens_needed),
+    "tokens-needed": Exercise(
+        "16.3 Sampler and log-probs: who samples, and who scores", tokens_needed
+    ),
 }

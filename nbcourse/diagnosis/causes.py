@@ -99,7 +99,7 @@ CAUSES: dict[str, Cause] = {
     "same-samples": Cause(
         "The responses to a prompt are all drawn with the same random numbers.",
         "one generator for the whole batch, not one seed for each response",
-        "7.5 The sampler",
+        "7.5 Sampling with a KV cache",
     ),
     "same-seed": Cause(
         "Two processes draw the same prompts and the same responses: they have one seed.",
@@ -114,7 +114,7 @@ CAUSES: dict[str, Cause] = {
     "all-truncated": Cause(
         "Nearly every response is cut off before it ends.",
         "raise the limit of new tokens, or teach the model to end its answers first",
-        "7.5 The sampler",
+        "7.5 Sampling with a KV cache",
     ),
     # ---------------------------------------------------------------- what counts
     "masked-eos": Cause(
@@ -166,7 +166,7 @@ CAUSES: dict[str, Cause] = {
     "inverted-kl": Cause(
         "The KL estimate has policy and reference the wrong way round.",
         "with d = log π − log π_ref, k3 is exp(−d) − 1 + d",
-        "11.2 Estimating the number",
+        "11.2 Estimating the KL: k1, k2 and k3",
     ),
     "wrong-kl-estimator": Cause(
         "The KL in the loss is another estimate than the recipe states.",

@@ -92,7 +92,7 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
             MISTAKE if ratios or facts.who_learns == "bad" else CHOICE,
             f"On fresh samples the answers that are {missing} than their baseline get no gradient.",
             "clip the ratio itself, and around 1" if ratios else "",
-            "5.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the clipped surrogate in six cases",
             "signs-of-a-loss" if ratios else None,
         )
     if facts.who_learns == "neither":
@@ -302,7 +302,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             "Padding enters a mean, a spread or a ratio: two more empty columns change what the "
             "tokens count beside each other.",
             "masked moments: sum over the mask, divided by mask.sum()",
-            "2.8 The same thing with padding",
+            "2.8 Padding, masks and loss aggregation",
             "whitening-padding",
         )
     elif facts.padding == "scale":
@@ -380,7 +380,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "Tokens before a gap in the mask, such as a tool's answer, get no credit.",
             "carry the return across the gap: skip masked positions, do not end there",
-            "3.9 What follows the last step",
+            "3.9 Terminated or truncated: what follows the last step",
             "credit-stops-at-a-tool",
         )
     if facts.silent_positions == [-1]:
@@ -503,7 +503,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             "Bad answers are clipped on the wrong side: with A < 0 a token that has become "
             "likelier loses its gradient, the one that has to be pushed back most.",
             "min(ρA, clip(ρ)A) whatever the sign of A, that is the max of the two losses",
-            "5.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the clipped surrogate in six cases",
             "maximum-for-bad-actions",
         )
     elif len(wrong) == 2 and right:
@@ -513,7 +513,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             "The ratio is clipped without the minimum: a token that went the wrong way and left "
             "the interval loses its gradient and cannot come back.",
             "min(ρA, clip(ρ)A): keep the unclipped branch where it is worse",
-            "5.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the clipped surrogate in six cases",
             "maximum-for-bad-actions",
         )
     elif wrong == ["negative, above"]:
@@ -530,7 +530,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             f"Tokens lose their gradient on the wrong side of the interval ({', '.join(wrong)}).",
             "min(ρA, clip(ρ)A)",
-            "5.6 PPO-clip: the six cases",
+            "5.6 PPO-clip: the clipped surrogate in six cases",
             "maximum-for-bad-actions",
         )
     lower, upper = facts.clip.bounds
@@ -592,7 +592,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "k3 is upside down: e^d − 1 − d with d = log π − log π_ref estimates another "
             "divergence, and explodes where the policy has become likelier than the reference.",
             "expm1(−d) + d",
-            "11.2 Estimating the number",
+            "11.2 Estimating the KL: k1, k2 and k3",
             "upside-down",
         )
     elif wrong_in_reward:
@@ -621,7 +621,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The penalty descends the KL of each state on its own, and leaves out how a token "
             f"changes the states that follow (cosine {descent.cosine:.2f} with ∇KL).",
             "",
-            "11.5 Per token is another matter",
+            "11.5 KL losses summed over tokens",
             "weight-for-each-token",
         )
     elif facts.kl_placement == "reward" and facts.spread_divided:
@@ -632,7 +632,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "another number in every batch, and where no response earns anything the KL is all "
             "there is.",
             "",
-            "11.7 Divided by a length, divided by a spread",
+            "11.7 KL terms divided by length or standard deviation",
         )
     elif descent.descends == "other" and descent.beta > 0:
         yield Finding(
@@ -650,7 +650,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The KL is divided by the length of a response and the reward is not: β is smaller for "
             "long responses.",
             "sum the KL over the tokens",
-            "11.7 Divided by a length, divided by a spread",
+            "11.7 KL terms divided by length or standard deviation",
         )
     if facts.kl_clamped and facts.kl_placement == "loss":
         yield Finding(
@@ -659,7 +659,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "The KL is clamped: it has no gradient for a token that is far from the reference, "
             "where it is needed most.",
             "leave it as it is, or use k1 or k2, whose terms do not explode",
-            "11.2 Estimating the number",
+            "11.2 Estimating the KL: k1, k2 and k3",
             "the-clamp",
         )
     if facts.kl_drowns:
@@ -668,7 +668,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "In float32 its value is rounding noise where the policy is close to the reference.",
             "expm1(−d) + d for exp(−d) − 1 + d",
-            "11.2 Estimating the number",
+            "11.2 Estimating the KL: k1, k2 and k3",
             "below-zero",
         )
     if not facts.kl_stale_exact and descent.beta > 0:
@@ -706,7 +706,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
             MISTAKE,
             "In float32 it is not finite for 4,000 tokens that are .05 nats from the old policy.",
             "average log-ratios before the exponential, or cap the weights",
-            "12.1 What exactness costs",
+            "12.1 The variance of exact KL gradients",
         )
     if facts.coarse_in_half_precision:
         yield Finding(
