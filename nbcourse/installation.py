@@ -130,21 +130,21 @@ def _gpu() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("GPU", "none", None, "only the runs of chapter 15 want one")
+        return Finding("GPU", "none", None, "only the runs of chapter 15 need one")
     properties = torch.cuda.get_device_properties(0)
     return Finding("GPU", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True)
 
 
 def _browser() -> Finding:
     if browser() is None:
-        remark = "only `make pdf` and tests want Chromium or Chrome: apt install chromium"
+        remark = "only `make pdf` and tests need Chromium or Chrome: apt install chromium"
         return Finding("browser", "none", None, remark)
     return Finding("browser", "found", True)
 
 
 def _disk() -> Finding:
     free = shutil.disk_usage(repository.ROOT).free / 2**30
-    remark = f"the book wants {ROOM} GiB for models and runs"
+    remark = f"the book needs {ROOM} GiB for models and runs"
     return Finding("disk", f"{free:.0f} GiB free", free >= ROOM, "" if free >= ROOM else remark)
 
 
@@ -178,7 +178,7 @@ def remedy(error: ModuleNotFoundError) -> str | None:
     for extra, lines in declared().items():
         if name in {_normal(_name(line)) for line in lines}:
             return f"this needs the package {name}, which is missing; {_install(extra)}"
-    return f"this needs the module {module}, which is missing; what else is: `nbcourse doctor`"
+    return f"this needs the module {module}, which is missing; see also: nbcourse doctor"
 
 
 def _python() -> Finding:

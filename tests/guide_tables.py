@@ -66,8 +66,8 @@ def rehearsal(lines: Lines, environment: Mapping[str, Any]) -> str:
         for platform, by in environment["seconds"].items()
     )
     return (
-        f"{_table(head, rows)}\n\nRight are {right} of {len(lines)} grades with their pages. "
-        f"In seconds of a processor: {times}. {_source(environment)}.\n"
+        f"{_table(head, rows)}\n\n{right} of {len(lines)} grades are right, and so are their "
+        f"pages. Seconds of processor time: {times}. {_source(environment)}.\n"
     )
 
 

@@ -106,7 +106,7 @@ def test_a_step_that_was_renamed(damaged):
     """The weights of step 2 are not those of step 3, whatever the folder is called."""
     (folder,) = damaged.glob("checkpoint/step-*")
     folder.rename(folder.with_name("step-000003"))
-    with pytest.raises(UserError, match="step-000003 says that it is of step 2"):
+    with pytest.raises(UserError, match="step-000003 is damaged: it says that it is of step 2"):
         run.train(check(small.tables(steps=3)), folder=damaged, resume=True, progress=False)
 
 

@@ -144,7 +144,7 @@ class Agent(Row):
         if self.steps is not None and not self.needs("next_values"):
             raise ValueError(
                 f"steps is {self.steps}, expected None with an advantage that does not need "
-                "'next_values': nothing stands in for the rewards behind the cut"
+                "'next_values': nothing replaces the rewards after the cut"
             )
 
     @property

@@ -184,7 +184,7 @@ class Plan:
             raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
         if rank := self.recipe.model.lora_rank:
             raise UserError(
-                f"model.lora_rank is {rank}, and a prediction knows only runs in which all weights "
+                f"model.lora_rank is {rank}, but predictions cover only runs in which all weights "
                 "learn"
             )
 

@@ -233,7 +233,7 @@ LAWS: Sequence[Law] = laws(
     "ppo",
     (
         "critic",
-        "a value is that of the state before its token, and 0 at the start",
+        "a value is that of the state before its token; a new critic's is 0",
         "8.3 Actor and critic",
         (),
         _critic,
@@ -241,7 +241,7 @@ LAWS: Sequence[Law] = laws(
     ),
     (
         "token rewards",
-        "each token pays its log-ratio, and the last one has the score",
+        "each token pays for its log-ratio, and the last one gets the score",
         "8.4 The KL penalty",
         (),
         _token_rewards,

@@ -44,7 +44,7 @@ def _direction(bench: Bench) -> Finding | None:
             "padding-counts": (-A[:, None] / len(A)).expand(6, 4),
             "last-token-left-out": right.masked_fill(ends, 0.0),
         },
-        what="derivative of the loss by each log-prob",
+        what="derivative of the loss with respect to each log-prob",
     )
 
 
@@ -53,7 +53,7 @@ def _poison(bench: Bench) -> Finding | None:
     loss, found = _derivative(bench, log_probs, A)
     if loss.isfinite() and close(found, -A[:, None] * MASK / len(A), 1e-6):
         return None
-    return Finding("poisoned", f"NaN behind the ends of responses, and the loss is {loss:.3g}")
+    return Finding("poisoned", f"with NaN after the end of responses the loss is {loss:.3g}")
 
 
 def _constants(bench: Bench) -> Finding | None:
@@ -64,7 +64,9 @@ def _constants(bench: Bench) -> Finding | None:
     (flowed,) = torch.autograd.grad(loss, [advantages], allow_unused=True)
     if flowed is None or not flowed.any():
         return None
-    return Finding("trained-advantages", f"a gradient of {flowed.abs().max():.3g} by an advantage")
+    return Finding(
+        "trained-advantages", f"the advantages get a gradient of up to {flowed.abs().max():.3g}"
+    )
 
 
 def _leave_one_out(bench: Bench) -> Finding | None:
@@ -204,7 +206,9 @@ def _old_is_constant(bench: Bench) -> Finding | None:
     (flowed,) = torch.autograd.grad(losses.sum(), [old], allow_unused=True)
     if flowed is None or not flowed.any():
         return None
-    return Finding("trained-old-log-probs", f"a gradient of {flowed.abs().max():.3g}")
+    return Finding(
+        "trained-old-log-probs", f"old_log_probs get a gradient of up to {flowed.abs().max():.3g}"
+    )
 
 
 LAWS: Sequence[Law] = (
@@ -219,7 +223,7 @@ LAWS: Sequence[Law] = (
     Law(
         "estimator",
         "poison",
-        "what stands outside the mask does not matter, NaN included",
+        "values outside the mask do not matter, not even NaN",
         "2.8 Padding, masks and loss aggregation",
         ("loss",),
         _poison,
@@ -252,7 +256,7 @@ LAWS: Sequence[Law] = (
     Law(
         "gae",
         "the end",
-        "the value behind the last token is 0",
+        "the value after the last token is 0",
         "3.9 Terminated or truncated: what follows the last step",
         ("gae",),
         _gae(7.0),

@@ -42,16 +42,17 @@ OF_THE_SAMPLER = ("rollout", "gap", "draws", "log-probs", "reward")
 Broken = Mapping[tuple[str, str], Judged]
 
 NAMES = """\
-# The causes that you accuse, one to a line, and behind a colon what makes you sure:
+# The causes that you accuse, one to a line, and after a colon what makes you sure:
 # mixed-groups: the advantages of rows 0 to 3 do not follow from their rewards
-# `nbcourse diagnose --causes` lists them all. A false accusation takes off what a found one earns.
+# `nbcourse diagnose --causes` lists them all. A false accusation costs as much as a
+# correct one earns.
 """
 TESTS = f'''\
 """Tests that fail on the trainer as you got it, and pass on any that is right.
 
-They are run with each of your faults alone, and on healthy trainers that add in another order: be
-exact up to rounding. `given.warm()` is a model that you can ask; `pytest test_trainer.py` runs
-them here.
+They are run with each of your faults alone, and on healthy trainers that add in another order:
+allow for rounding. `given.warm()` is a model that you can ask; `pytest test_trainer.py` runs them
+here.
 """
 
 import torch
@@ -99,8 +100,8 @@ def deal(student: str, key: str) -> Deal:
     """
     if grading.NAME.search(student) or student[:1] in ("", ".", "-"):
         raise UserError(
-            f"a student's name is the name of a folder: letters, digits and . _ @ + -, and first "
-            f"neither a dot nor a dash, got {student!r}"
+            f"a student's name is {student!r}, expected one that a folder can have: letters, "
+            "digits and . _ @ + -, beginning with neither a dot nor a dash"
         )
     digest = sha256(f"{key}/{student}".encode()).digest()
     source = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
@@ -152,7 +153,7 @@ def new(dealt: Deal, out: Path) -> Path:
     """
     folder = out / dealt.student
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: a new hunt would replace what is filled in there")
+        raise UserError(f"{folder} is not empty: a new hunt would replace what has been filled in")
     folder.mkdir(parents=True, exist_ok=True)
     given = f"{pieces.GIVEN}.py"
     texts = {
@@ -192,10 +193,10 @@ class Named:
         """In words, the first line without the points."""
         lines = [f"found {_of(self.mark.found, self.mark.missed)}"]
         if self.mark.false:
-            lines[0] += f", accused falsely: {', '.join(self.mark.false)}"
+            lines[0] += f", falsely accused: {', '.join(self.mark.false)}"
         lines += [f"    missed: {name}: {CAUSES[name].sentence}" for name in self.mark.missed]
         return lines + [
-            f"    not counted, there is no cause {name!r}{did_you_mean(name, CAUSES)}"
+            f"    not counted: there is no cause {name!r}{did_you_mean(name, CAUSES)}"
             for name in self.unknown
         ]
 
@@ -231,7 +232,7 @@ class Mended:
             ]
         for seen, one in {_evidence(one): one for one in reversed(self.broken)}.items():
             lines += [
-                f"    ✗ broken, and was not: {one.law.sentence}",
+                f"    ✗ newly broken: {one.law.sentence}",
                 f"      seen: {seen}",
                 f"      see: {one.law.section}",
             ]
@@ -260,7 +261,7 @@ class Tested:
     def lines(self) -> list[str]:
         """In words, the first line without the points."""
         if self.accused:
-            lines = ["a healthy trainer is accused, which costs everything"]
+            lines = ["a healthy trainer is accused, which costs all points"]
             return lines + [f"    ✗ {test}: {said}" for test, said in self.accused.items()]
         missed = [f"    not caught: {FAULTS[name].cause}" for name in self.missed]
         return [f"caught {_of(self.caught, self.missed)}", *missed]

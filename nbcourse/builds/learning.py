@@ -56,7 +56,8 @@ def _form(bench: Bench) -> Finding | None:
     ends = (rollout["tokens"] == oracle.given().EOS) & mask
     if not torch.equal(rollout["mask"], mask):
         evidence = (
-            f"the mask is wrong in {int((rollout['mask'] != mask).any(1).sum())} of {len(mask)}"
+            f"the mask is wrong in {int((rollout['mask'] != mask).any(1).sum())} of {len(mask)} "
+            "responses"
         )
         by_value = rollout["tokens"] != oracle.given().EOS
         if any(torch.equal(rollout["mask"], wrong) for wrong in (mask & ~ends, by_value)):
@@ -65,9 +66,9 @@ def _form(bench: Bench) -> Finding | None:
         return Finding("endless-mask" if more else "", evidence)
     if not torch.equal(rollout["finished"], finished):
         wrong = int((rollout["finished"] != finished).sum())
-        return Finding("finished-by-last-column", f"{wrong} of {len(mask)} responses")
+        return Finding("finished-by-last-column", f"wrong in {wrong} of {len(mask)} responses")
     if finished.all() or not finished.any():
-        return Finding("", "all responses ended alike, and those of this policy do not")
+        return Finding("", "all responses ended alike, but this policy's do not")
     return None
 
 
@@ -262,14 +263,14 @@ def batches(bench: Bench, module: str) -> list[dict[str, Any]]:
     )
     for batch in found:
         if problem := oracle.problem_with(batch.get("rollout")):
-            raise ValueError(f"train yields no rollout: {problem}")
+            raise ValueError(f"train yields no valid rollout: {problem}")
         tokens = tuple(batch["rollout"]["mask"].shape)
         shapes = {key: (48,) for key in RESPONSES[module]} | {key: tokens for key in TOKENS[module]}
         for key, shape in shapes.items():
             if not isinstance(batch.get(key), Tensor) or batch[key].shape != shape:
                 raise ValueError(f"train yields no tensor {key!r} of the shape {shape}")
     if len(found) != 2:
-        raise ValueError(f"two steps were asked for, and train yields {len(found)} times")
+        raise ValueError(f"two steps were asked for, but train yields {len(found)} times")
     return found
 
 
@@ -525,7 +526,7 @@ LAWS: Sequence[Law] = (
         ),
         (
             "groups",
-            "the rows of a group have one prompt, and steps have others",
+            "the rows of a group share a prompt, and each step draws new prompts",
             SECTION["credit"],
             SAMPLER,
             _groups("reinforce", "mixed-groups"),
@@ -596,7 +597,7 @@ LAWS: Sequence[Law] = (
         ),
         (
             "groups",
-            "the rows of a group have one prompt, and steps have others",
+            "the rows of a group share a prompt, and each step draws new prompts",
             SECTION["credit"],
             (),
             _groups("grpo", "scattered-groups"),

@@ -114,7 +114,7 @@ MISTAKES: Mapping[str, Mistake] = {
         "2.5 Which baseline?",
         (
             "own-reward-in-baseline",
-            "The baseline is the mean of the whole group, the own reward included.",
+            "The baseline is the mean of the whole group, its own reward included.",
             "(groups.sum(dim=1, keepdim=True) - groups) / (group_size - 1)",
             "groups.mean(dim=1, keepdim=True)",
         ),
@@ -171,7 +171,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "value-behind-the-end",
-            "The value behind the last token is used; there it is 0.",
+            "The value after the last token is read; it is 0 there.",
             "rewards, values = (torch.where(mask, x, 0.0) for x in (rewards, values))",
             "rewards = torch.where(mask, rewards, 0.0)",
         ),
@@ -228,7 +228,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "endless-mask",
-            "The mask is True behind the end of a response.",
+            "The mask is True after the end of a response.",
             '"mask": mask[:, P:]',
             '"mask": torch.ones_like(mask[:, P:])',
         ),
@@ -298,7 +298,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "padding-read",
-            "What stands behind the end of a response is read as part of it.",
+            "What comes after the end of a response is read as part of it.",
             "decode(t[m])",
             "decode(t)",
         ),
@@ -314,7 +314,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "trained-padding",
-            "Tokens behind the end of a response are trained.",
+            "Tokens after the end of a response are trained.",
             'advantages[rows], part["mask"])',
             'advantages[rows], torch.ones_like(part["mask"]))',
         ),
@@ -403,7 +403,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "values-one-place-late",
-            "A value is read behind its token; it belongs to the state in which it was chosen.",
+            "A value is read after its token; it belongs to the state in which that was chosen.",
             "[:, -T - 1 : -1] @ self.head",
             "[:, -T:] @ self.head",
         ),
@@ -474,7 +474,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "padding-in-the-mean",
-            "Mean and variance count what stands outside the mask.",
+            "Mean and variance count values outside the mask.",
             "kept = advantages[mask]",
             "kept = advantages",
         ),
@@ -488,7 +488,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "scaled-only",
-            "The mean is not taken off.",
+            "The mean is not subtracted.",
             "(advantages - kept.mean())",
             "advantages",
         ),
@@ -692,7 +692,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "rewards-for-advantages",
-            "Rewards stand where advantages should: a flat group moves the weights.",
+            "Rewards are used as advantages: a flat group moves the weights.",
             "advantages = group_advantages(rewards, group_size)",
             "advantages = rewards",
         ),
@@ -724,19 +724,19 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "one-of-several-claims",
-            "Of claims that contradict each other one is taken; two answers are none.",
+            "Of claims that contradict each other one is taken; they count as no answer.",
             "return found.pop() if len(found) == 1 else None",
             "return found.pop()",
         ),
         (
             "spoiled-claim-passed-over",
-            "A claim that is no number is passed over, and another one is paid.",
+            "A claim that is not a number is ignored, and another one is paid.",
             "    if not good or not all(good):\n        return None\n",
             "    good = [m for m in good if m]\n    if not good:\n        return None\n",
         ),
         (
             "loose-commas",
-            "Commas that do not separate thousands are accepted: 1,00 is no number.",
+            "Commas that do not separate thousands are accepted: 1,00 is not a number.",
             "[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+",
             "[0-9][0-9,]*",
         ),
@@ -806,7 +806,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "frozen-critic",
-            "The critic has weights alone; it learns, too.",
+            "The critic is given weights only; it learns, too.",
             "(learns if critic else 0)",
             "(4 if critic else 0)",
         ),
@@ -874,7 +874,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "static-forgotten",
-            "All of the memory is given to keys and values: what is static is there, too.",
+            "All of the memory is given to keys and values: the static bytes need room, too.",
             "memory - static_bytes(shape, critic)",
             "memory",
         ),
@@ -933,7 +933,7 @@ MISTAKES: Mapping[str, Mistake] = {
         ),
         (
             "forward-only",
-            "Learning is a forward pass; the way back costs twice as much again.",
+            "Learning costs a forward pass only; the backward pass costs twice as much again.",
             "at_least(6 * N * tokens * epochs",
             "at_least(2 * N * tokens * epochs",
         ),

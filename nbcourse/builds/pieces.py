@@ -107,7 +107,8 @@ def take(folder: Path, name: str, *, force: bool = False) -> Path:
     """
     if name not in NAMES:
         raise UserError(
-            f"there is no piece {name!r}; there are {', '.join(NAMES)}{did_you_mean(name, NAMES)}"
+            f"there is no piece {name!r}; the pieces are {', '.join(NAMES)}"
+            f"{did_you_mean(name, NAMES)}"
         )
     state, _ = read(folder).state(name)
     if state in (State.OWN, State.UNREADABLE) and not force:

@@ -164,7 +164,7 @@ def _law(
             asked / unit,
             right / unit,
             {name: wrong / unit for name, wrong in every.items()},
-            what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; relatively",
+            what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; as a share",
             tolerance=1e-9,
         )
 

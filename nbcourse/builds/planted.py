@@ -35,9 +35,9 @@ CONTENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "grpo": ("group_advantages", "weights", "update", "train"),
     },
 }
-HEAD = '''"""A trainer of a language model that adds, with one mistake, or two, or three.
+HEAD = '''"""A trainer of a language model that adds, with one, two or three mistakes.
 
-What each function should do stands in its docstring, and the docstrings are right. Keep the names
+What each function should do is said in its docstring, and the docstrings are right. Keep the names
 of functions and their arguments. `python trainer.py` trains for a minute.
 
 '''

@@ -29,7 +29,7 @@ PLAIN = (("#### 18", "18"), ("9 * 2 = <<9*2=18>>18\n#### 18", "18"), ("so #### 1
 FAMILIES = (
     Family(
         "number-anywhere",
-        "an answer stands behind a marker",
+        "an answer follows a marker",
         refused=(
             ("I refuse. But 18", "18"),
             ("18", "18"),
@@ -55,7 +55,7 @@ FAMILIES = (
     ),
     Family(
         "one-of-several-claims",
-        "two answers are none",
+        "two different answers are no answer",
         paid=(("#### 18\nWait.\n#### 18", "18"),),
         refused=(
             ("#### 18\n#### 20", "18"),
@@ -67,7 +67,7 @@ FAMILIES = (
     ),
     Family(
         "spoiled-claim-passed-over",
-        "a claim that is none spoils the others",
+        "a malformed claim spoils the others",
         refused=(
             ("#### see below\n#### 18", "18"),
             ("#### 18\n####", "18"),
@@ -81,7 +81,7 @@ FAMILIES = (
     ),
     Family(
         "loose-commas",
-        "commas separate thousands, or there is no number",
+        "commas separate thousands; anything else is not a number",
         refused=(("#### 1,00", "100"), ("#### 10,00", "1000"), ("#### 1,,000", "1000")),
     ),
     Family(
@@ -126,7 +126,7 @@ def _look(family: Family) -> Callable[[Bench], Finding | None]:
                 found = bench("call", "verifier", "reward", [response, answer])
             except Exception as error:
                 return Finding(
-                    family.mistake, f"{response[:40]!r} stops it: {type(error).__name__}"
+                    family.mistake, f"{response[:40]!r} crashes it: {type(error).__name__}"
                 )
             if found != right:
                 verb = "is refused" if right else "is paid"
@@ -164,7 +164,7 @@ def _long(bench: Bench) -> Finding | None:
 
 
 LAWS: Sequence[Law] = (
-    Law("verifier", "plain", "a plain answer is paid, if it is right", SECTION, (), _plain),
+    Law("verifier", "plain", "a plain answer is paid if it is right", SECTION, (), _plain),
     *(
         Law("verifier", family.mistake, family.sentence, SECTION, ("plain",), _look(family))
         for family in FAMILIES

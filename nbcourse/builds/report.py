@@ -9,7 +9,7 @@ from nbcourse.builds.bench import Finding, Law
 from nbcourse.builds.mistakes import MISTAKES
 from nbcourse.builds.pieces import State
 
-UNKNOWN = "It is not what it should be, by none of the mistakes that are known here."
+UNKNOWN = "It is wrong, but not by any mistake that is known here."
 TEST_POINTS, EXPLOIT_POINTS = 20, 5
 
 
@@ -99,16 +99,16 @@ class Build:
         """A heading, and a complaint for each broken law."""
         points, most = (sum(values) for values in zip(*self._points(), strict=True))
         if self.state != State.OWN:
-            remark = self.remark or "taken from the book: it works, and earns nothing"
+            remark = self.remark or "taken from the book: it works but earns nothing"
             return [f"{self.piece:<10} {points:>2}/{most:<2}  {remark}"]
         held = sum(judged.verdict == Verdict.HOLDS for judged in self.laws)
         lines = [f"{self.piece:<10} {points:>2}/{most:<2}  {held} of {len(self.laws)} laws hold"]
         if self.beneath:
-            lines.append(f"    stands on the book's {', '.join(self.beneath)}")
+            lines.append(f"    run with the book's {', '.join(self.beneath)}")
         for judged in self.laws:
             lines += judged.lines()
         if waiting := [judged.law.name for judged in self.laws if judged.verdict == Verdict.OPEN]:
-            lines.append(f"    not examined until that is mended: {', '.join(waiting)}")
+            lines.append(f"    not examined until that is fixed: {', '.join(waiting)}")
         return lines
 
     def _points(self) -> list[tuple[int, int]]:
@@ -154,7 +154,7 @@ class Tests:
         if not self.names:
             return [f"{heading}  there is no test_*.py"]
         if self.accused:
-            lines = [f"{heading}  a healthy trainer is accused, which costs everything"]
+            lines = [f"{heading}  a healthy trainer is accused, which costs all points"]
             return [*lines, *(f"    ✗ {test}: {said}" for test, said in self.accused)]
         every = len(self.caught) + len(self.missed)
         lines = [f"{heading}  {len(self.caught)} of {every} wrong trainers caught"]
@@ -205,7 +205,7 @@ class Exploits:
             return [f"{heading}  {self.complaint}"]
         every = len(self.fooled) + len(self.missed)
         lines = [f"{heading}  {len(self.fooled)} of {every} wrong verifiers fooled"]
-        lines += [f"    no exploit, it is right: {text[:60]!r}" for text in self.innocent]
+        lines += [f"    not an exploit but a right answer: {text[:60]!r}" for text in self.innocent]
         return lines + ([f"    not fooled: {', '.join(self.missed)}"] if self.missed else [])
 
     def as_dict(self) -> dict[str, Any]:

@@ -236,10 +236,10 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
             "only a truncation begins a new episode; after a termination comes one as well": (
                 columns([0.5, 0.25, 0.125, 0.0625, 0.03125], two)
             ),
-            "the row that only resets made the episode older; it is no step": columns(
+            "the row that only resets made the episode older; it is not a step": columns(
                 one, [1.0, 0.5, 0.0, 0.5, 0.25]
             ),
-            "the row that only resets has a weight; it is no step": columns(
+            "the row that only resets has a weight; it is not a step": columns(
                 one, [1.0, 0.5, 1.0, 1.0, 0.5]
             ),
             "the last step of an episode is counted as the first of the next one": columns(

@@ -58,8 +58,8 @@ class Attempt:
         for number, (before, after) in enumerate(zip(arguments, handed, strict=True), start=1):
             if isinstance(before, Tensor) and not _alike(before, after):
                 raise NotRight(
-                    f"Your function changed its argument number {number} in place; whoever called "
-                    "it still needs the old values. Work on a copy."
+                    f"Your function changed its argument number {number} in place; its caller "
+                    "still needs the old values. Work on a copy."
                 )
         return result
 
@@ -105,7 +105,7 @@ class Attempt:
         if tuple(result.shape) != shape:
             raise NotRight(
                 f"Expected shape {shape}, got {tuple(result.shape)}. A wrong shape often "
-                "broadcasts into a wrong number without a word, so it is wrong from the start."
+                "broadcasts silently into a wrong number, so it never counts as right."
             )
         if dtype is not None and result.dtype != dtype:
             raise NotRight(f"Expected dtype {dtype}, got {result.dtype}.")

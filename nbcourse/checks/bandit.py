@@ -24,7 +24,7 @@ def mend_the_loss(attempt: Attempt, generator: Generator) -> None:
             "advantages add up to zero, and so does the gradient": torch.zeros(3, 2),
             "the sign is the wrong way round: gradient descent on this loss makes the arms that "
             "paid well rarer": -right,
-            "that is the sum over the pulls; asked for is the mean": 3 * right,
+            "that is the sum over the pulls; you are asked for the mean": 3 * right,
             "there is no baseline: arms that paid less than the average are pushed up too": (
                 torch.tensor([[-4.0, 4.0], [1.0, -1.0], [-1.0, 1.0]]) / 6
             ),
@@ -85,9 +85,8 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "the sign is the wrong way round: an arm above the average must rise": -right,
             "only the arm's own probability was differentiated, π(1 − π) r; the other arms' "
             "probabilities depend on this logit too": probs * (1 - probs) * rewards,
-            "that is the gradient with respect to the probabilities; asked for are the logits": (
-                rewards
-            ),
+            "that is the gradient with respect to the probabilities; you are asked for the one "
+            "with respect to the logits": rewards,
             "the probability was counted twice, π² (r − J)": probs * right,
         },
         tolerance=6e-3,
@@ -116,7 +115,7 @@ def harmful_baseline(attempt: Attempt, generator: Generator) -> None:
         abs(float(probs.sum()) - 1) < 1e-6,
         "a probability distribution",
         otherwise=f"The first tensor adds up to {float(probs.sum()):.4g}. Likely mistake: logits "
-        "or odds; asked for are probabilities, which add up to 1.",
+        "or odds; you are asked for probabilities, which add up to 1.",
     )
     attempt.holds(
         float(probs.min()) >= 0.05 - 1e-6,

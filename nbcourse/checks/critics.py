@@ -237,8 +237,8 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
             "γ is missing: the critic's later values are discounted too": 0.75 / 0.8,
             "q is missing: the critic is only used again if the game has gone on": 0.75 / 0.875,
             "that leaves the share 1 − s; s is the share that is left": 0.25 / 0.7,
-            "that is the share of e, of what the critic is wrong by; asked for is the share of the "
-            "bias that λ = 0 has, γqe": 0.5,
+            "that is the share of e, of what the critic is wrong by; you are asked for the share "
+            "of the bias that λ = 0 has, γqe": 0.5,
             "that is s, or that is how much bias is left, not the λ that does it": 0.25,
         },
     )

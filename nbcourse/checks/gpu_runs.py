@@ -82,7 +82,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         case="your model",
         mistakes={
             "an answer has a whole number of keys and values: round down": room,
-            "rounded up, the last answer does not find room": math.ceil(room),
+            "the number was rounded up, but the last answer does not fit": math.ceil(room),
             "keys and values are two things; only one of them was counted": math.floor(2 * room),
             "each query head was given keys and values of its own; in grouped-query attention "
             "several heads share them": math.floor(room * shared / heads),
@@ -120,7 +120,7 @@ def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
             "each answer was averaged over its own tokens, which makes the tokens of short answers "
             "count more": torch.tensor(3.0),
             "the padding was counted": torch.tensor(4.2),
-            "that is the sum over the tokens; asked for is a mean over those of the whole "
+            "that is the sum over the tokens; you are asked for a mean over those of the whole "
             "minibatch": torch.tensor(10.0),
             "that is the sum over the tokens, times the processes; divide by the tokens of the "
             "minibatch": torch.tensor(60.0),
@@ -169,7 +169,7 @@ def steps_until_seen(attempt: Attempt, generator: Generator) -> None:
             "with 11 significant bits that would be right for float16; bfloat16 has 8": 1,
             "bfloat16 has 8 significant bits, the leading one included: between 1 and 2 its "
             "numbers are 2⁻⁷ apart": 2,
-            "with weights in float32 no step is lost; they add up, and at some time it shows": (
+            "with weights in float32 no step is lost; they add up, and eventually it shows": (
                 math.inf
             ),
         },
@@ -235,7 +235,7 @@ def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
             "do not rise in proportion, since every answer brings its own keys and values": (
                 torch.tensor([8.0, 4 / 3])
             ),
-            "that is memory's limit, and arithmetic does not allow so much": torch.tensor(
+            "that is memory's limit, and arithmetic does not allow that much": torch.tensor(
                 [20.0, 4.0]
             ),
             "a multiplication and an addition for each weight are two operations": torch.tensor(

@@ -255,7 +255,7 @@ def kept_groups(attempt: Attempt, generator: Generator) -> None:
             ),
             "that is how often each prompt is among the kept groups, times what its drawn groups "
             "contribute; its kept ones contribute more": kept / 1.25 / 2,
-            "the chance of being thrown away stands where that of being kept should": torch.full(
+            "the chance of being thrown away was used in place of that of being kept": torch.full(
                 (3,), 0.5 / 1.75
             ),
             "the factor (G − 1)/G is missing: the mean of the group contains each answer's own "
@@ -364,7 +364,7 @@ def length_drift(attempt: Attempt, generator: Generator) -> None:
                 -result
             ),
             "the probabilities of the right answers have to be divided by their sum, and so have "
-            "those of the wrong ones: asked for is the mean length *given* the verdict": (
+            "those of the wrong ones: you are asked for the mean length *given* the verdict": (
                 torch.tensor([whole(right), whole(~right)])
             ),
             "the mean of |y| f alone is not the drift: as the probabilities still have to add up "

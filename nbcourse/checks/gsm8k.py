@@ -72,7 +72,7 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     reads(
         "Answer: see above\nAnswer: A",
         None,
-        "a claim that is not good was passed over; if a hedge in one line can be rescued by "
+        "a claim that is not good was ignored; if a hedge in one line can be rescued by "
         "another line, it is paid by the back door",
     )
     for written in ("(B)", "B.", "(B).", "  B ", "B"):
@@ -85,8 +85,8 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     reads(
         "Answer: ..(B",
         None,
-        "brackets and full stops were taken away wherever they stood, as `strip` does; allowed are "
-        "a pair of brackets around the letter and one full stop behind",
+        "brackets and full stops were taken away wherever they stood, as `strip` does; only "
+        "a pair of brackets around the letter and one full stop after it are allowed",
     )
     reads(
         "Answer:\nA",
@@ -145,7 +145,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         1 - marker,
         case="the extraction-failure rate",
         mistakes={
-            "wrong answers were counted; a wrong number behind a marker is read without trouble": 1
+            "wrong answers were counted; a wrong number after a marker is read without trouble": 1
             - marker * right,
             "no answer can be read strictly from a sentence, either": listed,
             "no answer can be read strictly from a list, either": sentence,
@@ -166,14 +166,14 @@ def four_exploits(attempt: Attempt, generator: Generator) -> None:
     for response, (name, (verifier, way)) in zip(responses, VERIFIERS.items(), strict=True):
         if len(response) > LONGEST:
             raise NotRight(
-                f"The response for `{name}` has {len(response)} characters, {LONGEST} are allowed."
+                f"The response for `{name}` has {len(response)} characters; {LONGEST} are allowed."
             )
         for gold in RIGHT_ANSWERS:
             try:
                 paid = verifier(response, gold)
             except ValueError:
                 raise NotRight(
-                    f"`{name}` crashes on your response: float() cannot read what stands after the "
+                    f"`{name}` crashes on your response: float() cannot read what comes after the "
                     "last ####. It has to look like a number, and need not be one."
                 ) from None
             attempt.holds(
@@ -186,7 +186,7 @@ def four_exploits(attempt: Attempt, generator: Generator) -> None:
                 not _strict(response, gold),
                 f"a strict reader refuses what `{name}` pays",
                 otherwise=f"For `{name}`: if the right answer is {gold}, a strict reader pays your "
-                "response, too. Then it is an answer and no exploit.",
+                "response, too. Then it is an answer and not an exploit.",
             )
 
 
@@ -231,7 +231,7 @@ VERIFIERS: dict[str, tuple[Callable[[str, int], bool], str]] = {
     ),
     "contains": (
         _contains,
-        "It wants digits only, one number, and looks for the right answer inside it: let one long "
+        "It takes digits only, one number, and looks for the right answer inside it: let one long "
         "number hold all of them, 11 and 99 included.",
     ),
 }
@@ -254,7 +254,7 @@ def the_race(attempt: Attempt, generator: Generator) -> None:
                 _solve(_invariant(p) - _invariant(q_end) + _invariant(q))
             ),
             "p was left where it was; its gradient vanishes only as q comes near 1": p,
-            "that is the exploit at the end; asked for is the skill": q_end,
+            "that is the exploit at the end; you are asked for the skill": q_end,
             "−1/x is missing on one side: G(x) = ln(x/(1 − x)) − 1/x for p and for q": (
                 _sigmoid(_invariant(p) + _invariant(q_end) - _invariant(q))
             ),

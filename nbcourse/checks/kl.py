@@ -119,7 +119,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         result,
         case=f"π(A) = {p}, π_ref(A) = {q}",
         mistakes={
-            "all signs are the wrong way round: asked for is the derivative of a cost, which "
+            "all signs are the wrong way round: you are asked for the derivative of a cost, which "
             "training then goes against": -result,
             "the last sign is the wrong way round: k3's value under the policy is the reverse "
             "divergence, and of its derivative the loss has the forward one; the reward has what "
@@ -144,7 +144,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             ),
             "k3 in the reward is not k3 in the loss: there the value multiplies the score, here "
             "the slope does": torch.tensor([reverse, forward, forward]),
-            "not every unbiased estimate may stand in the reward; with k1 you would be right": (
+            "not every unbiased estimate may be used in the reward; with k1 you would be right": (
                 torch.tensor([reverse, forward, reverse])
             ),
         },
@@ -346,7 +346,7 @@ def entropy_bonus(attempt: Attempt, generator: Generator) -> None:
     attempt.holds(
         torch.allclose(padded, clean.masked_fill(~mask, 0.0)),
         "padding counts for nothing",
-        otherwise="What stands at padding changes the gradient. Put zeros there before you add up "
+        otherwise="What is at padding changes the gradient. Put zeros there before you add up "
         "anything, and not afterwards.",
     )
 

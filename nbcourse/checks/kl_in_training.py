@@ -26,7 +26,7 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
         limited,
         case=case,
         mistakes={
-            "that is the ratio of the single token; asked for is the product up to it": masked(
+            "that is the ratio of the single token; you are asked for the product up to it": masked(
                 ratios.clamp(0.25, 4)
             ),
             "each token's ratio is capped before the product, which may then grow as it likes": (
@@ -34,7 +34,7 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
             ),
             "no cap is left": masked(prefix),
             "the cap holds above only; below 1/c the weight is 1/c": masked(prefix.clamp(max=4)),
-            "the ratio is upside down: the policy that learns stands above the line": masked(
+            "the ratio is upside down: the policy that learns is the numerator": masked(
                 (1 / prefix).clamp(0.25, 4)
             ),
             "that is the ratio of the tokens before this one; the token itself belongs to it": (
@@ -170,7 +170,7 @@ def where_to_measure(attempt: Attempt, generator: Generator) -> None:
                 split(best.sqrt() * stds)
             ),
             "you graded as often as answers are sampled": split(best),
-            "you graded as often as answers are sampled, times σ; at the minimum stands a root": (
+            "you graded as often as answers are sampled, times σ; the minimum has a square root": (
                 split(best * stds)
             ),
             "errors are weighed by the reference; eq-regret-variance has the variance under π*": (
@@ -180,7 +180,7 @@ def where_to_measure(attempt: Attempt, generator: Generator) -> None:
             "the reward is multiplied by β; it is R/β in the exponent": split(
                 _spread(_tilted(ref, rewards, 1 / beta)) * stds
             ),
-            "those are shares; asked for are numbers of grades, which add up to the budget": (
+            "those are shares; you are asked for numbers of grades, which add up to the budget": (
                 split(noise * stds) / budget
             ),
         },
@@ -230,7 +230,7 @@ def letting_go(attempt: Attempt, generator: Generator) -> None:
                 v, lambda u: 2 + 2 * math.cosh(u)
             ),
             "the reference's logit has the wrong sign": _smallest(-v, _over_sigma),
-            "log q stands for the logit of q": _smallest(math.log(q), _over_sigma),
+            "log q was used in place of the logit of q": _smallest(math.log(q), _over_sigma),
             "at the edge both sides touch, so their slopes agree too: the slope of 2 cosh(u/2) is "
             "sinh(u/2)": _touching(v, math.asinh),
             "β counts twice: the penalty's gradient is β p(1 − p)(logit p − logit q)": math.sqrt(

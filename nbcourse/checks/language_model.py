@@ -185,7 +185,7 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
             "the third token was drawn: top-k has been forgotten": torch.stack(
                 [torch.tensor([25.0, 9.0, 4.0]).double() / 38 - pi, nothing]
             ),
-            "the ratio does not mend everything: what is never drawn cannot be weighted": (
+            "the ratio does not repair everything: what is never drawn cannot be weighted": (
                 torch.stack([naive, nothing])
             ),
             "you have used the sampler's own score; the learner differentiates log π, and it is "
@@ -218,7 +218,7 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
     mended = attempt(z, 0.3, 6)[1]
     attempt.holds(
         bool(mended.abs().max() < 1e-6),
-        "without top-k, the ratio mends any temperature",
+        "without top-k, the ratio corrects any temperature",
         otherwise="With k = 6 of six tokens all of them are drawn, and the ratio makes the mean "
         "push exactly 0 at any temperature. Yours is not.",
     )

@@ -142,7 +142,7 @@ def sign_test(attempt: Attempt, generator: Generator) -> None:
         1.0,
         case="two against two",
         mistakes={
-            "that is more than 1, so no probability: the two sides meet in the middle, and the "
+            "that is more than 1, so not a probability: the two sides meet in the middle, and the "
             "middle was counted twice": 22 / 16,
         },
     )

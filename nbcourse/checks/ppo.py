@@ -113,7 +113,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             ),
             "the smaller one for good samples and the larger one for bad ones; it is the smaller "
             "one for both": answers(lambda A, r, c: (smaller if A > 0 else larger)(A, r, c)),
-            "these are losses; asked for is the objective, of which more is better": -answers(
+            "these are losses; you are asked for the objective, of which more is better": -answers(
                 smaller
             ),
         },
@@ -154,8 +154,8 @@ def clip_the_probability(attempt: Attempt, generator: Generator) -> None:
             ),
             "that is the objective; a loss is its negative": -right,
             "the ratio is upside down: it is new over old": -torch.min(A / ratio, A / near),
-            "the probability stands in the objective; there it is still the ratio, and only the "
-            "interval is another": -torch.min(ratio * A, near * A) * old,
+            "the probability was used in the objective, where the ratio belongs; only the "
+            "interval is different": -torch.min(ratio * A, near * A) * old,
         },
     )
     attempt.equal(

@@ -132,7 +132,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         right,
         case=f"your probabilities {states}",
         mistakes={
-            "the first number is KL(new‖old); asked for is KL(old‖new), weighted with ¼ each": (
+            "the first number is KL(new‖old); it should be KL(old‖new), weighted with ¼ each": (
                 but(0, mean(lambda now: sum(p * math.log(p / 0.25) for p in now)))
             ),
             "the first number holds only the sampled action; the exact KL sums over all four": (
@@ -142,9 +142,9 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "in k3 the ratio is upside down: it is new over old": but(2, upside_down - 1 - k1),
             "k3 is ρ − 1 − log ρ: the 1 is missing": but(2, ratio + k1),
             "the mean ratio is upside down: it is new over old": but(3, upside_down),
-            "the mean ratio is 1 under the old policy; asked for is the mean over the two sampled "
-            "actions": but(3, 1.0),
-            "these are sums over the two states; asked for are means": 2 * right,
+            "the mean ratio is 1 under the old policy; you are asked for the mean over the two "
+            "sampled actions": but(3, 1.0),
+            "these are sums over the two states; you are asked for means": 2 * right,
             "these logarithms are to the base 10": torch.tensor(
                 [exact / math.log(10), k1 / math.log(10), ratio - 1 + k1 / math.log(10), ratio]
             ),
@@ -229,7 +229,7 @@ def how_much_too_large(attempt: Attempt, generator: Generator) -> None:
             "k3 and the KL go with the square of the change, and yours are not squared": math.sqrt(
                 1 + (one - 1) / 2
             ),
-            "the square of a mean stands where the mean of a square should: g(a, a) differs from "
+            "the square of a mean was used in place of the mean of a square: g(a, a) differs from "
             "action to action": 1 + (0.625**2 / any_two - 1) / 2,
         },
     )

@@ -23,7 +23,7 @@ def mend_the_last_score(attempt: Attempt, generator: Generator) -> None:
             "that is the first token, which has seen nothing of the answer": (
                 torch.tensor([1.0, 50.0])
             ),
-            "that is one position too late: n tokens stand in the columns 0 to n − 1": (
+            "that is one position too late: n tokens occupy the columns 0 to n − 1": (
                 torch.tensor([4.0, 80.0])
             ),
             "that is one position too early; the last token has been forgotten": (
@@ -44,7 +44,7 @@ def mend_the_last_score(attempt: Attempt, generator: Generator) -> None:
         case="two answers with holes in their masks",
         mistakes={
             "the tokens were counted, and the count taken for a place; with a hole in the mask the "
-            "last token stands further right": torch.tensor([2.0, 80.0]),
+            "last token is further right": torch.tensor([2.0, 80.0]),
             "the search stopped at the first hole": torch.tensor([1.0, -7.0]),
         },
     )

@@ -145,14 +145,14 @@ def own_share(attempt: Attempt, generator: Generator) -> None:
                 3 / 4
             ),
             "that is the share of the rewards; the critic has the rest": 1 - (3 / 4 + 1 / 2) / 3,
-            "after the last token comes nothing, so no value stands in its target": (
+            "after the last token comes nothing, so its target holds no value": (
                 (7 / 8 + 3 / 4 + 1 / 2) / 3
             ),
             "that is the sum over the tokens, not the mean": 5 / 4,
             "the mean was taken over the T − 1 targets that hold a value; the last one counts, "
             "with 0": 5 / 8,
             "the mean of powers is not the power of the mean": 1 / 2,
-            "that is 1 − λ, the weight of the next value alone; later ones stand in the target "
+            "that is 1 − λ, the weight of the next value alone; later ones are in the target, "
             "too": ((1 / 2) + (1 / 2) + 0) / 3,
         },
     )

@@ -189,12 +189,12 @@ def length_bias(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "that is the gradient of the expected reward; the estimator divides each response's "
             "sum by its length, and a token that was certain adds nothing to the sum": 0.1875,
-            "the sign is that of the loss; asked for is the direction in which θ is pushed": (
+            "the sign is that of the loss; you are asked for the direction in which θ is pushed": (
                 -0.28125
             ),
             "that is the short response's share; the long one's first token pushes, too": 0.375,
             "the probabilities of the two responses are missing": 0.125,
-            "that is E[R/|y|] itself; asked for is the way in which θ changes it": 1.625,
+            "that is E[R/|y|] itself; you are asked for the way in which θ changes it": 1.625,
             "the long response's share has the wrong sign: going on has the score −σ(θ)": 0.46875,
             "the short response was divided by 2 and the long one by 1": 0.0,
         },

@@ -37,9 +37,9 @@ def mend_the_law(attempt: Attempt, generator: Generator) -> None:
             "trained: only the *first* end token ends a response, the others are padding": 7,
             "responses that were cut off are counted; they have no end that could be trained": 8,
             "only the last column is looked at; where padding is another token, the end of a "
-            "response stands before it": 4,
+            "response comes before it": 4,
             "those are the ends that *are* trained": 6,
-            "that is a share; asked for is a number of responses": 5 / 11,
+            "that is a share; you are asked for a number of responses": 5 / 11,
         },
     )
     for _ in range(3):
@@ -256,7 +256,7 @@ def _witness(faults: Collection[str], generator: Generator) -> dict[str, Tensor]
 
 
 MISSED = {
-    "healthy": "log-probs differ by rounding, up to 1e-4, and behind the end of a response there "
+    "healthy": "log-probs differ by rounding, up to 1e-4, and after the end of a response there "
     "is garbage that means nothing; neither is a fault",
     "sampler": "its differences cancel in the mean; look at the largest of them, under the mask",
     "old": "the old log-probs are not those of the learner before its first update (`scored`); "
@@ -377,7 +377,7 @@ def tokens_needed(attempt: Attempt, generator: Generator) -> None:
                 "τ multiplies the logits; it should divide them": math.ceil(
                     abs(_needed(log_probs, 1 / temperature)(z))
                 ),
-                "the entropy of the colder distribution stands where its *cross*-entropy should: "
+                "the entropy of the colder distribution was used in place of its *cross*-entropy: "
                 "tokens are drawn at τ, and scored at 1": math.ceil(
                     _needed(log_probs, temperature, scored="cold")(z)
                 ),
@@ -387,7 +387,7 @@ def tokens_needed(attempt: Attempt, generator: Generator) -> None:
                     math.ceil(needed(math.sqrt(z)))
                 ),
                 "that many tokens are not enough: round up": math.floor(needed(z)),
-                "the standard deviation stands where the variance should": math.ceil(
+                "the standard deviation was used in place of the variance": math.ceil(
                     _needed(log_probs, temperature, root=True)(z)
                 ),
             },

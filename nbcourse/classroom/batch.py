@@ -80,7 +80,7 @@ def grade_submissions(
     for submission in submissions:
         path, variant = folder / f"{submission.key}.json", terms.variant(submission)
         if terms.personal and submission.owner is None:
-            failure = f"nothing says which numbers the student has: {submission.unmatched}"
+            failure = f"the student's own numbers are unknown: {submission.unmatched}"
             result = results.not_graded(submission, terms.master, failure)
             results.write_result(result, path)
             yield submission, result

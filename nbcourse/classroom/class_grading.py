@@ -112,11 +112,11 @@ def grade_class(
     master = masters.load_master(masters.find_master(order.assignment))
     found, listed = _handed_in(order, master)
     if listed is None and order.personal:
-        raise UserError("a student's own numbers come from the class list: name it, as at release")
+        raise UserError("--personal needs the release's class list: name it with --class-list")
     if listed is not None and listed.maximum not in (None, most := _worth(master)):
         raise UserError(
-            f"by {listed.file} the assignment is worth {listed.maximum:g}, and the sheet has "
-            f"{most:g} points: change the maximum grade in Moodle, and download the worksheet again"
+            f"{listed.file} says that the assignment is worth {listed.maximum:g}, but the sheet "
+            f"has {most:g} points: change the maximum grade in Moodle and download it again"
         )
     rules = Rules() if order.rules is None else class_rules.read_for_book(order.rules)
     if order.confined:
@@ -126,7 +126,7 @@ def grade_class(
     if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
         raise UserError(
             f"{out} holds the results of {other}, which those of {master.assignment} would "
-            "replace: name another folder by --out"
+            "replace: name another folder with --out"
         )
     marks.check(marks.kept(out), master, [submission.student for submission in found])
     _remember(order, out / ORDER)

@@ -144,7 +144,7 @@ def read_class_list(path: Path) -> ClassList:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError(f"{path.name} is not a text in UTF-8; save it as 'CSV UTF-8'") from None
+        raise UserError(f"{path.name} is not text in UTF-8; save it as 'CSV UTF-8'") from None
     if not text.strip():
         raise UserError(f"the class list {path} is empty")
     try:
@@ -196,7 +196,7 @@ def _check_unique(ids: Sequence[tuple[str, str]], file: str) -> None:
     counts = Counter(folded(found) for _, found in ids)
     for column, found in ids:
         if counts[folded(found)] > 1:
-            raise UserError(f"{file}: {column} {found!r} stands in more than one row")
+            raise UserError(f"{file}: {column} {found!r} is in more than one row")
 
 
 def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str, list[Student]]:
@@ -211,7 +211,10 @@ def _canvas(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
         if not row["ID"] and (possible or not name):
             continue
         if not re.fullmatch(r"[1-9]\d*", row["ID"], re.ASCII):
-            raise UserError(f"{file}: {row['ID']!r} is not an ID of Canvas, for {name!r}")
+            raise UserError(
+                f"{file}: the ID of {name!r} is {row['ID']!r}, expected a whole number, as Canvas "
+                "exports it"
+            )
         if possible:
             raise UserError(
                 f"{file}: a student is called {name!r}, which Canvas takes for its row of points "
@@ -243,7 +246,7 @@ def _moodle(columns: Sequence[str], rows: Sequence[Row], file: str) -> tuple[str
         number = re.search(r"\d*$", row.get("Identifier", ""), re.ASCII)
         assert number is not None
         if "Identifier" in columns and not number[0]:
-            raise UserError(f"{file}: {row['Identifier']!r} is not an Identifier of Moodle")
+            raise UserError(f"{file}: {row['Identifier']!r} is not a Moodle Identifier")
         last = row.get("Last name") or row.get("Surname", "")
         name = row.get("Full name") or f"{row.get('First name', '')} {last}".strip()
         late = re.search(r"\blate\b", row.get("Status", "")) is not None

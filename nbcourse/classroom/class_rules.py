@@ -97,7 +97,7 @@ class Rules:
         if sheet not in self.deadlines:
             return result
         if submitted in ("", "-"):
-            told = "The platform says late, and not by how much: nothing was taken off."
+            told = "The platform says late, but not by how much: nothing was deducted."
             return replace(result, notes=(*result.notes, told)) if result.late else result
         days, policy = self.days_late(sheet, submitted), self.late
         if not days:
@@ -212,7 +212,7 @@ def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
         if key == "closes_after" and value != int(value):
             raise UserError(
                 f"{path.name}: closes_after is {value!r}, expected a whole number: a day that has "
-                "begun is a day"
+                "begun counts as a day"
             )
     return Rules(
         path.name,

@@ -26,7 +26,7 @@ def generate(root: Path = ROOT) -> Iterator[Path]:
     """
     texts = chapters.texts(root / "solutions")
     if not texts:
-        raise NotFound("solutions/text/ holds no exercises: is another repository their home?")
+        raise NotFound("solutions/text/ holds no exercises: are they in another repository?")
     students = root / "book" / "exercises"
     students.mkdir(exist_ok=True)
     names = {text.stem for text in texts}

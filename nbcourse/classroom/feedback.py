@@ -71,7 +71,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
     unmatched = [(s.key, s.unmatched) for s, _ in graded if s.unmatched]
     parts = [f"<p>{len(results)} submissions.</p>"]
     if unmatched:
-        parts.append("<h2>In no gradebook, since nothing says whose they are</h2><ul>")
+        parts.append("<h2>In no gradebook, since their students are unknown</h2><ul>")
         parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in unmatched]
         parts.append("</ul>")
     if absent:

@@ -142,7 +142,7 @@ def _wrong_sheet(cells: list[Cell], master: Master) -> str:
     if not wanted or not found or wanted & set(found):
         return ""
     sheet = writable(found[0])
-    return f"The notebook is sheet {sheet}, and {master.assignment} was to be handed in."
+    return f"The notebook is sheet {sheet}, but {master.assignment} was to be handed in."
 
 
 def _named_sheets(master: Master) -> list[str]:
@@ -166,7 +166,7 @@ def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list
     varies = any(isinstance(step, Given) and UNCHOSEN in step.source for step in master.steps)
     if not varies or any(re.search(rf"{wanted}\b", cell.source) for cell in cells):
         return []
-    return [f"You are graded by other numbers than your notebook has: its sheet is not {wanted}."]
+    return [f"You are graded by numbers that your notebook does not have: it lacks {wanted}."]
 
 
 def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list[StudentCell]:

@@ -21,7 +21,7 @@ def build(root: Path = ROOT) -> Path:
     """
     masters = chapters.notebooks(root / "solutions")
     if not masters:
-        raise NotFound("solutions/ holds no masters: is another repository their home?")
+        raise NotFound("solutions/ holds no masters: are they in another repository?")
     with TemporaryDirectory() as folder:
         copy = Path(folder)
         shutil.copytree(root / "book", copy / "book", ignore=shutil.ignore_patterns(".*"))

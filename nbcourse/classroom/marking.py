@@ -48,7 +48,10 @@ def read_rubric(master: Master) -> Rubric:
     for row in rows:
         if row["exercise"] not in rubric:
             known = ", ".join(worth) or "none on this sheet"
-            raise UserError(f"{path.name}: {row['exercise']!r} is not graded by hand, but {known}")
+            raise UserError(
+                f"{path.name}: exercise is {row['exercise']!r}, expected one graded by hand: "
+                f"{known}"
+            )
         rubric[row["exercise"]].append((row["criterion"], float(row["points"])))
     for exercise, criteria in rubric.items():
         if (total := sum(points for _, points in criteria)) != worth[exercise]:

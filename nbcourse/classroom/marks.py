@@ -162,7 +162,7 @@ def check(marks: Sequence[Mark], master: Master, students: Collection[str]) -> N
             )
         if mark.exercise not in most:
             known = ", ".join(most) or "none on this sheet"
-            raise UserError(f"{where}: graded by hand are {known}")
+            raise UserError(f"{where}: it is not graded by hand (what is: {known})")
         answer = mark.student, mark.exercise
         totals[answer] = total = totals.get(answer, 0.0) + mark.points
         if total > most[mark.exercise] + 1e-9:

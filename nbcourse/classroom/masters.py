@@ -222,7 +222,7 @@ def _test(cell: Cell, solutions: tuple[str, ...], path: Path) -> Test:
         visible.append("" if inside or marker else line)
         hidden.append(line if inside and not marker else "")
     if inside:
-        raise UserError(f"{path.name}, cell {cell.grade_id!r}: a region of hidden tests stays open")
+        raise UserError(f"{path.name}, cell {cell.grade_id!r}: hidden tests without END")
     parts = "\n".join(visible), "\n".join(hidden)
     for part in parts:
         try:

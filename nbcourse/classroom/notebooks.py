@@ -64,7 +64,7 @@ def read_cells(content: bytes) -> list[Cell]:
         notebook = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise Unreadable(
-            "The file is damaged: it is no valid JSON, so Jupyter cannot open it either."
+            "The file is damaged: it is not valid JSON, so Jupyter cannot open it either."
         ) from None
     if not (isinstance(notebook, dict) and isinstance(notebook.get("cells"), list)):
         raise Unreadable("The file is not a Jupyter notebook of format 4: it has no list of cells.")
@@ -85,7 +85,7 @@ def _language(metadata: Any) -> str:
 
 def _cell(number: int, cell: Any) -> Cell:
     if not isinstance(cell, dict):
-        raise Unreadable(f"The file is damaged: its cell {number} is no cell.")
+        raise Unreadable(f"The file is damaged: its cell {number} is not a cell.")
     source, metadata = cell.get("source", ""), cell.get("metadata")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))

@@ -23,7 +23,7 @@ README = """# {title}
 2. `python -m pip install torch jupyterlab jupyterlab-myst` (not needed where you have the book's
    own environment).
 3. `python -m jupyterlab {notebook}`
-4. Write your answers, run the checks below them, mend what they find, save.
+4. Write your answers, run the checks below them, fix what they find, save.
 5. Hand in the one file `{notebook}`. Do not rename it, and do not delete cells.
 
 The folder `nbcourse` holds the checks that the notebook calls: worked cases, some of which are

@@ -310,7 +310,7 @@ class Session:
             reply = wire.receive(self._channel, watch)
             self._measure()  # a short call is over before anybody looks
         except TimeoutError:
-            raise _out_of_time("it does not read what it is asked") from None
+            raise _out_of_time("it did not read what it was sent") from None
         except (EOFError, OSError):
             status = self._stop()
             self._raise_if_limited()

@@ -247,7 +247,7 @@ def with_owners(submissions: list[Submission], listed: ClassList) -> list[Submis
 
 def _why_unmatched(submission: Submission, owner: Student | None, claims: list[str]) -> str:
     if len(claims) > 1:
-        return f"several are by one student: {', '.join(claims)}; leave the one that counts"
+        return f"several are by one student: {', '.join(claims)}; keep only the one that counts"
     if owner is not None:
         return ""
     if submission.platform is Platform.OWN:

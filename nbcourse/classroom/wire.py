@@ -140,7 +140,7 @@ def _unpack(node: Any, tensors: Sequence[Tensor], depth: int) -> Any:
 
 def _unpack_entry(pair: Any, tensors: Sequence[Tensor], depth: int) -> tuple[Any, Any]:
     if not (isinstance(pair, list) and len(pair) == 2):
-        raise Malformed("a dict's entry that is no pair")
+        raise Malformed("a dict's entry that is not a pair")
     key = _unpack(pair[0], (), depth)  # no tensor can be a key
     try:
         hash(key)

@@ -41,7 +41,7 @@ CAUSES: dict[str, Cause] = {
         "15.6 Precision, and how this fails silently",
     ),
     "sampler-mismatch": Cause(
-        "The sampler's log-probs are not those of the weights that it is said to have.",
+        "The sampler's log-probs are not those of the weights that it claims to have.",
         "score a handful of responses by both, token by token, and look where they part",
         "7.8 When the sampler is not the learner",
     ),
@@ -51,8 +51,8 @@ CAUSES: dict[str, Cause] = {
         "7.3 The log-probability of a token",
     ),
     "shifted-log-probs": Cause(
-        "The learner scores each token by the logits behind it, not by those that chose it.",
-        "the logits that chose token t stand one position before it: logits[:, :-1], tokens[:, 1:]",
+        "The learner scores each token by the logits after it, not by those that chose it.",
+        "the logits that chose token t are one position before it: logits[:, :-1], tokens[:, 1:]",
         "7.3 The log-probability of a token",
     ),
     "learner-temperature": Cause(
@@ -107,7 +107,7 @@ CAUSES: dict[str, Cause] = {
         "15.9 Several processes",
     ),
     "no-signal": Cause(
-        "Nearly every group earns all the same, and nothing right: there is no advantage to learn.",
+        "Nearly all groups have no spread and no right answer, so there is nothing to learn from.",
         "begin with a warm start, or with easier problems, or take larger groups",
         "10.4 Zero-variance groups",
     ),
@@ -123,7 +123,7 @@ CAUSES: dict[str, Cause] = {
         "7.4 Masks by position",
     ),
     "trained-padding": Cause(
-        "What stands behind the end of a response is trained.",
+        "What comes after the end of a response is trained.",
         "build the mask from lengths; give padding no weight in the loss",
         "7.4 Masks by position",
     ),
@@ -154,7 +154,7 @@ CAUSES: dict[str, Cause] = {
         "13.4 The verifier is the reward",
     ),
     "misplaced-reward": Cause(
-        "The score of a response does not stand on its last token.",
+        "The score of a response is not on its last token.",
         "write it at the last position of the mask",
         "8.5 Credit for each token",
     ),
@@ -196,7 +196,7 @@ CAUSES: dict[str, Cause] = {
         "10.4 Zero-variance groups",
     ),
     "padded-whitening": Cause(
-        "Advantages are whitened with mean and spread of a table that holds padding.",
+        "Advantages are whitened with the mean and spread of a table that holds padding.",
         "take both over the mask",
         "8.6 Whitening",
     ),

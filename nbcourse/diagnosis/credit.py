@@ -94,7 +94,7 @@ def masks(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "trained-padding",
             CERTAIN,
-            f"at step {witness.step} the mask holds {int(beyond.sum())} tokens that stand behind "
+            f"at step {witness.step} the mask holds {int(beyond.sum())} tokens that come after "
             "the end of their response",
         )
 
@@ -184,7 +184,8 @@ def verdicts(witness: Witness) -> Iterator[Finding]:
                 yield Finding(
                     "paid-truncation",
                     CERTAIN,
-                    f"at step {step} {int(paid.sum())} responses were paid that had been cut off",
+                    f"at step {step} {int(paid.sum())} responses were paid although they had "
+                    "been cut off",
                 )
             else:
                 example = int((paid & ~cut).nonzero()[0])
@@ -212,8 +213,8 @@ def verdicts(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "paid-truncation",
             CERTAIN,
-            f"at step {step} {int((scores > expected)[cut].sum())} responses were paid that had "
-            "been cut off",
+            f"at step {step} {int((scores > expected)[cut].sum())} responses were paid although "
+            "they had been cut off",
         )
     else:
         off = (scores - expected).abs() > SAME
@@ -254,7 +255,7 @@ def token_rewards(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "misplaced-reward",
             CERTAIN,
-            f"at step {step} the score of {int(moved.sum())} responses stands on another token "
+            f"at step {step} the score of {int(moved.sum())} responses is on a token other "
             "than the last",
         )
         return
@@ -262,7 +263,7 @@ def token_rewards(witness: Witness) -> Iterator[Finding]:
     yield Finding(
         "wrong-kl" if charged else "wrong-scores",
         CERTAIN,
-        f"at step {step} the rewards of tokens are up to {off:.3g} off score and stated KL",
+        f"at step {step} the rewards of tokens differ by up to {off:.3g} from score and stated KL",
     )
 
 
@@ -313,7 +314,7 @@ def advantages(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "amplified-flat-groups",
             CERTAIN,
-            f"at step {step} responses of groups that all earned the same have advantages of up to "
+            f"at step {step} responses of groups without a spread have advantages of up to "
             f"{found[flat].abs().max():.2g}",
         )
         return
@@ -323,14 +324,14 @@ def advantages(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "padded-whitening",
             CERTAIN,
-            f"at step {step} the advantages are a line in those before whitening, but not the one "
-            f"of the tokens: their mean is {mean:.3f} and their spread {spread:.3f}, not 0 and 1",
+            f"at step {step} the advantages are linear in those before whitening, but not whitened "
+            f"over the tokens: their mean is {mean:.3f} and their spread {spread:.3f}, not 0 and 1",
         )
         return
     yield Finding(
         "wrong-advantages",
         CERTAIN,
-        f"at step {step} the advantages are up to {size:.3g} off those that follow from the "
+        f"at step {step} the advantages differ by up to {size:.3g} from those that follow from the "
         "rewards",
     )
 
@@ -355,7 +356,7 @@ def value_targets(witness: Witness) -> Iterator[Finding]:
     yield Finding(
         "wrong-value-targets",
         CERTAIN,
-        f"at step {step} the critic's targets are up to {off:.3g} off advantages + values",
+        f"at step {step} the critic's targets differ by up to {off:.3g} from advantages + values",
     )
 
 

@@ -48,8 +48,8 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
         yield Finding(
             "no-signal",
             POSSIBLE,
-            f"in the last {len(late)} steps {flat:.0%} of the groups earned all the same, and the "
-            f"mean is {reward:.3f}",
+            f"in the last {len(late)} steps {flat:.0%} of the groups had no spread, and the mean "
+            f"reward is {reward:.3f}",
         )
     gaps = [gap for gap in _values(history, "gap") if gap > GAP and precision == "float32"]
     gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > COARSE]

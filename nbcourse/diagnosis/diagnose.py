@@ -99,7 +99,7 @@ def unseen(witness: Witness) -> Iterator[str]:
     if not witness.facts.get("fingerprints", {}).get("sampler"):
         yield "whether the sampler has the learner's weights: it was not seen while it sampled"
     if not witness.has("verdicts", "verified"):
-        yield "whether rewards are deserved: they are taken as the trainer had them"
+        yield "whether rewards are deserved: they are taken as the trainer used them"
     if reason := witness.facts.get("not_followed"):
         yield f"advantages and loss: {reason}"
     elif credit.row_of(witness) is None:

@@ -564,7 +564,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "shifted-log-probs": Fault(
         "shifted-log-probs",
-        "The learner takes the logits behind each token.",
+        "The learner takes the logits after each token.",
         "common",
         _replacing(Learner, "_log_probs", _unshifted),
         algorithms=NO_CRITIC,
@@ -587,7 +587,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "stale-old-log-probs": Fault(
         "stale-old-log-probs",
-        "The reference's log-probs stand where the old ones should.",
+        "The reference's log-probs are used as the old ones.",
         "common",
         _replacing(loop, "add_old_log_probs", _of_reference),
         SEVERAL,
@@ -629,7 +629,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "no-signal": Fault(
         "no-signal",
-        "There was no warm start, and the problems are too hard to be right by chance.",
+        "There was no warm start, and the problems are too hard to solve by chance.",
         "trl #5697, trl #3452",
         nullcontext,
         {"warm_start": {"steps": 0}, "task": {"digits": 3}},
@@ -689,7 +689,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "misplaced-reward": Fault(
         "misplaced-reward",
-        "The score stands on the first token.",
+        "The score is on the first token.",
         "common",
         _replacing(Experience, "rewards", _on_first_token),
         algorithms=("ppo",),

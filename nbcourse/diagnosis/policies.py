@@ -73,7 +73,7 @@ def sampler(witness: Witness) -> Iterator[Finding]:
             "sampler-temperature",
             CERTAIN,
             f"at step {witness.step} the sampler's log-probs are those of temperature "
-            f"{temperature:.3g}, and the run states {witness.facts['temperature']:g}",
+            f"{temperature:.3g}, but the run states {witness.facts['temperature']:g}",
         )
         return
     mass = _nucleus_of(witness, said, mask) if off >= ENOUGH else None
@@ -82,7 +82,7 @@ def sampler(witness: Witness) -> Iterator[Finding]:
             "sampler-truncation",
             CERTAIN,
             f"at step {witness.step} each of the sampler's log-probs is that of a distribution cut "
-            f"off behind some token and normalised again; {mass:.1%} of the mass are left at least",
+            f"off after some token and renormalised; at least {mass:.1%} of the mass is left",
         )
         return
     spread = (said - plain)[mask].square().mean().sqrt().item()
@@ -90,16 +90,16 @@ def sampler(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "sampler-rounding",
             LIKELY,
-            f"at step {witness.step} sampler and learner have the same weights, and their "
-            f"log-probs differ by {spread:.2g} nats (root mean square), {gap:.2g} at most, as no "
-            "temperature and no top-p explains",
+            f"at step {witness.step} sampler and learner have the same weights, but their "
+            f"log-probs differ by {spread:.2g} nats (root mean square), {gap:.2g} at most, which "
+            "no temperature and no top-p explains",
         )
         return
     yield Finding(
         "sampler-mismatch",
         LIKELY,
         f"at step {witness.step} the log-probs of sampler and learner differ by up to {gap:.3g} "
-        "nats, as no temperature and no top-p explains",
+        "nats, which no temperature and no top-p explains",
     )
 
 
@@ -117,8 +117,8 @@ def learner(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "shifted-log-probs",
             CERTAIN,
-            f"at step {step} the learner's log-probs are off by up to {gap:.3g} nats, and equal to "
-            f"{shifted:.1g} those that the logits behind each token give it",
+            f"at step {step} the learner's log-probs are off by up to {gap:.3g} nats, and agree to "
+            f"{shifted:.1g} with those that the logits after each token give it",
         )
         return
     temperature = temperature_of(witness, said, mask)
@@ -127,7 +127,7 @@ def learner(witness: Witness) -> Iterator[Finding]:
             "learner-temperature",
             CERTAIN,
             f"at step {step} the learner's log-probs are those of temperature {temperature:.3g}, "
-            f"and the sampler draws at {witness.facts['temperature']:g}",
+            f"but the sampler draws at {witness.facts['temperature']:g}",
         )
         return
     padded = witness["padded"][:, None]
@@ -143,7 +143,7 @@ def learner(witness: Witness) -> Iterator[Finding]:
     yield Finding(
         "learner-mismatch",
         CERTAIN,
-        f"at step {step} the learner's log-probs are up to {gap:.3g} nats off those of one "
+        f"at step {step} the learner's log-probs differ by up to {gap:.3g} nats from those of one "
         "response by itself",
     )
 
@@ -165,7 +165,7 @@ def old(witness: Witness) -> Iterator[Finding]:
             "following-old-log-probs",
             CERTAIN,
             f"at step {step} the policy has moved by up to {travelled:.2g} nats within the batch, "
-            "and every importance ratio is exactly 1",
+            "but every importance ratio is exactly 1",
         )
         return
     before = witness["old_log_probs"]
@@ -179,8 +179,8 @@ def old(witness: Witness) -> Iterator[Finding]:
     yield Finding(
         "stale-old-log-probs",
         CERTAIN,
-        f"at step {step} the ratio on the first update is not 1: old log-probs are up to "
-        f"{off:.3g} nats off those of the policy that is about to learn{whose}",
+        f"at step {step} the ratio on the first update is not 1: old log-probs differ by up to "
+        f"{off:.3g} nats from those of the policy that is about to learn{whose}",
     )
 
 
@@ -211,8 +211,8 @@ def reference(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "reference-mismatch",
             CERTAIN,
-            f"at step {step} the reference's log-probs are up to {gap:.3g} nats off those of one "
-            "response by itself",
+            f"at step {step} the reference's log-probs differ by up to {gap:.3g} nats from those "
+            "of one response by itself",
         )
 
 
@@ -291,7 +291,7 @@ def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
             yield Finding(
                 "sampler-truncation",
                 LIKELY,
-                f"at step {steps} none of {len(plain)} tokens lies outside of the nucleus of "
+                f"at step {steps} none of {len(plain)} tokens lies outside the nucleus of "
                 f"{nucleus:g}; of a fair draw that would happen with probability {chance:.1g}",
             )
             return
@@ -301,8 +301,8 @@ def draws(witnesses: Sequence[Witness]) -> Iterator[Finding]:
         yield Finding(
             "sampler-temperature",
             LIKELY,
-            f"at step {steps} the {len(plain)} tokens are {-surprise:.3g} nats likelier in all "
-            f"than the entropy has it, {-surprise / deviation:.1f} standard deviations: they were "
+            f"at step {steps} the {len(plain)} tokens are {-surprise:.3g} nats likelier in total "
+            f"than the entropy implies, {-surprise / deviation:.1f} standard deviations: they were "
             "drawn at a lower temperature than the run states",
         )
 

@@ -8,7 +8,7 @@ from nbcourse.diagnosis.causes import CAUSES
 
 CERTAIN, LIKELY, POSSIBLE = CONFIDENCES = ("certain", "likely", "possible")
 MEANING = {
-    CERTAIN: "a recomputation from the witness gives other numbers, and this cause gives these",
+    CERTAIN: "a recomputation from the witness gives other numbers, and this cause the run's own",
     LIKELY: "a test on the witness, which a healthy run fails less than once in 100,000 times, or "
     "a difference that is certain while its cause is inferred",
     POSSIBLE: "a curve looks as it does with this cause; others may do the same",
@@ -94,7 +94,7 @@ class Report:
             steps = ", ".join(map(str, self.witnesses))
             batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
             said = f"{seen} in the witness {batches} {steps}, and in {points} of curves."
-            return said + (" Not all of a step could be looked at: see below." * bool(self.unseen))
+            return said + (" Part of a step could not be looked at: see below." * bool(self.unseen))
         return (
             f"{seen} in {points} of its curves. There is no witness batch, and most faults leave "
             "curves as they are: set witness.every in the recipe (with a trainer of TRL's, call "

@@ -43,7 +43,7 @@ CHECKS: Mapping[str, Check] = {
         ("same-samples", "same-seed"),
     ),
     "mask": Check(
-        "the mask ends elsewhere than the response",
+        "the mask does not end where the response does",
         "mask against lengths",
         ("masked-eos", "trained-padding"),
     ),
@@ -59,7 +59,7 @@ CHECKS: Mapping[str, Check] = {
         ),
     ),
     "reference": Check(
-        "the reference moves, or answers twice differently",
+        "the reference moves, or gives two different answers",
         "ref_log_probs against plain_ref_log_probs; the metric kl_ref",
         ("reference-moves", "reference-noise", "reference-mismatch"),
     ),
@@ -69,7 +69,7 @@ CHECKS: Mapping[str, Check] = {
         ("kl-sign", "inverted-kl", "wrong-kl-estimator", "wrong-kl"),
     ),
     "token rewards": Check(
-        "the score does not stand on the last token",
+        "the score is not on the last token",
         "token_rewards against scores and mask",
         ("misplaced-reward",),
     ),
@@ -133,5 +133,5 @@ SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "rises, then falls apart": ("tokens", "ratio", "penalty", "loss", "targets"),
     "lengths run into the limit": ("mask", "verdicts"),
     "gradient norm or loss jumps with the batch size": ("loss",),
-    "after a restart it is another run": ("weights",),
+    "after a restart the run is a different one": ("weights",),
 }

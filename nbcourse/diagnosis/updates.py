@@ -107,7 +107,7 @@ def _judge(update: _Update) -> Finding | None:
         return Finding(
             "trained-padding",
             CERTAIN,
-            f"at step {step} {int((outside != 0).sum())} tokens behind the end of their response "
+            f"at step {step} {int((outside != 0).sum())} tokens after the end of their response "
             "move the weights",
         )
     expected = update.derivative(penalty)
@@ -127,7 +127,7 @@ def _judge(update: _Update) -> Finding | None:
     return Finding(
         "wrong-loss",
         CERTAIN,
-        f"at step {step} the derivative of the loss by the log-probs differs from that of "
+        f"at step {step} the derivative of the loss in the log-probs differs from that of "
         f"{witness.facts['algorithm']} by up to {off:.2g} of its largest entry",
     )
 
@@ -150,7 +150,7 @@ def _others(update: _Update, penalty: Penalty) -> Iterator[Other]:
             if kind != penalty.estimator:
                 yield (
                     "wrong-kl-estimator",
-                    f"the KL part of the derivative is that of {kind}, and the run states "
+                    f"the KL part of the derivative is that of {kind}, but the run states "
                     f"{penalty.estimator}",
                     partial(update.derivative, replace(penalty, estimator=kind)),
                 )
@@ -245,7 +245,7 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
             "padding-in-denominator",
             CERTAIN,
             f"at step {step} the derivative is {factor[counted].min():.3f} to "
-            f"{factor[counted].max():.3f} of what it should be: tokens over tokens and padding",
+            f"{factor[counted].max():.3f} of what it should be: its denominator counts padding",
         )
     parts = [factor[counted & (update.slices == one)] for one in update.slices.unique()]
     parts = [part for part in parts if len(part)]
@@ -255,8 +255,8 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
         return Finding(
             "micro-batch-means",
             CERTAIN,
-            f"at step {step} micro-batches count {each} times what they should: each was divided "
-            "by its own size",
+            f"at step {step} micro-batches count {each} times as much as they should: each was "
+            "divided by its own size",
         )
     return None
 
@@ -339,8 +339,8 @@ def optimiser(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "idle-optimiser",
             CERTAIN,
-            f"at step {step} the loss has a derivative, up to {asked:.2g} by a log-prob, and not "
-            "one weight has changed",
+            f"at step {step} the derivative of the loss in the log-probs is up to {asked:.2g}, but "
+            "not one weight has changed",
         )
         return
     expected, counted = facts.get("updates_expected"), facts.get("updates_counted")
@@ -348,6 +348,6 @@ def optimiser(witness: Witness) -> Iterator[Finding]:
         yield Finding(
             "lost-moments",
             CERTAIN,
-            f"after step {step} the optimiser has counted {counted} updates, and {expected} were "
+            f"after step {step} the optimiser has counted {counted} updates, but {expected} were "
             "made",
         )

@@ -105,7 +105,7 @@ class Witness:
             header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
             facts = json.loads(header["__metadata__"]["witness"])
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{name} is no witness batch, or a damaged one: {error}") from error
+            raise UserError(f"{name} is not a witness batch, or a damaged one: {error}") from error
         if facts.get("format") != FORMAT:
             raise UserError(f"{name} has format {facts.get('format')!r}, expected {FORMAT}")
         return cls(facts, tensors)

@@ -64,14 +64,17 @@ def _prompts(axis: Axes, facts: Facts) -> None:
 
 def _positions(axis: Axes, facts: Facts) -> None:
     axis.bar(range(1, len(facts.positions) + 1), facts.positions)
-    axis.set(xlabel="position", ylabel="beside the last", title="weight of a token")
+    axis.set(xlabel="position", ylabel="relative to the last", title="weight of a token")
 
 
 def _ratios(axis: Axes, facts: Facts) -> None:
     axis.plot(RATIOS, facts.clip.positive, "o-", label="A > 0")
     axis.plot(RATIOS, facts.clip.negative, "s--", label="A < 0")
     axis.set(
-        xscale="log", xlabel="π/π_old", ylabel="beside a fresh one", title="weight of a stale token"
+        xscale="log",
+        xlabel="π/π_old",
+        ylabel="relative to a fresh one",
+        title="weight of a stale token",
     )
     axis.set_yscale("symlog", linthresh=1)
     axis.legend()

@@ -47,7 +47,7 @@ def _sign(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "sign",
             MISTAKE,
-            "It makes wrong answers likelier: the expected step points down the reward in every "
+            "It makes wrong answers likelier: the expected step lowers the reward in every "
             f"world (factor {min(factors):.3g}).",
             "minimise −A · log π: put the minus sign back",
             "1.3 The log-derivative trick",
@@ -101,8 +101,8 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "probability-weighted",
             MISTAKE,
-            "What a token counts depends on how likely it is, with every ratio the same: it is not "
-            "log π that is differentiated, or a constant has not been detached.",
+            "How much a token counts depends on how likely it is, with every ratio the same: "
+            "something other than log π is differentiated, or a constant is not detached.",
             "differentiate log π or the ratio π/π_old, and detach what multiplies it",
             "1.4 The loss means nothing",
         )
@@ -110,8 +110,8 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "misaligned",
             MISTAKE,
-            "How likely one token is changes what another counts, with every ratio the same: the "
-            "log-probs of different tokens are compared.",
+            "How likely one token is changes how much another counts, with every ratio the same: "
+            "the log-probs of different tokens are compared.",
             "shift log-probs, old ones and mask by the same one position",
             "7.3 The log-probability of a token",
         )
@@ -141,7 +141,7 @@ def _tokens(facts: Facts) -> Iterator[Finding]:
             "position-weighted",
             MISTAKE,
             "Tokens of one response count differently by their position: "
-            f"{_numbers(facts.positions)}, beside the last.",
+            f"{_numbers(facts.positions)}, relative to the last.",
             "give every token of a response the same advantage",
             "2.7 One decision or many? Two views of the same gradient",
         )
@@ -152,8 +152,8 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "layout",
             MISTAKE,
-            "Responses of different prompts are compared with each other: what a response counts "
-            "moves with the rewards of every other row, not with those of its own group.",
+            "Responses to different prompts are compared with each other: how much a response "
+            "counts depends on the rewards of every other row, not on those of its own group.",
             "rewards.view(-1, group_size): groups lie side by side, prompt after prompt",
             "10.2 The group baseline",
             "two-layouts",
@@ -162,8 +162,8 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "no-baseline",
             CHOICE,
-            "No baseline: what a response counts does not depend on the others. Nothing is biased; "
-            "the variance is larger.",
+            "No baseline: how much a response counts does not depend on the others. Nothing is "
+            "biased; the variance is larger.",
             "",
             "1.6 Baselines",
         )
@@ -171,8 +171,8 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "batch-baseline",
             CHOICE,
-            "Rewards of other prompts move what a response counts: a baseline or a scale of the "
-            "whole batch.",
+            "How much a response counts depends on rewards of other prompts: the baseline or the "
+            "scale is that of the whole batch.",
             "",
             "10.9 One table",
         )
@@ -180,8 +180,8 @@ def _baseline(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "groups",
             MISTAKE,
-            "What a response counts moves with rewards of other prompts, and not with all of its "
-            "own group.",
+            "How much a response counts depends on rewards of other prompts, and not on all of "
+            "its own group.",
             "rewards.view(-1, group_size): groups lie side by side, prompt after prompt",
             "10.2 The group baseline",
         )
@@ -236,7 +236,7 @@ def _flat(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "flat-noise",
             NOTE,
-            "In float32, a group whose rewards are all alike can move the policy nevertheless: its "
+            "In float32, a group whose rewards are all alike can still move the policy: its "
             "spread is rounding noise, and is divided by itself.",
             "give such a group advantage 0 by an explicit test, or add a larger eps, such as 1e-4",
             "10.4 Zero-variance groups",
@@ -248,8 +248,8 @@ def _flat(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "term-without-gradient",
             MISTAKE,
-            "Every token has the same weight besides what it earns, as with an entropy bonus of "
-            "−log π of the sampled token: its expected gradient is 0.",
+            "Every token has the same weight in addition to what it earns, as with an entropy "
+            "bonus of −log π of the sampled token: its expected gradient is 0.",
             "compute the entropy from the whole distribution",
             "1.8 Entropy",
         )
@@ -290,8 +290,8 @@ def _average(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "wrong-axis",
             MISTAKE,
-            "Tokens are averaged over the responses that are as long, position by position: late "
-            "tokens of long responses count most.",
+            "Tokens are averaged position by position, over the responses that are long enough: "
+            "late tokens of long responses count most.",
             "sum and divide along dim=1",
             "10.7 The mean over tokens",
         )
@@ -299,8 +299,8 @@ def _average(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "padding-in-statistics",
             MISTAKE,
-            "Padding enters a mean, a spread or a ratio: two more empty columns change what the "
-            "tokens count beside each other.",
+            "Padding enters a mean, a spread or a ratio: two more empty columns change how "
+            "much the tokens count relative to each other.",
             "masked moments: sum over the mask, divided by mask.sum()",
             "2.8 Padding, masks and loss aggregation",
             "whitening-padding",
@@ -317,8 +317,9 @@ def _average(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "micro-batches",
             NOTE,
-            "The mean of the gradients of two micro-batches is not that of the batch: a baseline "
-            f"or a spread is one of all that it gets (off by {facts.micro_batches.error:.0%}).",
+            "The mean of the gradients of two micro-batches is not that of the batch: its "
+            "baseline or spread is computed over the rows that it gets "
+            f"(off by {facts.micro_batches.error:.0%}).",
             "compute the advantages before the batch is split",
             "10.7 The mean over tokens",
         )
@@ -328,7 +329,7 @@ def _average(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "The mean of the gradients of two micro-batches is not that of the batch: off by "
             f"{facts.micro_batches.error:.0%} for responses of four tokens and of one.",
-            "hand in the number of tokens of the whole batch as the denominator",
+            "pass in the number of tokens of the whole batch as the denominator",
             "10.7 The mean over tokens",
         )
     elif facts.micro_batches.by == "sum":
@@ -346,7 +347,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "padding-read",
             MISTAKE,
-            "What stands in the padding reaches the gradients of real tokens.",
+            "What is in the padding reaches the gradients of real tokens.",
             "set masked entries aside before any sum, mean or maximum",
             "7.4 Masks by position",
         )
@@ -396,7 +397,7 @@ def _mask(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "tokens-untrained",
             MISTAKE,
-            f"Tokens get no gradient at positions {facts.silent_positions}, from the end.",
+            f"Tokens at positions {facts.silent_positions}, from the end, get no gradient.",
             "shift log-probs and mask by the same one position",
             "7.3 The log-probability of a token",
         )
@@ -408,7 +409,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "ratio-to-reference",
             MISTAKE,
-            "The ratio is one to the reference; it should be one to the policy that sampled.",
+            "The ratio is taken to the reference; it should be to the policy that sampled.",
             "exp(log_probs − old_log_probs)",
             "5.2 Importance sampling, the right way up",
             "signs-of-a-loss",
@@ -423,7 +424,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "sequence-ratio",
             CHOICE,
-            "The ratio is one of the whole response: a token's gradient depends on the ratios of "
+            "The ratio is that of the whole response: a token's gradient depends on the ratios of "
             "the others.",
             "",
             "10.8 One problem, one fix",
@@ -443,7 +444,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "ratio-ignored",
                 NOTE,
-                "It takes old_log_probs, and their values do not matter: every sample counts as "
+                "It takes old_log_probs, but their values do not matter: every sample counts as "
                 "fresh.",
                 "",
                 "5.2 Importance sampling, the right way up",
@@ -452,7 +453,8 @@ def _clip(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "no-ratio",
             MISTAKE,
-            f"What a token counts is not its ratio: {positive[near]:.4f} where the ratio is 1.001.",
+            f"The weight of a token is not its ratio: {positive[near]:.4f} where the ratio is "
+            "1.001.",
             "exp(log_probs − old_log_probs), of log-probabilities",
             "5.2 Importance sampling, the right way up",
         )
@@ -461,7 +463,7 @@ def _clip(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "ratio-capped",
             CHOICE,
-            f"The ratio counts {cap:.3g} at most, and no token loses its gradient.",
+            f"The ratio is capped at {cap:.3g}, and no token loses its gradient.",
             "",
             "10.8 One problem, one fix",
         )
@@ -487,7 +489,7 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
             CHOICE,
             "The ratio has no interval: the further it is above 1, the less a token counts "
             f"({positive[RATIOS.index(1.5)]:.2f} at a ratio of 1.5, "
-            f"{positive[RATIOS.index(5.0)]:.2f} at 5), without an end.",
+            f"{positive[RATIOS.index(5.0)]:.2f} at 5), without limit.",
             "",
             "10.8 One problem, one fix",
         )
@@ -557,7 +559,7 @@ def _kl(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "reference-ignored",
             MISTAKE,
-            "It takes ref_log_probs, and they change nothing.",
+            "It takes ref_log_probs, but they change nothing.",
             "add the penalty to what is returned",
             "The decision card",
         )
@@ -629,8 +631,8 @@ def _kl(facts: Facts) -> Iterator[Finding]:
             "kl-divided-by-spread",
             CHOICE,
             "The KL is in the reward, and the reward is divided by its spread: β is multiplied by "
-            "another number in every batch, and where no response earns anything the KL is all "
-            "there is.",
+            "another number in every batch, and where no response earns anything only the KL "
+            "is left.",
             "",
             "11.7 KL terms divided by length or standard deviation",
         )
@@ -720,7 +722,7 @@ def _hygiene(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "order",
             MISTAKE,
-            "The order of the responses to a prompt changes what each of them counts.",
+            "The order of the responses to a prompt changes how much each of them counts.",
             "compare a response with its group as a set",
             "10.2 The group baseline",
         )

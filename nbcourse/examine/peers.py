@@ -86,7 +86,7 @@ def trl_loss(
     }
     unknown = settings.keys() - arguments.keys() - trainer.keys()
     if unknown:
-        raise TypeError(f"no setting of TRL's loss here: {', '.join(sorted(unknown))}")
+        raise TypeError(f"not settings of TRL's loss here: {', '.join(sorted(unknown))}")
     chosen = {**trainer, **{k: v for k, v in settings.items() if k in trainer}}
     metrics: dict[str, list[float]] = defaultdict(list)
     forward = (log_probs, torch.zeros_like(log_probs), None)

@@ -87,8 +87,8 @@ def require_loss(subject: Subject) -> None:
     weights = subject.weights(one)
     if not all(map(math.isfinite, values)) or not bool(weights.isfinite().all()):
         raise UserError(
-            f"{subject.name} returns {values[0]:g} for an ordinary batch, or such a gradient; "
-            "expected finite numbers"
+            f"{subject.name} returns {values[0]:g} for an ordinary batch, or its gradient is not "
+            "finite; expected finite numbers"
         )
     if values[0] == values[1] and not bool((weights != 0).any()):
         raise UserError(f"{subject.name} does not depend on log_probs, expected a loss that does")

@@ -51,11 +51,12 @@ class Report:
     def _gap(self) -> str:
         one = self.nearest
         if math.isnan(one.gap):
-            return "and how far its steps are from that row's cannot be said, since some are NaN"
+            return "but how far its steps are from that row's cannot be said, since some are NaN"
         if not one.same:
-            return f"and the expected steps differ from its own by {one.gap:.2g} of their length"
+            return f"and the expected steps differ from that row's by {one.gap:.2g} of their length"
         same_length = abs(one.factor - 1) <= 1e-6
-        return "and the steps are its own" + ("" if same_length else f" times {one.factor:.3g}")
+        times = "" if same_length else f" times {one.factor:.3g}"
+        return f"and the steps are those of that row{times}"
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay, JSON has no NaN and no infinity."""
@@ -147,7 +148,7 @@ REQUIREMENTS = {
 def _fresh(facts: Facts) -> str:
     fresh = facts.fresh
     if math.isnan(fresh.cosine_min):
-        return "On fresh samples its expected step is no number: some batch gives NaN."
+        return "On fresh samples its expected step is not a number: some batch gives NaN."
     if fresh.verdict == "exact":
         return "On fresh samples its expected step is ∇J, exactly, in every world that was listed."
     if fresh.verdict == "proportional":
@@ -174,11 +175,11 @@ def _fresh(facts: Facts) -> str:
 
 def _stale(facts: Facts) -> str:
     if math.isnan(facts.stale.cosine_min):
-        return "On stale samples it is no number: some batch gives NaN."
+        return "On stale samples it is not a number: some batch gives NaN."
     if facts.stale.verdict != "biased":
         return "On stale samples that stays so."
     return (
-        "On samples from a policy a little way off (ratios within .85 and 1.18) the cosine "
+        "On samples from a policy a little way off (ratios between .85 and 1.18) the cosine "
         f"falls to {facts.stale.cosine_min:.4f}."
     )
 

@@ -107,7 +107,7 @@ class Subject:
         needs = {need for one in theirs for need in known[one].needs}
         if "log_probs" not in needs:
             wanted = next(key for key, one in known.items() if one.needs == ("log_probs",))
-            raise UserError(f"{name} takes no {wanted}, expected the policy's as an argument")
+            raise UserError(f"{name} takes no {wanted}, expected an argument of that name")
 
         def called(**given: Any) -> Any:
             return function(**{one: known[one].value(given) for one in theirs})

@@ -140,7 +140,7 @@ def load_step(
     if "step" not in numbers:
         raise _lacks(folder, "'step'")
     if found[-1] != _folder_of(folder, numbers["step"]):
-        raise UserError(f"{found[-1]} says that it is of step {numbers['step']}")
+        raise UserError(f"{found[-1]} is damaged: it says that it is of step {numbers['step']}")
     if scaler.is_enabled():
         if LOSS_SCALE not in numbers:
             raise _lacks(folder, repr(LOSS_SCALE))
@@ -173,7 +173,7 @@ def _step(path: Path) -> int:
 
 
 def _lacks(folder: Path, key: str) -> UserError:
-    return UserError(f"{folder} is no checkpoint of this program: no {key}")
+    return UserError(f"{folder} is not a checkpoint of this program: it has no {key}")
 
 
 def _steps(folder: Path) -> list[Path]:

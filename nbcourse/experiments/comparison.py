@@ -103,7 +103,7 @@ def groups(folders: Sequence[str | Path]) -> list[Group]:
     for group in made:
         if not group.shared_steps():
             count = len(group.folders)
-            raise UserError(f"{group.name}: no step after which all {count} seeds were asked")
+            raise UserError(f"{group.name}: no step at which all {count} seeds were evaluated")
     return made
 
 

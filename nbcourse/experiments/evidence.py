@@ -49,7 +49,7 @@ def read(path: str | Path) -> Evidence:
     if path.is_dir():
         return _of_files(path.name, {p.relative_to(path).as_posix(): p for p in _inside(path)})
     if not path.is_file():
-        raise NotFound(f"{path} is not there: expected {KINDS}")
+        raise NotFound(f"there is no {path}: expected {KINDS}")
     if path.suffix == ".zip":
         try:
             with zipfile.ZipFile(path) as archive:
@@ -66,7 +66,7 @@ def read(path: str | Path) -> Evidence:
     if path.suffix == ".wandb":
         raise UserError(f"{path} is {SYNC}")
     if path.suffix not in readers:
-        raise UserError(f"{path} is of a kind that is not known: expected {KINDS}")
+        raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
     rows = readers[path.suffix](path.read_bytes(), str(path))
     return Evidence(path.name, (), tuple(map(translated, rows)))
 

@@ -125,7 +125,7 @@ def check_made_here(folder: str | Path) -> None:
     for key in ("hardware", "threads", "processes"):
         if then[key] != now[key]:
             raise UserError(
-                f"{folder} was made with {key} = {then[key]!r}, and this is {now[key]!r}: "
+                f"{folder} was made with {key} = {then[key]!r}, but here it is {now[key]!r}: "
                 "its speed says nothing about a run here and now"
             )
 

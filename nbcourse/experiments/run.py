@@ -213,8 +213,8 @@ def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
     before = records.read_json(folder / records.ENVIRONMENT).get("code", {}).get("sha256")
     if now.path is not None and now.sha256 != before:
         raise UserError(
-            f"{now.path} is not what it was when the run in {folder} began: a copy of what it was "
-            f"is {folder / now.path.name}; --out names another folder"
+            f"{now.path} has changed since the run in {folder} began: a copy of what it was is "
+            f"{folder / now.path.name}; --out names another folder"
         )
 
 

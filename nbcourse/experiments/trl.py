@@ -417,7 +417,7 @@ def _prompts(learner: Learner, problems: Sequence[Any]) -> Any:
     ids = learner.tokenizer(prompts[0])["input_ids"]
     if ids != learner.tokenizer(prompts[0], add_special_tokens=False)["input_ids"]:
         raise UserError(
-            "the tokenizer puts special tokens around a prompt: TRL would send them, we do not"
+            "the tokenizer puts special tokens around a prompt: TRL would send them, nbcourse not"
         )
     return Dataset.from_list([{"prompt": p, "number": i} for i, p in enumerate(prompts)])
 

@@ -86,7 +86,9 @@ def check_source(source: str | Path) -> None:
     if located(source) is not None:
         return
     if source in PUBLISHED:
-        raise NotFound(f"no model {source!r} on this machine yet: `nbcourse model {source}`, once")
+        raise NotFound(
+            f"no model {source!r} on this machine yet: run `nbcourse model {source}` once"
+        )
     names_a_path = str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if names_a_path or Path(source).exists():
         raise NotFound(

@@ -179,5 +179,5 @@ def _ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[lis
     if tokenizer.unk_token_id is not None:
         for text, row in zip(texts, rows, strict=True):
             if tokenizer.unk_token_id in row:
-                raise ValueError(f"{text!r} holds something the tokenizer does not know")
+                raise ValueError(f"{text!r} holds characters that the tokenizer does not know")
     return rows

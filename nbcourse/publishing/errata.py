@@ -49,13 +49,13 @@ class Mended:
         _require_full(self.commit)
 
     def markdown(self, repository: str) -> str:
-        """“mended on 2026-07-28 in 3624df9, #488”, with links."""
+        """“fixed on 2026-07-28 in 3624df9, #488”, with links."""
         by = []
         if self.commit is not None:
             by.append(f"[{self.commit[:7]}]({GITHUB}/{repository}/commit/{self.commit})")
         if self.pull is not None:
             by.append(f"[#{self.pull}]({GITHUB}/{repository}/pull/{self.pull})")
-        return f"{'partly ' if self.partly else ''}mended on {self.on} in {', '.join(by)}"
+        return f"{'partly ' if self.partly else ''}fixed on {self.on} in {', '.join(by)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Seen:
         return f"{GITHUB}/{self.project.repository}/blob/{version}/{self.path}#{self.lines}"
 
     def markdown(self) -> str:
-        """“RLHF Book (code), as of 2026-08-21, mended on …”, with links."""
+        """“RLHF Book (code), as of 2026-08-21, fixed on …”, with links."""
         name = f"[{self.project.name}]({self.permalink})"
         kind = "draft of " if self.project.draft else ""
         when = f"as of {self.as_of}" if self.as_of else f"{kind}{self.project.published}"
@@ -115,7 +115,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not self.seen:
-            raise UserError(f"{self.id}: seen where?")
+            raise UserError(f"{self.id}: seen is empty, expected at least one place")
 
     @property
     def open(self) -> tuple[Seen, ...]:

@@ -17,7 +17,7 @@ SITE_BRANCH = "gh-pages"
 SOURCES = "_sources"
 COLAB = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/blob/)[^/]+/book/")
 # An editable install is seen by the next kernel only; this one is told the folder.
-INSTALL = """# Here without the book? Then it is fetched and installed, once: some minutes.
+INSTALL = """# If the book is not here, fetch and install it, once: some minutes.
 import sys
 from importlib.util import find_spec
 

@@ -29,7 +29,7 @@ def write(page: Path, pdf: Path) -> None:
     """
     browser = installation.browser()
     if browser is None:
-        raise NotAvailable("printing needs Chromium or Chrome, and none is found")
+        raise NotAvailable("printing needs Chromium or Chrome, and neither was found")
     pdf.parent.mkdir(parents=True, exist_ok=True)
     command = [browser, *OPTIONS, f"--virtual-time-budget={PATIENCE}", f"--print-to-pdf={pdf}"]
     done = subprocess.run([*command, page.resolve().as_uri()], capture_output=True, text=True)

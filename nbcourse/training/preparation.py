@@ -131,7 +131,7 @@ def sample_comparisons(
         if len(better) == 0:
             raise UserError(
                 f"none of {len(problems)} pairs of responses was decided: the policy has to give "
-                "different answers, some better than others, before it can be compared"
+                "different answers, some better than others, to learn a reward model from"
             )
         preferred.append(select(pairs, better.to(pairs.mask.device)))
         others.append(select(pairs, worse.to(pairs.mask.device)))

@@ -200,7 +200,7 @@ class ModelSection(Section):
 
     source: str = Field(
         "tiny",
-        description="`tiny`, made anew; a folder; a name that `nbcourse model` knows, or the hub's",
+        description="`tiny`, a new one; a folder; a name that `nbcourse model` knows, or the hub's",
     )
     layers: Count = Field(2, description="of a tiny model")
     width: Annotated[int, Field(ge=8)] = Field(64, description="of a tiny model's hidden states")
@@ -242,7 +242,7 @@ class RolloutSection(Section):
 
     prompts: Count = Field(128, description="in a batch")
     group_size: Count = Field(8, description="responses to each prompt")
-    max_new_tokens: Count = Field(8, description="the longest response")
+    max_new_tokens: Count = Field(8, description="length of the longest response")
     temperature: Positive = 1.0
     dynamic_sampling: bool | None = Field(None, description="the algorithm's choice if not given")
     prompts_at_once: Count | None = Field(
@@ -250,7 +250,7 @@ class RolloutSection(Section):
     )
     engine: Literal[(*ENGINES,)] = Field(  # type: ignore[valid-type]
         "eager",
-        description="what writes the responses, in evaluations too: token by token (eager), or "
+        description="what generates responses, also in evaluations: token by token (eager), or "
         "with fixed shapes, checked every 32 tokens (static); static-graphs makes each a CUDA "
         "graph, untried",
     )
@@ -303,17 +303,17 @@ class KLSection(Section):
     )
     estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]
         None,
-        description="the algorithm's in the loss and k3 in the surrogate if not given; exact sums "
+        description="if not given, the algorithm's in the loss and k3 in the surrogate; exact sums "
         "over the whole vocabulary",
     )
     recomputed: bool = Field(
         False,
-        description="in the advantage: the KL of the policy that learns, anew at each update, and "
-        "not that of the policy that sampled",
+        description="in the advantage: the KL of the policy that learns, computed again at each "
+        "update, instead of that of the policy that sampled",
     )
     weight: Literal[(ROW, *WEIGHTS)] | None = Field(  # type: ignore[valid-type]
         None,
-        description="in the surrogate, prefix if not given; in the advantage, row if not given, "
+        description="if not given, prefix in the surrogate and row in the advantage, which is "
         "the algorithm's own ratio and clip; once the policy has moved, only prefix and sequence "
         "have the right gradient",
     )
@@ -323,8 +323,8 @@ class KLSection(Section):
     controller: Literal["fixed", "adaptive"] = Field(
         "fixed", description="whether beta stays, or moves until the KL is the target"
     )
-    target: Positive = Field(1.0, description="of the adaptive controller, nats for a response")
-    horizon: Positive = Field(10_000.0, description="responses over which it moves")
+    target: Positive = Field(1.0, description="of the adaptive controller, in nats per response")
+    horizon: Positive = Field(10_000.0, description="responses over which beta moves")
 
 
 class CriticSection(Section):
@@ -332,7 +332,7 @@ class CriticSection(Section):
 
     shared: bool = Field(True, description="one backbone for policy and critic, or two")
     coefficient: NonNegative = Field(0.1, description="of the value loss")
-    clip: Positive | None = Field(None, description="of a value's change; none if not given")
+    clip: Positive | None = Field(None, description="of a value's change; no clip if not given")
     learning_rate: Positive | None = Field(
         None, description="of the critic's own parameters; the policy's if not given"
     )
@@ -384,10 +384,10 @@ class WitnessSection(Section):
     """Small batches that a run keeps whole, for `nbcourse diagnose`."""
 
     every: Whole = Field(
-        0, description="steps from one to the next, the first step's included; 0 for none"
+        0, description="n: the first step and every n-th one keep a batch; 0 for none"
     )
     tokens: Count = Field(
-        1024, description="of responses in each, at most; whole groups, and at least one of them"
+        1024, description="of responses in each batch, at most; whole groups, and at least one"
     )
 
 
@@ -692,7 +692,7 @@ class Recipe(RunSection):
                 {"weight_cap"}
                 if placement in ("advantage", "surrogate") and penalty.weight not in PRODUCTS
                 else set(),
-                f"kl.weight is {penalty.weight!r}, which is no product of ratios",
+                f"kl.weight is {penalty.weight!r}, which is not a product of ratios",
             ),
             (
                 self.kl,
@@ -713,7 +713,7 @@ class Recipe(RunSection):
             (
                 self.witness,
                 set() if self.witness.every else {"tokens"},
-                "witness.every is 0, so there is none",
+                "witness.every is 0, so there are no witness batches",
             ),
             (
                 self.warm_start,
@@ -756,8 +756,8 @@ class Recipe(RunSection):
         if self.witness.every and self.model.precision == "float16":
             found.append(
                 f"witness.every is {self.witness.every}, expected 0: with model.precision = "
-                "'float16' the loss is scaled and updates may be left out, which a witness does "
-                "not know"
+                "'float16' the loss is scaled and updates may be skipped, which a witness does "
+                "not record"
             )
         if self.optimiser.minibatches > rollouts.prompts:
             found.append(
@@ -829,7 +829,7 @@ class Recipe(RunSection):
         if penalty.exact and penalty.weight != "prefix":
             found.append(
                 f"kl.weight is {penalty.weight!r}, expected 'prefix': the divergence of a state "
-                "is weighed by the tokens before it"
+                "is weighted by the tokens before it"
             )
         return found
 

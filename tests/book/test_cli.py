@@ -34,10 +34,10 @@ def test_help_does_not_wait_for_heavy_imports():
     ("arguments", "line"),
     [
         (["twins", "--check", "quantum"], "there is no chapter 'quantum'; the chapters are: "),
-        (["twins"], "say one of --to-text, --to-notebook and --check"),
+        (["twins"], "give exactly one of --to-text, --to-notebook and --check"),
         (
             ["twins", "--to-text", "--to-notebook"],
-            "say one of --to-text, --to-notebook and --check",
+            "give exactly one of --to-text, --to-notebook and --check",
         ),
     ],
 )

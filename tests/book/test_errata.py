@@ -184,7 +184,7 @@ def test_a_place_as_it_is_printed():
     mended = errata.Mended(on=date(2026, 1, 3), commit=COMMIT, pull=7)
     assert errata.Seen(project=CODE, note="loss", **PLACE, mended=mended).markdown() == (
         f"[Code](https://github.com/a/b/blob/{COMMIT}/a.py#L3-L4) (loss), as of 2026-01-02, "
-        f"**mended on 2026-01-03 in [0123456](https://github.com/a/b/commit/{COMMIT}), "
+        f"**fixed on 2026-01-03 in [0123456](https://github.com/a/b/commit/{COMMIT}), "
         "[#7](https://github.com/a/b/pull/7)**"
     )
     draft = errata.Project(

@@ -101,7 +101,7 @@ def test_parameters_are_those_that_transformers_makes(shape):
 
 def test_a_run_with_an_adapter_is_not_predicted_as_one_of_all_weights():
     small = recipe(model={"lora_rank": 8})
-    with pytest.raises(ValueError, match="lora_rank is 8, and a prediction knows only runs"):
+    with pytest.raises(ValueError, match="lora_rank is 8, but predictions cover only runs"):
         Plan(small, SHAPES["own keys"], PROMPT)
 
 

@@ -167,7 +167,7 @@ def test_from_an_empty_folder_by_the_commands(tmp_path, monkeypatch):
     assert "gae.py: gae still to be filled in" in said("check", "mine", "gae")[1]
     assert said("take", "mine", "gae")[0] == 0
     code, text = said("check", "mine", "gae")
-    assert "taken from the book: it works, and earns nothing" in text
+    assert "taken from the book: it works but earns nothing" in text
     assert "0 of 3 points; taken from the book: gae" in text
     code, text = said("take", "mine", "estimator")
     assert code == 2
@@ -201,7 +201,7 @@ def test_a_mistake_costs_once():
     assert two.right
     assert list(two.beneath) == ["estimator"]
     assert three.lines() == ["grpo        0/17  grpo.py is not Python, see line 1"]
-    assert "stands on the book's estimator" in str(found)
+    assert "run with the book's estimator" in str(found)
 
 
 def test_an_error_names_the_readers_line():
@@ -292,7 +292,7 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     assert ann.exploits.fooled == ["five-hashes", "number-anywhere"]
     assert (tmp_path / "out" / "exploits.csv").read_text().splitlines()[1] == "ann,0,0,0,0"
     assert "0 of 0" in (tmp_path / "out" / "leaderboard.txt").read_text()
-    assert "six cases: It is not what it should be" in str(ann)
+    assert "six cases: It is wrong, but not by any mistake" in str(ann)
     assert "nbcourse" in str(ann)
     assert len(ann.tests.caught) == 5
     assert (tmp_path / "out" / "ann.txt").read_text().startswith("ann\n===\n")

@@ -235,7 +235,7 @@ TWO = dealt(missing_baseline=1, lenient_verifier=0)
     [
         ("missing-baseline: every advantage is a reward\nlenient-verifier", 1.0, "found 2 of 2"),
         ("missing-baseline", 0.5, "missed: lenient-verifier: Responses are paid"),
-        ("missing-baseline\nkl-sign", 0.0, "found 1 of 2, accused falsely: kl-sign"),
+        ("missing-baseline\nkl-sign", 0.0, "found 1 of 2, falsely accused: kl-sign"),
         ("# missing-baseline\n\n", 0.0, "found 0 of 2"),
         ("missing-baseline\nmissing-baseline", 0.5, "found 1 of 2"),
         ("missing-base", 0.0, "there is no cause 'missing-base'; did you mean 'missing-baseline'?"),
@@ -286,7 +286,7 @@ def test_what_is_newly_broken_takes_off_what_a_mend_earns():
     found = mended(one, text.replace(*harm))
     assert list(found.gone) == list(one.faults)
     assert found.share == 0.5
-    assert "broken, and was not: the gradient of the clipped loss" in "\n".join(found.lines())
+    assert "newly broken: the gradient of the clipped loss" in "\n".join(found.lines())
 
 
 @pytest.mark.usefixtures("quick")
@@ -479,7 +479,7 @@ def test_a_folder_with_nothing_to_mark_is_refused(tmp_path, monkeypatch):
     (tmp_path / "class" / "ann b" / "trainer.py").write_text("")
     code, text = said()
     assert code == 2
-    assert "got 'ann b'" in text
+    assert "a student's name is 'ann b'" in text
 
 
 def test_faults_have_the_causes_that_are_accused():

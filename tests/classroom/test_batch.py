@@ -137,7 +137,7 @@ def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does
     _, said = command.communicate(timeout=300)
     assert command.returncode == 1
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
     assert "Traceback" not in said
     wait_until(lambda: not running_submissions())
     (stored,) = (tmp_path / "graded" / "results").iterdir()

@@ -94,7 +94,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(folder, grading):
     grading.interrupted_after = 2
     run = grade()
     assert run.exit_code == 1
-    stopped = "stopped; graded/results holds what is done, and the same command goes on\n"
+    stopped = "stopped; graded/results holds what is done; the same command continues\n"
     assert run.stderr == stopped
     assert grading.graded == ["the master", "ada"]
     written = {path.name for path in (folder / "graded").rglob("*.*")}
@@ -155,7 +155,7 @@ LISTS = {
     ),
     "no text": (
         b"student\nJ\xfcrgen\n",
-        "given.csv is not a text in UTF-8; save it as 'CSV UTF-8'",
+        "given.csv is not text in UTF-8; save it as 'CSV UTF-8'",
     ),
 }
 
@@ -236,13 +236,13 @@ def test_an_unmatched_submission_has_no_numbers_of_its_own(folder, grading):
         "--trust-submissions",
     )  # fmt: skip
     assert grading.graded == ["the master", "ada", "bob"]
-    assert "eve was not graded: nothing says which numbers the student has" in run.stderr
+    assert "eve was not graded: the student's own numbers are unknown" in run.stderr
     assert "eve,,,13,,the class list has no 'eve'\n" in (folder / "graded/grades.csv").read_text()
 
 
 def test_personal_numbers_need_the_class_list(folder, grading):
     run = invoke("grade", "submissions", "--assignment", "2", "--personal", "--trust-submissions")
-    assert_one_line(run, "a student's own numbers come from the class list: name it, as at release")
+    assert_one_line(run, "--personal needs the release's class list: name it with --class-list")
 
 
 def test_points_are_not_taken_for_those_of_another_maximum(folder, grading):
@@ -251,8 +251,8 @@ def test_points_are_not_taken_for_those_of_another_maximum(folder, grading):
     (folder / "w.csv").write_text(platforms.moodle_worksheet(users).replace("11.00", "100.00"))
     assert_one_line(
         grade(**{"class-list": "w.csv"}),
-        "by w.csv the assignment is worth 100, and the sheet has 13 points: change the maximum "
-        "grade in Moodle, and download the worksheet again",
+        "w.csv says that the assignment is worth 100, but the sheet has 13 points: change the "
+        "maximum grade in Moodle and download it again",
     )
     (folder / "w.csv").write_text(platforms.moodle_worksheet(users, most=13.0))
     assert grade(**{"class-list": "w.csv"}).exit_code == 0

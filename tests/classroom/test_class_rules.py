@@ -55,7 +55,7 @@ def test_without_a_deadline_or_a_time_there_is_no_penalty():
     marked_late = replace(NINE, late=True)
     result = RULES.applied(marked_late, "")
     assert result.points == 9
-    assert result.notes == ("The platform says late, and not by how much: nothing was taken off.",)
+    assert result.notes == ("The platform says late, but not by how much: nothing was deducted.",)
 
 
 @examples(100)

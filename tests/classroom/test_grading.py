@@ -163,10 +163,10 @@ def test_of_two_cells_with_one_name_the_last_counts(grade):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "no valid JSON"),
-        (b'{"cells": [', "no valid JSON"),
-        (b"\xff\xfe", "no valid JSON"),
-        (b"[" * 10**6, "no valid JSON"),
+        (b"", "not valid JSON"),
+        (b'{"cells": [', "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 10**6, "not valid JSON"),
         (b"{}", "format 4"),
         (b"[]", "format 4"),
         (b'{"cells": [1]}', "cell 1"),
@@ -203,7 +203,7 @@ def test_another_sheet_is_named_and_not_graded(server):
     assert {exercise.state for exercise in result.exercises} == {State.WRONG_SHEET}
     assert result.points == 0
     assert result.notes == (
-        "The notebook is sheet 03-critics, and 02-sequences was to be handed in.",
+        "The notebook is sheet 03-critics, but 02-sequences was to be handed in.",
     )
 
 

@@ -45,7 +45,7 @@ def test_a_rubric_is_of_this_sheet_and_adds_up(tmp_path, master):
     with pytest.raises(UserError, match="have 2 points, and the answer is worth 3"):
         marking.read_rubric(master)
     rubric(tmp_path, "double,says half,2\n")
-    with pytest.raises(UserError, match="'double' is not graded by hand, but essay"):
+    with pytest.raises(UserError, match="exercise is 'double', expected one graded by hand: essay"):
         marking.read_rubric(master)
 
 

@@ -75,7 +75,7 @@ def test_a_file_that_is_none_is_refused(write, rows, complaint):
     [
         (Mark("adda", "essay", "c", 1), "none is by that student; did you mean 'ada'"),
         (Mark("eve", "essay", "c", 1), "2 submissions are by that student"),
-        (Mark("ada", "double-check", "c", 1), "graded by hand are essay"),
+        (Mark("ada", "double-check", "c", 1), "not graded by hand \\(what is: essay"),
         (Mark("ada", "essay", "c", 3.5), "have 3.5 points, and the answer is worth 3"),
     ],
 )

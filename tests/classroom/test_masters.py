@@ -62,7 +62,7 @@ def test_a_remark_holds_until_the_next(tmp_path):
 @pytest.mark.parametrize(
     ("source", "marks", "says"),
     [
-        ("### BEGIN HIDDEN TESTS\nassert 1", {"grade": True}, "stays open"),
+        ("### BEGIN HIDDEN TESTS\nassert 1", {"grade": True}, "hidden tests without END"),
         ("### END HIDDEN TESTS", {"grade": True}, "out of order"),
         ("if 1:\n    ### BEGIN HIDDEN TESTS\n    assert 1\n    ### END HIDDEN TESTS",
          {"grade": True}, "complete statements"),

@@ -130,7 +130,7 @@ def test_a_class_list_says_whose_a_submission_is_or_why_it_cannot(tmp_path):
     submissions = with_owners(
         find_submissions(tmp_path / "in", NAME), read_class_list(tmp_path / "class.csv")
     )
-    twice = "several are by one student: ROE, roe; leave the one that counts"
+    twice = "several are by one student: ROE, roe; keep only the one that counts"
     assert {s.key: (s.owner and s.owner.key, s.student, s.unmatched) for s in submissions} == {
         "doejane_12345": ("jdoe", "jdoe", ""),
         "bob": (None, "bob", "the class list has no 'bob'"),

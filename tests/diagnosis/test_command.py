@@ -233,7 +233,7 @@ def test_a_clip_fraction_of_zero_is_excused_only_where_there_is_one_update():
         (
             "run.txt",
             "",
-            "is of a kind that is not known: expected a folder, TensorBoard's event file",
+            "is of an unknown kind: expected a folder, TensorBoard's event file",
         ),
         ("run.zip", "no zip", "run.zip is damaged"),
         ("run.jsonl", "nonsense\n", "line 1 is damaged: it is not JSON"),
@@ -249,7 +249,7 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, name, content, 
 
 
 def test_wrong_arguments_are_refused_in_one_line(tmp_path):
-    assert "is not there" in refused("diagnose", tmp_path / "nowhere")
+    assert "there is no" in refused("diagnose", tmp_path / "nowhere")
     assert "no run in" in refused("diagnose", tmp_path)
     assert "RUN is missing" in refused("diagnose")
     assert "did you mean 'healthy'" in refused("diagnose", tmp_path, "--require", "helthy")

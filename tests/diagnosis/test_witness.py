@@ -60,7 +60,7 @@ def test_it_is_read_back_as_it_was_written():
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
 def test_what_is_no_witness_is_refused_in_one_line(content):
-    with pytest.raises(UserError, match="step-1 is no witness batch") as refused:
+    with pytest.raises(UserError, match="step-1 is not a witness batch") as refused:
         Witness.from_bytes(content, name="step-1")
     assert "\n" not in str(refused.value)
 

@@ -122,7 +122,7 @@ def test_a_requirement_that_is_not_met_is_named_and_fails(file):
 
 def test_a_row_goes_by_its_name():
     said = nbcourse("examine", "grpo")
-    assert "the nearest row of the table is grpo, and the steps are its own." in said
+    assert "the nearest row of the table is grpo, and the steps are those of that row." in said
     assert "forward KL" in said
 
 
@@ -200,7 +200,7 @@ def test_a_loss_that_never_ends_is_given_up(file):
     answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert answer.returncode == 2
     assert answer.stderr.splitlines() == [
-        f"nbcourse: {file}:never_ends has not ended after 1 seconds: does it ever?"
+        f"nbcourse: {file}:never_ends was still running after 1 seconds (--limit)"
     ]
 
 

@@ -59,7 +59,7 @@ def test_torchrl_is_told_what_it_does():
 @pytest.mark.peer
 def test_a_setting_that_trl_s_loss_has_not_is_refused():
     (one, *_) = TRL
-    with pytest.raises(TypeError, match="no setting of TRL's loss here: epsilon"):
+    with pytest.raises(TypeError, match="not settings of TRL's loss here: epsilon"):
         peers.trl_loss(epsilon=0.2, **dict.fromkeys(one.subject.takes))
 
 

@@ -348,6 +348,6 @@ def test_a_step_that_is_no_number_on_stale_samples_alone_is_told_so():
     said = report_of(no_number_off_policy).verdict()
     assert said[:2] == [
         "On fresh samples its expected step is ∇J, exactly, in every world that was listed.",
-        "On stale samples it is no number: some batch gives NaN.",
+        "On stale samples it is not a number: some batch gives NaN.",
     ]
     assert "cannot be said" in said[2]

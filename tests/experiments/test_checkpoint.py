@@ -409,7 +409,7 @@ def test_numbers_that_are_missing_are_named(run, missing):
     numbers = json.loads((folder / "numbers.json").read_text("utf-8"))
     del numbers[missing]
     reseal(folder, numbers=numbers)
-    expected = re.escape(f"{run / 'checkpoint'} is no checkpoint of this program: no '{missing}'")
+    expected = f"is not a checkpoint of this program: it has no '{missing}'"
     with pytest.raises(ValueError, match=expected):
         checkpoint.load(run / "checkpoint", check(RUNS[BREAKABLE]), torch.device("cpu"))
 

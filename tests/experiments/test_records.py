@@ -94,7 +94,7 @@ def test_seeds_are_compared_at_the_same_steps(tmp_path):
 
 def test_seeds_without_a_common_evaluation_are_refused(tmp_path):
     folders = [made_up(tmp_path, 0, {3: 0.1}), made_up(tmp_path, 1, {2: 0.3, 4: 0.5})]
-    with pytest.raises(ValueError, match="run: no step after which all 2 seeds were asked"):
+    with pytest.raises(ValueError, match="run: no step at which all 2 seeds were evaluated"):
         comparison.groups(folders)
 
 

@@ -50,7 +50,7 @@ def test_texts_that_others_wrote_end_with_eos_under_the_mask(tokenizer, rollout)
     assert (rollout.tokens[torch.arange(3), last] == tokenizer.eos_token_id).all()
     with pytest.raises(ValueError, match="responses has 1 entries, expected 3"):
         rollouts.from_texts(tokenizer, PROMPTS, ["1"])
-    with pytest.raises(ValueError, match="'x' holds something the tokenizer does not know"):
+    with pytest.raises(ValueError, match="'x' holds characters that the tokenizer does not know"):
         rollouts.from_texts(tokenizer, ["1="], ["x"])
 
 

@@ -220,7 +220,7 @@ def test_what_is_no_model(tmp_path, place):
 
 def test_a_recipe_says_how_to_fetch_what_is_not_there_yet():
     for ask in (loading.tokenizer, loading.config):
-        with pytest.raises(NotFound, match="no model 'random' on this machine yet: `nbcourse mod"):
+        with pytest.raises(NotFound, match="no model 'random' on this machine yet: run `nbc"):
             ask("random")
 
 

@@ -185,7 +185,7 @@ def test_no_gradient_is_recorded_while_sampling(model, tokenizer):
     [
         ({"prompts": []}, "prompts is empty"),
         ({"prompts": ["1+1=", ""]}, r"prompts\[1\] has no token"),
-        ({"prompts": ["1+x="]}, r"'1\+x=' holds something the tokenizer does not know"),
+        ({"prompts": ["1+x="]}, r"'1\+x=' holds characters that the tokenizer does not know"),
         ({"temperature": 0.0}, "temperature is 0.0"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"max_new_tokens": 0}, "max_new_tokens=0"),

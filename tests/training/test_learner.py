@@ -213,5 +213,5 @@ def test_what_a_tokenizer_does_not_know_is_refused_after_a_folder_too(tmp_path):
     made = tiny.tokenizer()
     keep_model(tmp_path, made, tiny.model(made, layers=1, width=16, heads=2))
     again, _ = loading.load(tmp_path / "model", "cpu")
-    with pytest.raises(ValueError, match="holds something the tokenizer does not know"):
+    with pytest.raises(ValueError, match="holds characters that the tokenizer does not know"):
         encode(again, ["1+a="])

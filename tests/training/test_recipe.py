@@ -469,11 +469,11 @@ UNUSED = {
     ),
     "a cap on the ratio of a token": (
         {"kl": {"beta": 0.1, "placement": "surrogate", "weight": "token", "weight_cap": 3.0}},
-        "kl.weight_cap is not used: kl.weight is 'token', which is no product of ratios",
+        "kl.weight_cap is not used: kl.weight is 'token', which is not a product of ratios",
     ),
     "a cap on the ratio of the row": (
         {"kl": {"beta": 0.1, "placement": "advantage", "weight_cap": 3.0}},
-        "kl.weight_cap is not used: kl.weight is 'row', which is no product of ratios",
+        "kl.weight_cap is not used: kl.weight is 'row', which is not a product of ratios",
     ),
     "the KL of the surrogate made anew": (
         {"kl": {"beta": 0.1, "placement": "surrogate", "recomputed": True}, **TWO},
@@ -567,7 +567,7 @@ IMPOSSIBLE = {
     "a witness of a scaled loss": (
         {"model": {"precision": "float16"}, "witness": {"every": 2}},
         "witness.every is 2, expected 0: with model.precision = 'float16' the loss is scaled and "
-        "updates may be left out, which a witness does not know",
+        "updates may be skipped, which a witness does not record",
     ),
     "a KL without a place": (
         {"algorithm": {"name": "dr-grpo"}, "kl": {"beta": 0.25}},
@@ -608,7 +608,7 @@ IMPOSSIBLE = {
                 "weight": "sequence",
             }
         },
-        "kl.weight is 'sequence', expected 'prefix': the divergence of a state is weighed by the "
+        "kl.weight is 'sequence', expected 'prefix': the divergence of a state is weighted by the "
         "tokens before it",
     ),
     "a horizon too near": (

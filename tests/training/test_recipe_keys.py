@@ -20,7 +20,7 @@ USUAL = check({"steps": 1, "algorithm": {"name": "grpo"}}).model_dump(mode="json
         ("[rollouts]", "`temperature` = 1.0 (a number above 0)"),
         (
             "[critic]",
-            "`clip` = not given (a number above 0): of a value's change; none if not given",
+            "`clip` = not given (a number above 0): of a value's change; no clip if not given",
         ),
         ("[warm_start]", "`careless_share` = 0.9 (a number from 0 to 1): of the demonstrations"),
         ("[prompt]", '`style` = "plain" (one of "plain", "chat"): the question alone'),

@@ -13,8 +13,8 @@ def gae(
     """Advantages and returns, both (B, T), with 0 where mask is False.
 
     rewards, values (B, T), mask (B, T) bool, True on a response's tokens, which come first. The
-    value behind the last token of a response is 0, whatever stands in `values` there. Returns are
-    the targets of the critic: advantages + values. See section 3.6.
+    value after the last token of a response is 0, whatever `values` holds there. Returns are the
+    targets of the critic: advantages + values. See section 3.6.
     """
     ### BEGIN SOLUTION
     rewards, values = (torch.where(mask, x, 0.0) for x in (rewards, values))

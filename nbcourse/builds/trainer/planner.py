@@ -12,7 +12,7 @@ Machine = dict[str, float]
 
 
 def static_bytes(shape: Shape, critic: bool) -> int:
-    """Bytes that are there all the time.
+    """Bytes that are held throughout.
 
     The policy's weights, gradients and AdamW's two moments; the reference's weights; and, with
     `critic`, a critic of its own that is as large as the policy and learns, too. See section 15.2.

@@ -46,7 +46,7 @@ def token_rewards(
 ) -> Tensor:
     """(B, T) rewards: −β (log π − log π_ref) at each token, and the score at the last one.
 
-    scores (B,), the rest (B, T); 0 where mask is False, whatever stands there. See section 8.4.
+    scores (B,), the rest (B, T); 0 where mask is False, whatever is there. See section 8.4.
     """
     ### BEGIN SOLUTION
     rewards = torch.where(mask, -beta * (log_probs - ref_log_probs), 0.0)

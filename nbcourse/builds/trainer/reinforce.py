@@ -5,7 +5,7 @@ Run it: `python reinforce.py` trains for a minute and prints the share of right 
 
 A rollout is a dict of tensors with one row for each response:
     prompt, prompt_mask (B, P)   as `encode` gives them
-    tokens (B, T)   sampled; behind the end of a response there may be anything
+    tokens (B, T)   sampled; after the end of a response there may be anything
     mask (B, T)     bool, True on the tokens of the response, the EOS that ends it included
     log_probs (B, T)   of the tokens, as they were sampled, where mask is True
     finished (B,)   bool, whether the response ended itself

@@ -10,7 +10,7 @@ from decimal import Decimal
 def read(response: str) -> Decimal | None:
     """The number that a response claims, or None.
 
-    A claim is a line with `####`, exactly four of them, and behind it one number: the whole rest of
+    A claim is a line with `####`, exactly four of them, and after it one number: the whole rest of
     the line. The number may have a sign (`-` or `−`), a leading `$`, thousands separated by commas
     (1,000 and never 1,00), a decimal part, and one closing full stop; spaces around it do not
     matter. Digits are 0 to 9. Every claim of a response has to be good, and all have to agree;

@@ -124,7 +124,7 @@ def stopped(error: BaseException) -> str:
     if said in FULL:  # of the browser's stack, before Python has counted its own calls
         kind, said = "RecursionError", "maximum recursion depth exceeded"
     if isinstance(error, ImportError):
-        said = "here there is Python itself and `math`; what needs more, the notebook can do"
+        said = "this page has only Python itself and `math`; for anything else, use the notebook"
     if isinstance(error, SyntaxError):
         line = linecache.getline(OWN, error.lineno or 0).strip()
         return f"  line {error.lineno}: {line}\n{kind}: {error.msg}"

@@ -27,9 +27,9 @@ LIBRARY = re.compile(r"var scripts = (\{.*\})\s*__BRYTHON__\.update_VFS", re.DOT
 
 INTRODUCTION = (
     "<p><strong>Or here, in this page.</strong> Plain Python, and the checks of the notebook: a "
-    "list of numbers stands for a tensor, a list of lists for one of two dimensions, and there is "
-    "<code>math</code> to import. The first check fetches Python, a megabyte and a half, from this "
-    "site. What you type stays in this browser.</p>"
+    "list of numbers stands for a tensor, a list of lists for one of two dimensions, and "
+    "<code>math</code> can be imported. The first check fetches Python, a megabyte and a half, "
+    "from this site. What you type stays in this browser.</p>"
 )
 AGAIN = "<p><strong>Or here</strong>, in plain Python, with lists for tensors.</p>"
 CELL = (

@@ -95,7 +95,7 @@ def wrong_answers(sheet):
         },
         "by-hand": {
             "not rounded": (rows, "round down"),
-            "rounded up": (lambda: math.ceil(rows()), "the last answer does not find room"),
+            "rounded up": (lambda: math.ceil(rows()), "the last answer does not fit"),
             "keys only": (
                 lambda: math.floor(rows(kinds=1)),
                 "keys and values are two things",
@@ -130,7 +130,7 @@ def wrong_answers(sheet):
                 "the tokens of short answers count more",
             ),
             "padding counted": (lambda x, m, n, k: x.sum() * k / n, "the padding was counted"),
-            "the sum": (lambda x, m, n, k: x[m].sum(), "asked for is a mean over those of"),
+            "the sum": (lambda x, m, n, k: x[m].sum(), "you are asked for a mean over those of"),
             "the sum, times the processes": (
                 lambda x, m, n, k: x[m].sum() * k,
                 "divide by the tokens of the minibatch",
@@ -198,7 +198,7 @@ def wrong_answers(sheet):
                 lambda *a: limit_itself(*a, part=0.5),
                 "tokens per second do not rise in proportion",
             ),
-            "memory alone": (memory_alone, "arithmetic does not allow so much"),
+            "memory alone": (memory_alone, "arithmetic does not allow that much"),
             "one operation": (
                 lambda *a: limits(*a, operations=1),
                 "are two operations",

@@ -177,7 +177,7 @@ def wrong_answers(sheet):
             ),
             "the chance of the others": (
                 lambda p, g: weights(p, g, 1 - kept(p, g)),
-                "the chance of being thrown away stands where",
+                "the chance of being thrown away was used",
             ),
             "no factor (G − 1)/G": (
                 lambda p, g: weights(p, g, kept(p, g)) * g / (g - 1),
@@ -234,7 +234,7 @@ def wrong_answers(sheet):
                 lambda p, n, r: tuple(-x for x in drift(p, n, r)),
                 "both signs are the wrong way round",
             ),
-            "not given the verdict": (unconditional, "asked for is the mean length *given*"),
+            "not given the verdict": (unconditional, "you are asked for the mean length *given*"),
             "no covariance": (without_normalising, "the product of the two means comes off"),
             "multiplied by the length": (
                 lambda p, n, r: drift(p, n, r, f=(r.double() - p[r].sum()) * n),

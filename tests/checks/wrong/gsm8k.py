@@ -111,7 +111,7 @@ def wrong_answers(sheet):
                 lambda r: letter(claims(r)[0]) if len(claims(r)) == 1 else None,
                 "the two claims agree",
             ),
-            "bad claims passed over": (
+            "bad claims ignored": (
                 lambda r: agreed({letter(c) for c in claims(r)} - {None}),
                 "it is paid by the back door",
             ),
@@ -163,7 +163,7 @@ def wrong_answers(sheet):
             ),
             "an honest guess behind the list": (
                 exploits(anywhere=" ".join(numbers) + " #### 0"),
-                "Then it is an answer and no exploit",
+                "Then it is an answer and not an exploit",
             ),
             "infinitely far": (exploits(near="#### inf"), "is never found to be far from"),
             "a list where a number should be": (
@@ -181,11 +181,11 @@ def wrong_answers(sheet):
             "ten digits": (exploits(contains="#### 9876543210"), "11 and 99 included"),
             "a list of numbers": (
                 exploits(contains="#### " + " ".join(numbers)),
-                "It wants digits only",
+                "It takes digits only",
             ),
             "too long": (
                 exploits(contains="#### " + "".join(numbers) * 3),
-                "characters, 400 are allowed",
+                "characters; 400 are allowed",
             ),
             "one text": (lambda: fair[0], "Expected a list of four texts"),
         },

@@ -134,7 +134,7 @@ def wrong_answers(sheet):
             ),
             "k1 in the reward": (
                 three(reverse, forward, reverse),
-                "not every unbiased estimate may stand in the reward",
+                "not every unbiased estimate may be used in the reward",
             ),
             "two of them": (three(reverse, forward), "Expected shape (3,), got (2,)"),
         },
@@ -268,7 +268,7 @@ def wrong_answers(sheet):
                 loss(lambda now, then, mask: (prefix(then, now) * now).sum(dim=1)),
                 "Wrong for answers of one or two tokens",
             ),
-            "padding in the weight": (unmasked, "What stands at padding changes the gradient"),
+            "padding in the weight": (unmasked, "What is at padding changes the gradient"),
             "the sum over answers": (
                 lambda *x: loss(right)(*x) * len(x[0]),
                 "the answers are added up; take their mean",

@@ -213,7 +213,7 @@ def wrong_answers(sheet):
             "at one half": (lambda q: -2 / logit(q), "at p = ½, where σ is largest"),
             "the variance": (bisected(of_the_variance), "and not the variance"),
             "the other answer": (lambda q: solved(1 - q), "has the wrong sign"),
-            "log q": (lambda q: solved(q / (1 + q)), "log q stands for the logit"),
+            "log q": (lambda q: solved(q / (1 + q)), "log q was used in place of the logit"),
             "half the place": (bisected(half_the_place), "so their slopes agree too"),
             "β twice": (lambda q: math.sqrt(solved(q)), "β counts twice"),
             "a little too much": (lambda q: 1.0005 * solved(q), "Wrong for q = 0.12"),

@@ -150,7 +150,7 @@ def wrong_answers(sheet):
             ),
             "the probability in the objective": (
                 lambda new, old, A, room: clipped(new, old, A, room / old.exp()) * old.exp(),
-                "the probability stands in the objective",
+                "the probability was used in the objective",
             ),
             "a detached ratio": (
                 lambda new, old, A, room: clipped(new.detach(), old, A, room / old.exp()),

@@ -143,7 +143,7 @@ def wrong_answers(sheet):
             ),
             "a value after the end": (
                 lambda lam, n: sum(weights(lam, n + 1)[:-1]) / n,
-                "so no value stands in its target",
+                "so its target holds no value",
             ),
             "the sum": (lambda lam, n: sum(weights(lam, n)), "that is the sum over the tokens"),
             "without the last": (

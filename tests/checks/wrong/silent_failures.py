@@ -270,7 +270,7 @@ def wrong_answers(sheet):
             ),
             "the standard deviation": (
                 lambda x, t, z: needed(x, t, z, root=True),
-                "the standard deviation stands where the variance should",
+                "the standard deviation was used in place of the variance",
             ),
             "nothing": (lambda x, t, z: None, "Expected one number, got None"),
         },
