@@ -23,7 +23,7 @@ from nbcourse.training.recipe import (
     load_any,
     validate,
 )
-from nbcourse.training.recipe_files import FOLDER, read
+from nbcourse.training.recipe_files import FOLDER, read, summary
 from tests.small import base_tables, recipe, tables
 
 RECIPES = sorted(FOLDER.glob("*.toml"))
@@ -709,6 +709,11 @@ def test_dynamic_sampling_is_the_algorithms_choice_unless_the_recipe_says_otherw
 
 def test_there_are_recipes():
     assert RECIPES
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_list_of_recipes_describes_each_in_whole_sentences(path):
+    assert summary(path.stem).endswith(".")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
