@@ -183,7 +183,7 @@ def test_a_kill_costs_no_more_than_the_steps_since_the_last_checkpoint(tmp_path,
 
 @pytest.mark.parametrize("asking", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_keeps_the_step_it_is_at(
-    undisturbed, tmp_path, monkeypatch, asking
+    undisturbed, tmp_path, monkeypatch, ctrl_c, asking
 ):
     """It is asked after step 2, and does step 3 to its end, which is no multiple of two."""
     write = records.Metrics.write

@@ -11,7 +11,7 @@ BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.fixture(autouse=True)
-def handlers():
+def handlers(ctrl_c):
     before = [signal.getsignal(number) for number in BOTH]
     yield before
     assert [signal.getsignal(number) for number in BOTH] == before
@@ -31,14 +31,12 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(monkeypatch, capsys
             signal.raise_signal(second)
 
 
-def test_what_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with stopping.after_this_step() as asked:
-            signal.raise_signal(signal.SIGINT)
-            assert not asked()
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_what_is_ignored_stays_ignored(handlers):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with stopping.after_this_step() as asked:
+        signal.raise_signal(signal.SIGINT)
+        assert not asked()
+    signal.signal(signal.SIGINT, handlers[0])
 
 
 def test_another_thread_is_asked_nothing(handlers):
