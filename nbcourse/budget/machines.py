@@ -7,6 +7,8 @@ from time import perf_counter
 
 import torch
 
+from nbcourse.training.processes import own_device
+
 FLOAT32 = 4
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # of a number in a matrix product
 
@@ -68,7 +70,7 @@ def measure(device: torch.device | str | None = None, precisions: Iterable[str] 
         device: "cpu" or "cuda", with or without a number; None for the GPU if there is one.
         precisions: of the products.
     """
-    device = torch.device(device or ("cuda" if has_gpu() else "cpu"))
+    device = torch.device(device) if device else own_device()
     cuda = device.type == "cuda"
     numbers = 1 << 28 if cuda else 1 << 25
 

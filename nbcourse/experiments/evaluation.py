@@ -28,6 +28,7 @@ from nbcourse.tasks.task import Task
 from nbcourse.training.clock import peak_memory
 from nbcourse.training.held_out import Answers, ask
 from nbcourse.training.models import precision, rendered
+from nbcourse.training.processes import own_device
 from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def evaluate(
     split = "test" if final else asks.held_out
     drawn = asked_of(recipe, asks, split, problems or 2000)
     exam = Exam(recipe, asks, drawn, samples, temperature, progress)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = own_device()
 
     tokenizer, model = loading.load(folder.resolve() / MODEL, device)
     after, of_after = _examine(exam, tokenizer, model, "after")

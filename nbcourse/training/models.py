@@ -100,7 +100,10 @@ def loss_scaler(settings: ModelSection, device: torch.device) -> torch.amp.GradS
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
     """
-    return torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
+    scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
+    # It makes its factor when it first scales a loss; the first batch may have none that counts.
+    scaler.scale(torch.zeros((), device=device))
+    return scaler
 
 
 def frozen(model: Model) -> Model:

@@ -73,6 +73,11 @@ def moved(value: Any, device: torch.device | str) -> Any:
     return value
 
 
+def own_device() -> torch.device:
+    """The GPU of this machine, or its CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def connect() -> Processes:
     """Find out who we are: from torchrun's environment, or alone.
 
@@ -80,7 +85,7 @@ def connect() -> Processes:
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        return Processes(0, 1, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return Processes(0, 1, own_device())
     from accelerate import PartialState
 
     state = PartialState(cpu=not torch.cuda.is_available())

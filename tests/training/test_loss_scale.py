@@ -74,6 +74,13 @@ def test_an_update_that_overflows_is_left_out_and_the_next_is_smaller_in_scale()
     assert any(not torch.equal(now, before[name]) for name, now in weights(made).items())
 
 
+def test_a_first_batch_without_a_gradient_is_a_step_like_any_other():
+    """Every group has one reward, so that no loss is computed, and none is scaled."""
+    made = learner(recipe("grpo", **{**HALF, "warm_start": {"steps": 0}}))
+    (row,) = steps(made, 1)
+    assert (row["no_spread"], row["grad_norm"], row["loss_scale"]) == (1.0, 0.0, 2.0**16)
+
+
 def test_what_overflows_at_any_scale_is_named():
     made = learner(recipe("grpo", **HALF))
     made.scaler = scaler(2.0)
