@@ -20,6 +20,7 @@ aten = torch.ops.aten
 
 COPIES = {aten.copy_.default, aten._to_copy.default}
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+OF_LISTS = ("aten._foreach", "aten._fused")  # all of whose tensors are where the first is
 
 
 class OnSecond(Tensor):
@@ -75,13 +76,16 @@ def inner(value: Any) -> Any:
 
 def refuse_what_is_elsewhere(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
     operands = (args[0], args[2:]) if function in INDEXING else (args, kwargs)
+    numbers_too = str(function).startswith(OF_LISTS)
     on_cpu = [
         x
         for x in tree_leaves(operands)
-        if isinstance(x, Tensor) and not isinstance(x, OnSecond) and x.dim()
+        if isinstance(x, Tensor) and not isinstance(x, OnSecond) and (x.dim() or numbers_too)
     ]
     if on_cpu and function not in COPIES:
-        raise RuntimeError(f"{function}: a tensor on {NAME} and one of {on_cpu[0].shape} on the CPU")
+        raise RuntimeError(
+            f"{function}: a tensor on {NAME} and one of {on_cpu[0].shape} on the CPU"
+        )
     generator = kwargs.get("generator")
     if generator is not None and generator._cdata not in _generators:
         raise RuntimeError(f"{function}: a generator of the CPU for a tensor on {NAME}")

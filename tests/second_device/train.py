@@ -105,6 +105,7 @@ def refused() -> dict[str, bool]:
         "a list": lambda: torch.cat([there, here]),
         "values of an index": lambda: there.index_put((index,), torch.ones(2)),
         "an index for the CPU": lambda: here[index.to(NAME)],
+        "a number in a list": lambda: torch._foreach_add([there, there.sum()], [there, here.sum()]),
         "a generator": lambda: torch.rand(3, device=NAME, generator=torch.Generator()),
         "NumPy": lambda: there.numpy(),
         "a number": lambda: there + torch.tensor(2.0),
