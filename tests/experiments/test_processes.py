@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +10,11 @@ import pytest
 import torch
 
 from nbcourse.training.processes import Processes, connect, moved
-from tests.effort import PATIENCE
+from tests import script
 from tests.experiments.test_own_code import CODE, RECIPE
 from tests.small import tables, without_costs
 
 SCRIPT = Path(__file__).with_name("parallel.py")
-ROOT = Path(__file__).resolve().parents[2]
 # Slow enough that the rounding of two sums for one does not send the samples another way.
 CALM = {
     "steps": 3,
@@ -59,30 +55,10 @@ def start(folder, processes):
     launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone"]
     if processes > 1:
         launcher += [f"--nproc_per_node={processes}"]
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [
-            sys.executable,
-            *launcher,
-            str(SCRIPT),
-            str(folder / "out.json"),
-            str(recipes),
-            str(folder),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        cwd=folder,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": path,
-        },
+    printed = script.run(
+        SCRIPT, folder / "out.json", recipes, folder, folder=folder, launcher=launcher
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("held-out accuracy") == 1  # told once, by the one recipe in a file
+    assert printed.count("held-out accuracy") == 1  # told once, by the one recipe in a file
     return [
         json.loads((folder / f"out-{rank}.json").read_text("utf-8")) for rank in range(processes)
     ]

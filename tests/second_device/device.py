@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 COPIES = {aten.copy_.default, aten._to_copy.default}
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-OF_LISTS = ("aten._foreach", "aten._fused")  # all of whose tensors are where the first is
+FUSED = "aten._fused"  # updates, whose counters of steps are on the device too
 
 
 class OnSecond(Tensor):
@@ -76,7 +76,7 @@ def inner(value: Any) -> Any:
 
 def refuse_what_is_elsewhere(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
     operands = (args[0], args[2:]) if function in INDEXING else (args, kwargs)
-    numbers_too = str(function).startswith(OF_LISTS)
+    numbers_too = str(function).startswith(FUSED)
     on_cpu = [
         x
         for x in tree_leaves(operands)

@@ -5,18 +5,20 @@ only CUDA has (its kernels, streams, graphs, the size of its memory) it cannot f
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.effort import PATIENCE
+from tests import script
 
 SCRIPT = Path(__file__).with_name("train.py")
-ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = {"a number", "an index from the CPU", "a copy", "its own generator"}
+ALLOWED = {
+    "a number",
+    "an index from the CPU",
+    "a copy",
+    "a counter where it belongs",
+    "its own generator",
+}
 RUNS = [
     "ppo, everything",
     "dapo, exact KL, truncated importance sampling",
@@ -31,16 +33,7 @@ RUNS = [
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("second_device")
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    script.run(SCRIPT, folder, folder=folder)
     return json.loads((folder / "report.json").read_text("utf-8"))
 
 

@@ -98,6 +98,14 @@ def refused() -> dict[str, bool]:
     """What a GPU refuses and what it allows, and whether this device refuses it."""
     here, there = torch.ones(3), torch.ones(3, device=NAME)
     index = torch.tensor([0, 2])
+
+    def counted(step: torch.Tensor) -> None:
+        """AdamW's update of a tensor, whose moments are 0."""
+        moments = [torch.zeros_like(there) for _ in range(2)]
+        numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+        lists = ([there.clone()], [there], moments[:1], moments[1:], [], [step])
+        torch._fused_adamw_(*lists, **numbers, amsgrad=False, maximize=False)
+
     attempts: dict[str, Callable[[], object]] = {
         "a sum": lambda: here + there,
         "a product": lambda: there @ here,
@@ -105,12 +113,13 @@ def refused() -> dict[str, bool]:
         "a list": lambda: torch.cat([there, here]),
         "values of an index": lambda: there.index_put((index,), torch.ones(2)),
         "an index for the CPU": lambda: here[index.to(NAME)],
-        "a number in a list": lambda: torch._foreach_add([there, there.sum()], [there, here.sum()]),
+        "a fused update's counter": lambda: counted(torch.ones(())),
         "a generator": lambda: torch.rand(3, device=NAME, generator=torch.Generator()),
         "NumPy": lambda: there.numpy(),
         "a number": lambda: there + torch.tensor(2.0),
         "an index from the CPU": lambda: there[index],
         "a copy": lambda: here.to(NAME).cpu() + here,
+        "a counter where it belongs": lambda: counted(torch.ones((), device=NAME)),
         "its own generator": lambda: torch.rand(3, device=NAME, generator=torch.Generator(NAME)),
     }
     found = {}
