@@ -2,7 +2,8 @@
 
 Memory is counted as this package spends it: weights, gradients and AdamW's moments in float32, a
 frozen reference, a critic, the keys and values of what is being sampled, and the activations of
-one backward pass. Time is a roofline: no machine with these peak numbers does *this work* faster,
+one backward pass; where an adapter learns, gradients and moments are its own, and there is no
+reference to keep. Time is a roofline: no machine with these peak numbers does *this work* faster,
 and most are slower. The work is that of a step in which every prompt is as long as the longest and
 every response as long as said; a real step whose responses end earlier, or in which groups without
 advantage are skipped, has less to do.
@@ -88,13 +89,27 @@ def layer_flops(shape: Shape, forward: Pass) -> int:
     Two for each weight and token, and two for each of the products of queries with keys and of
     attention with values. What is not a matrix product is left out.
     """
+    weights = shape.layer_matrices + shape.layer_adapter
     attention = 2 * shape.width * forward.columns
-    return 2 * forward.tokens * shape.layers * (shape.layer_matrices + attention)
+    return 2 * forward.tokens * shape.layers * (weights + attention)
 
 
 def output_flops(shape: Shape, forward: Pass) -> int:
     """FLOPs of the output matrix in a forward pass; a backward pass has twice as many."""
     return 2 * forward.rows * forward.kept * shape.output_matrix
+
+
+def spared_flops(shape: Shape, forward: Pass, *, checkpointing: bool = False) -> int:
+    """FLOPs that a backward pass through the layers is spared where an adapter learns.
+
+    Those of the gradients of all matrices, and of the input of the first layer, which goes into
+    its queries, keys and values; with checkpointing transformers has that one computed.
+    """
+    if not shape.rank:
+        return 0
+    first = shape.width * (shape.width + 2 * shape.keys + 3 * shape.rank)
+    first = 0 if checkpointing else first
+    return 2 * forward.tokens * (shape.layers * shape.layer_matrices + first)
 
 
 def cache_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int:
@@ -119,7 +134,30 @@ def decoding_bytes(shape: Shape, rows: int, columns: int, precision: str) -> int
     """
     logits = 2 * rows * shape.vocabulary
     cache = cache_bytes(shape, rows, columns, precision)
-    return BYTES[precision] * (shape.matrices + logits) + cache
+    return BYTES[precision] * (shape.matrices + shape.adapter + logits) + cache
+
+
+def weight_bytes(matrices: int, precision: str, *, learning: bool) -> int:
+    """Bytes that have to move for each weight of the matrices to be a factor once.
+
+    Autocast keeps copies of matrices that learn. Others it copies each time: it reads them in
+    float32, and writes what is then read.
+    """
+    copying = 0 if learning or precision == "float32" else FLOAT32 + BYTES[precision]
+    return (BYTES[precision] + copying) * matrices
+
+
+def pass_bytes(shape: Shape, precision: str, *, output: bool = True) -> int:
+    """Bytes of weights that have to move for a pass of the model that learns.
+
+    Args:
+        shape: of the model.
+        precision: of the matrix products.
+        output: the output matrix is used too.
+    """
+    matrices = shape.matrices if output else shape.matrices - shape.output_matrix
+    found = weight_bytes(matrices, precision, learning=not shape.rank)
+    return found + weight_bytes(shape.adapter, precision, learning=True)
 
 
 def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
@@ -129,12 +167,15 @@ def layer_activation_bytes(shape: Shape, forward: Pass, precision: str) -> int:
     of the products, what enters each of them, the queries, and four vectors of the feed-forward
     network; for each token attended to, key and value, repeated for all heads that share them; and
     a copy of the mask. Under autocast each product makes its own copy of its input, so the outputs
-    of the two norms are kept five times and not twice.
+    of the two norms are kept five times and not twice. Norms that do not learn keep their inputs
+    only; an adapter beside a matrix keeps what enters both of its own.
     """
     size, width = BYTES[precision], shape.width
     copies = 2 if precision == "float32" else 5
+    norms = 2 if shape.rank else 4
     per_token = (
-        4 * width * FLOAT32
+        norms * width * FLOAT32
+        + 7 * shape.rank * size
         + ((copies + 2) * width + 4 * shape.feed_forward + forward.columns) * size
         + (shape.heads + 2) * FLOAT32  # one number for each softmax and each norm
     )
@@ -158,8 +199,12 @@ def activation_bytes(
     angles = 2 * width // shape.heads
     ends = 8 + (angles + 2 * width + 1) * FLOAT32 + width * BYTES[precision]
     inputs = forward.tokens * width * FLOAT32
-    layer = inputs if checkpointing else layer_activation_bytes(shape, forward, precision)
-    return forward.tokens * ends + shape.layers * layer
+    if checkpointing:
+        return forward.tokens * ends + shape.layers * inputs
+    layers = shape.layers * layer_activation_bytes(shape, forward, precision)
+    if shape.rank:  # then the first layer's input has no gradient
+        layers -= inputs
+    return forward.tokens * ends + layers
 
 
 # ---------------------------------------------------------------- a whole run
@@ -182,11 +227,11 @@ class Plan:
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
             raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
-        if rank := self.recipe.model.lora_rank:
-            raise UserError(
-                f"model.lora_rank is {rank}, but predictions cover only runs in which all weights "
-                "learn"
-            )
+
+    @property
+    def policy(self) -> Shape:
+        """Of the model that learns, and of an own critic: with its adapter, if there is one."""
+        return replace(self.shape, rank=self.recipe.model.lora_rank or 0)
 
     @property
     def precision(self) -> str:
@@ -297,18 +342,22 @@ def standing_bytes(plan: Plan) -> dict[str, int]:
         16 N = 4 N (weights) + 4 N (gradients) + 8 N (AdamW's two moments),  and 4 for each
         parameter that is not trained
 
+    An adapter is its own N, beside weights that are not trained; switched off, it is the reference.
+
     Book: equation (eq-memory).
     """
     head = plan.shape.width + 1
+    policy = plan.policy
     found = {
-        "weights": FLOAT32 * plan.shape.parameters,
-        "gradients": FLOAT32 * plan.shape.parameters,
-        "moments": 2 * FLOAT32 * plan.shape.parameters,
-        "reference": FLOAT32 * plan.shape.parameters,
+        "weights": FLOAT32 * (policy.parameters + policy.adapter),
+        "gradients": FLOAT32 * policy.learning,
+        "moments": 2 * FLOAT32 * policy.learning,
     }
+    if not policy.rank:
+        found["reference"] = FLOAT32 * policy.parameters
     if plan.has_critic:
-        backbone = plan.shape.parameters if plan.has_own_critic else 0
-        found["critic"] = 4 * FLOAT32 * (backbone + head)
+        backbone = policy.parameters + policy.adapter + 3 * policy.learning
+        found["critic"] = FLOAT32 * (4 * head + plan.has_own_critic * backbone)
     if plan.recipe.reward.source == "reward_model":
         found["reward model"] = FLOAT32 * (plan.shape.parameters + head)
     return found
@@ -325,7 +374,7 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         prompts: sampled together.
         group_size: responses to each.
     """
-    shape, rows = plan.shape, prompts * group_size
+    shape, rows = plan.policy, prompts * group_size
     columns = plan.room(plan.prompt_tokens + plan.recipe.rollouts.max_new_tokens - 1)
     cache = cache_bytes(shape, rows, columns, plan.precision)
     # As they come, as log-probabilities, as probabilities, and the random numbers of the draw.
@@ -339,9 +388,9 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         "keys and values": cache_bytes(
             shape, prompts, with_room(plan.prompt_tokens), plan.precision
         ),
-        "working set": _layer_bytes(plan, prompt),
+        "working set": _layer_bytes(plan, prompt, adapter=bool(shape.rank)),
     }
-    return _copies(plan, shape.matrices) | _largest(drawing, growing, reading)
+    return _copies(plan, saved=shape.matrices) | _largest(drawing, growing, reading)
 
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:
@@ -363,22 +412,23 @@ def consulting_bytes(plan: Plan) -> dict[str, int]:
 def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -> dict[str, int]:
     """Bytes while `passes` go through the reference, or the critic too if there is one."""
     reference_alone = reference or not plan.has_critic
+    adapter = bool(plan.policy.rank) and not reference_alone
     last = passes[-1]
     cache = cache_bytes(plan.shape, last.rows, last.columns, "float32") if len(passes) > 1 else 0
     layers = {
         "keys and values": cache,
-        "working set": _growing(plan, cache) + _layer_bytes(plan, last),
+        "working set": _growing(plan, cache) + _layer_bytes(plan, last, adapter=adapter),
     }
     chunked = plan.reference_chunked if reference or plan.asks_reference else plan.chunked
     joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
     choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
-    copies = {} if reference_alone else _copies(plan, plan.shape.matrices)
+    copies = {} if reference_alone else _copies(plan)
     return copies | _largest(layers, joining, choosing)
 
 
 def learning_bytes(plan: Plan) -> dict[str, int]:
     """Bytes in the backward pass of the largest slice, beside the standing ones."""
-    shape, precision, checkpointing = plan.shape, plan.precision, plan.checkpointing
+    shape, precision, checkpointing = plan.policy, plan.precision, plan.checkpointing
     passes = plan.learning(plan.slice, plan.recipe.rollouts.max_new_tokens)
     models = 2 if plan.has_own_critic else 1
     kept = sum(
@@ -386,22 +436,32 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
         for forward in passes
     )
     layer = 2 * passes[-1].tokens * plan.feed_forward_bytes
-    if checkpointing:
+    if checkpointing:  # which keeps the layer's input already
         layer += layer_activation_bytes(shape, passes[-1], precision)
+        layer -= passes[-1].tokens * shape.width * FLOAT32
+        if shape.rank and precision != "float32":
+            layer += BYTES[precision] * shape.layer_matrices
     logits = max(
         _joining_bytes(plan, passes, plan.chunked),
         _choosing_bytes(plan, passes, plan.chunked, back=True),
     )
     # The gradient of the output matrix is whole before it is added to what is there.
-    moments = [{"logits": logits + FLOAT32 * shape.output_matrix}, {"working set": layer}]
+    gradient = 0 if shape.rank else FLOAT32 * shape.output_matrix
+    # What was computed last goes back first: a critic of its own, beside the policy's logits.
+    waiting = 0 if plan.chunked else _positions(passes) * shape.vocabulary * BYTES[precision]
+    moments = [
+        {"activations": kept, "logits": logits + gradient},
+        {"activations": kept, "working set": layer},
+    ]
+    if plan.has_own_critic:
+        moments.append({"activations": 2 * kept, "logits": waiting, "working set": layer})
     if plan.exact:
         divergences = _divergence_bytes(plan, passes)
-        moments.append({"logits": divergences + FLOAT32 * shape.output_matrix})
-    return {
-        **_copies(plan, models * shape.matrices),
-        "activations": models * kept,
-        **_largest(*moments),
-    }
+        moments.append({"activations": models * kept, "logits": divergences + gradient})
+    saved = 0 if checkpointing else models * shape.layers * shape.layer_matrices
+    saved += 0 if plan.chunked else shape.output_matrix
+    copies = _copies(plan, models=models, saved=len(passes) * saved)
+    return copies | _largest(*moments)
 
 
 def _largest(*moments: dict[str, int]) -> dict[str, int]:
@@ -409,9 +469,17 @@ def _largest(*moments: dict[str, int]) -> dict[str, int]:
     return max(moments, key=lambda moment: sum(moment.values()))
 
 
-def _copies(plan: Plan, weights: int) -> dict[str, int]:
-    """Autocast keeps copies of the trained matrices while it is on."""
-    return {} if plan.precision == "float32" else {"copies": BYTES[plan.precision] * weights}
+def _copies(plan: Plan, *, models: int = 1, saved: int = 0) -> dict[str, int]:
+    """Autocast keeps copies of matrices that learn while it is on.
+
+    Of other matrices each pass makes its own; `saved` is how many weights of these are kept, by
+    the sampler for its next token or by autograd for the backward pass.
+    """
+    if plan.precision == "float32":
+        return {}
+    shape = plan.policy
+    weights = models * shape.adapter + saved if shape.rank else models * shape.matrices
+    return {"copies": BYTES[plan.precision] * weights}
 
 
 def _growing(plan: Plan, cache: int) -> int:
@@ -419,13 +487,14 @@ def _growing(plan: Plan, cache: int) -> int:
     return cache // (2 * plan.shape.layers)
 
 
-def _layer_bytes(plan: Plan, forward: Pass) -> int:
+def _layer_bytes(plan: Plan, forward: Pass, *, adapter: bool) -> int:
     """Bytes alive within a layer in a forward pass that keeps nothing for a backward one."""
+    wide = 4 if adapter else 3  # vectors inside the feed-forward network
     size, width = BYTES[plan.precision], plan.shape.width
     attention = 4 * width * FLOAT32 + forward.columns * size
     repeated = 2 * forward.rows * forward.columns * width * size  # keys and values, for all heads
     return forward.tokens * forward.columns + max(  # the mask, and either half of the layer
-        forward.tokens * attention + repeated, 3 * forward.tokens * plan.feed_forward_bytes
+        forward.tokens * attention + repeated, wide * forward.tokens * plan.feed_forward_bytes
     )
 
 
@@ -449,9 +518,10 @@ def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool
         pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
         return states + scratch + FLOAT32 * pieces
     # Autocast copies the output matrix. In the backward pass it copies a piece's gradient too, and
-    # the gradient of the matrix exists in bfloat16 before it is added in float32.
+    # the gradient of a matrix that learns exists in bfloat16 before it is added in float32.
     copies = min(logits, at_once) + shape.output_matrix
-    return states + scratch + size * copies * (2 if back else 1)
+    gradient = min(logits, at_once) + (0 if plan.policy.rank else shape.output_matrix)
+    return states + scratch + size * (copies + back * gradient)
 
 
 def _divergence_bytes(plan: Plan, passes: list[Pass]) -> int:
@@ -497,8 +567,8 @@ def sampling_work(
         response_tokens: in each response.
         batches: parts in which the prompts are taken; each reads the weights anew.
     """
-    shape, length, rows = plan.shape, plan.prompt_tokens, prompts * group_size
-    weights = BYTES[plan.precision] * shape.matrices
+    shape, length, rows = plan.policy, plan.prompt_tokens, prompts * group_size
+    weights = BYTES[plan.precision] * (shape.matrices + shape.adapter)
     prompt = Pass(prompts, length, length, 1)
     cache = cache_bytes(shape, prompts, length, plan.precision)
     reading = _flops(shape, prompt), batches * weights + cache
@@ -523,19 +593,19 @@ def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     shape, settings = plan.shape, plan.recipe.rollouts
     passes = plan.consulting(settings.prompts, response_tokens)
     batches = ceil(settings.prompts / plan.together)
-    layers = sum(layer_flops(shape, forward) for forward in passes)
-    output = sum(output_flops(shape, forward) for forward in passes)
-    size = BYTES[plan.precision] * batches * len(passes)
+    read = weight_bytes(shape.matrices, plan.precision, learning=False)
     found = {}
     if plan.asks_reference:
-        found["ask reference"] = Work(layers + output, size * shape.matrices)
+        flops = sum(_flops(shape, forward) for forward in passes)
+        found["ask reference"] = Work(flops, batches * len(passes) * read)
     else:
         (once,) = plan.diagnosing(settings.prompts, response_tokens)
-        read = ceil(settings.prompts / plan.slice) * BYTES[plan.precision] * shape.matrices
-        found["ask reference"] = Work(_flops(shape, once), read)
+        slices = ceil(settings.prompts / plan.slice)
+        found["ask reference"] = Work(_flops(shape, once), slices * read)
     if plan.has_critic:
-        backbone = shape.matrices - shape.output_matrix
-        found["ask critic"] = Work(layers, size * backbone)
+        layers = sum(layer_flops(plan.policy, forward) for forward in passes)
+        backbone = pass_bytes(plan.policy, plan.precision, output=False)
+        found["ask critic"] = Work(layers, batches * len(passes) * backbone)
     return found
 
 
@@ -543,27 +613,33 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     """Forward and backward passes of all epochs, and the steps of AdamW.
 
     A backward pass computes twice what the forward pass does: the gradients of inputs and of
-    weights. With gradient checkpointing the layers' forward pass is computed twice, and so is the
-    output matrix's where the logits are never whole. Where there are several updates, the log-probs
-    before the first take a pass of their own. Divergences over the vocabulary take a pass of the
-    reference, the logits of both models once more, and a backward pass through the policy's. A
-    slice reads the weights in each pass and adds its gradient to what is there; activations are
-    written and read. AdamW reads weight, gradient and two moments of each parameter, and writes all
-    but the gradient.
+    weights; where an adapter learns, of its weights only. With gradient checkpointing the layers'
+    forward pass is computed twice, and so is the output matrix's where the logits are never whole.
+    Where there are several updates, the log-probs before the first take a pass of their own.
+    Divergences over the vocabulary take a pass of the reference, the logits of both models once
+    more, and a backward pass through the policy's. A slice reads the weights in each pass and adds
+    its gradient to what is there; activations are written and read. AdamW reads weight, gradient
+    and two moments of each parameter, and writes all but the gradient.
     """
-    shape, settings = plan.shape, plan.recipe.optimiser
+    shape, settings = plan.policy, plan.recipe.optimiser
     size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
     passes = plan.learning(prompts, response_tokens)
     models = 2 if plan.has_own_critic else 1
-    layers, output = models * 3 + plan.exact, 3 + plan.chunked + 6 * plan.exact
+    output = 3 + plan.chunked + 6 * plan.exact
+    if shape.rank:
+        output -= 1 + plan.exact
     flops = sum(
-        layers * layer_flops(shape, forward) + output * output_flops(shape, forward)
+        models * 3 * layer_flops(shape, forward)
+        - models * spared_flops(shape, forward, checkpointing=plan.checkpointing)
+        + output * output_flops(shape, forward)
         for forward in passes
     )
+    if plan.exact:
+        flops += sum(layer_flops(plan.shape, forward) for forward in passes)
     if plan.checkpointing:  # a layer again, but for its last product, which nothing is saved from
+        last = shape.width * (shape.rank or shape.feed_forward)
         flops += models * sum(
-            layer_flops(shape, forward)
-            - 2 * forward.tokens * shape.layers * shape.width * shape.feed_forward
+            layer_flops(shape, forward) - 2 * forward.tokens * shape.layers * last
             for forward in passes
         )
     kept = sum(
@@ -571,14 +647,20 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
         for forward in passes
     )
     slices = settings.minibatches * ceil(plan.minibatch / plan.slice)
-    each = (3 + plan.checkpointing) * size * shape.matrices + 2 * FLOAT32 * shape.parameters
-    once = slices * size * shape.matrices  # the weights, for a pass without a gradient
-    moved = models * (2 * kept + slices * each) + plan.exact * once
+    once = pass_bytes(shape, plan.precision)
+    gradients = shape.adapter if shape.rank else shape.matrices
+    each = (1 + plan.checkpointing) * once
+    each += size * (shape.matrices + shape.adapter + gradients) + 2 * FLOAT32 * shape.learning
+    moved = models * (2 * kept + slices * each)
+    if plan.exact:
+        moved += slices * weight_bytes(shape.matrices, plan.precision, learning=False)
     several = settings.updates > 1
     before = several * sum(_flops(shape, forward) for forward in passes)
     return {
-        "learn": Work(settings.epochs * flops + before, settings.epochs * moved + several * once),
-        "update weights": Work(0, settings.updates * 7 * FLOAT32 * models * shape.parameters),
+        "learn": Work(
+            settings.epochs * flops + before, settings.epochs * moved + several * slices * once
+        ),
+        "update weights": Work(0, settings.updates * 7 * FLOAT32 * models * shape.learning),
     }
 
 
@@ -739,7 +821,7 @@ def predict(
         response_tokens: T, mean length of the responses for the time; the limit if not given.
 
     Raises:
-        ValueError: if a length is out of range, or an adapter is trained and not the weights.
+        ValueError: if a length is out of range.
 
     Book: chapter 15, "Before you press enter".
     """

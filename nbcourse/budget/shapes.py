@@ -27,6 +27,8 @@ class Shape:
         vocabulary: V, rows of the embedding.
         tied: the output matrix is the embedding.
         biased: queries, keys and values have biases, as Qwen2's have and Llama's have not.
+        rank: r of an adapter that learns beside every matrix of the layers, in place of the
+            weights; 0 if there is none.
 
     Source: Yang et al. 2024, "Qwen2.5 Technical Report", section 2.
     """
@@ -39,6 +41,7 @@ class Shape:
     vocabulary: int
     tied: bool
     biased: bool = True
+    rank: int = 0
 
     @classmethod
     def of(cls, config: "PreTrainedConfig") -> "Shape":
@@ -74,6 +77,12 @@ class Shape:
         return attention + 3 * self.width * self.feed_forward
 
     @property
+    def layer_adapter(self) -> int:
+        """Weights of the adapter in one layer: r (m + n) beside a matrix (m, n)."""
+        attention = 2 * (2 * self.width + self.width + self.keys)
+        return self.rank * (attention + 3 * (self.width + self.feed_forward))
+
+    @property
     def output_matrix(self) -> int:
         """Weights in the matrix that turns a hidden state into logits."""
         return self.vocabulary * self.width
@@ -85,10 +94,20 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All parameters, tied ones counted once."""
+        """All parameters but an adapter's, tied ones counted once."""
         biases = self.width + 2 * self.keys if self.biased else 0
         vectors = self.layers * (biases + 2 * self.width) + self.width
         return self.matrices + vectors + (0 if self.tied else self.output_matrix)
+
+    @property
+    def adapter(self) -> int:
+        """Parameters of the adapter."""
+        return self.layers * self.layer_adapter
+
+    @property
+    def learning(self) -> int:
+        """Parameters that learn: all, or those of the adapter alone."""
+        return self.adapter if self.rank else self.parameters
 
 
 PUBLISHED = {

@@ -3,6 +3,8 @@
     W' = W + (α/r) B A,   A: (r, n),  B: (m, r), and B = 0 at first
 
 With the product switched off the model is what it was before it learned: its own reference.
+
+Book: equation (eq-lora).
 """
 
 from collections.abc import Iterator

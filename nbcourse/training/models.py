@@ -101,7 +101,7 @@ def loss_scaler(settings: ModelSection, device: torch.device) -> torch.amp.GradS
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
     """
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
-    # It makes its factor when it first scales a loss; the first batch may have none that counts.
+    # It makes its factor when it first scales a loss; the first batch may have none.
     scaler.scale(torch.zeros((), device=device))
     return scaler
 

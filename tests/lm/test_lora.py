@@ -1,5 +1,7 @@
 """Adapters: what learns and what stays, the reference without a copy, the model that is kept."""
 
+import json
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -135,11 +137,17 @@ def test_a_run_moves_the_adapter_alone_and_its_reference_stays(source, tmp_path,
     assert {"before", "after"} <= set(result)
 
 
-def test_a_run_with_an_adapter_keeps_no_plan_and_takes_none(source, tmp_path):
-    run.keep_plan(tmp_path, adapted(source), None)
-    assert not (tmp_path / "plan.json").exists()
-    with pytest.raises(ValueError, match="lora_rank"):
-        run.keep_plan(tmp_path, adapted(source), tmp_path)
+def test_the_plan_of_a_run_with_an_adapter_is_that_of_less_memory(source, tmp_path):
+    """12 bytes less for each weight that does not learn, and 4 for the reference it saves."""
+    needed = {}
+    for rank in (RANK, None):
+        asked = adapted(source)
+        model = asked.model.model_copy(update={"lora_rank": rank})
+        run.keep_plan(tmp_path, asked.model_copy(update={"model": model}), None)
+        phases = json.loads((tmp_path / "plan.json").read_text("utf-8"))["phases"]
+        needed[rank] = phases["sample"]["memory"]
+    weights = sum(p.numel() for p in loading.load(source, "cpu")[1].parameters())
+    assert 12 * weights < needed[None] - needed[RANK] < 16 * weights
 
 
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(source, tmp_path):
