@@ -15,8 +15,8 @@ from nbcourse.diagnosis.policies import FALSE_ALARM
 from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional.kl import rewards_with_kl
+from nbcourse.functional.rewards import overlong_penalty
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty
-from nbcourse.training.experience import overlong_penalty
 
 SAME = 1e-4  # of the largest number in a table: float32, summed in another order
 FLAT = 1e-6  # a spread within which rewards were meant to be equal

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.kl import rewards_with_kl
+from nbcourse.functional.rewards import overlong_penalty
 from nbcourse.lm import sampling
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
@@ -307,22 +308,6 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
             rollout.mask.sum(dim=1), max_length=limit, buffer=reward.overlong_buffer
         )
     return scores, correct
-
-
-def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
-    """DAPO's soft punishment of length: 0 up to max_length − buffer, then down to −1 on a line.
-
-    Args:
-        lengths: (B,) tokens in each response.
-        max_length: where sampling stops.
-        buffer: tokens before that over which the penalty grows.
-
-    Returns:
-        (B,) between −1 and 0.
-
-    Book: equation (eq-overlong). Source: Yu et al. 2025 (DAPO), equation 13.
-    """
-    return ((max_length - buffer - lengths).float() / buffer).clamp(-1.0, 0.0)
 
 
 def _spread(scores: Tensor, group: int) -> Tensor:

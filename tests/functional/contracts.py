@@ -24,6 +24,7 @@ from nbcourse.functional import (
     kl,
     masking,
     returns,
+    rewards,
     surrogates,
     values,
 )
@@ -317,6 +318,7 @@ WITHOUT_CALL: dict[str, tuple[Callable, ...]] = {
     ),
     "it cleans what the others compute on, and is told where": (masking.set_aside,),
     "it gives a number, which has no dtype, shape or gradient": (values.explained_variance,),
+    "it counts tokens: integers come in": (rewards.overlong_penalty,),
     "it counts verdicts on problems: there are no tokens and no mask": (
         accuracy.wilson_interval,
         accuracy.pass_at_k,

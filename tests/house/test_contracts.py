@@ -22,7 +22,8 @@ def test_importing_every_layer_below_display_loads_nothing_heavy():
     """Transformers, datasets, matplotlib and IPython load where they are used, not before."""
     program = """
 import sys, nbcourse, nbcourse.installation, nbcourse.cli
-from nbcourse.functional import advantages, aggregation, kl, masking, returns, surrogates, values
+from nbcourse.functional import advantages, aggregation, kl, masking, returns, rewards
+from nbcourse.functional import surrogates, values
 from nbcourse.lm import log_probs, sampling, tiny
 from nbcourse.tasks import answers, arithmetic, gsm8k
 from nbcourse.toys import bandit, sequences

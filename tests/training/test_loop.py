@@ -16,7 +16,7 @@ from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
 from nbcourse.training.clock import Clock
-from nbcourse.training.experience import Draws, add_reference_and_values, collect, overlong_penalty
+from nbcourse.training.experience import Draws, add_reference_and_values, collect
 from nbcourse.training.held_out import verdicts
 from tests.effort import swept
 from tests.small import ALONE, learner, recipe, weights
@@ -531,14 +531,6 @@ def test_the_kl_to_the_reference_is_summed_over_a_response(placement):
 
 
 # ---------------------------------------------------------------- what a response earns
-
-
-def test_the_overlong_penalty_is_a_line():
-    """Limit 10, buffer 4: nothing up to 6, then a quarter for each token, −1 at the limit."""
-    lengths = torch.tensor([1, 5, 6, 7, 8, 9, 10])
-    found = overlong_penalty(lengths, max_length=10, buffer=4)
-    assert found.tolist() == [0.0, 0.0, 0.0, -0.25, -0.5, -0.75, -1.0]
-    assert overlong_penalty(torch.tensor([13]), max_length=10, buffer=4).tolist() == [-1.0]
 
 
 def test_penalties_are_taken_off_the_score_and_not_off_the_verdict():

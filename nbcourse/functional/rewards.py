@@ -1,0 +1,28 @@
+"""What is added to a verifier's reward."""
+
+from torch import Tensor
+
+from nbcourse.functional.arguments import dimensions, integer
+
+
+def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
+    """DAPO's soft punishment of length: 0 up to max_length − buffer, then down to −1 on a line.
+
+    Args:
+        lengths: (B,) integers, tokens in each response.
+        max_length: where sampling stops.
+        buffer: tokens before that over which the penalty grows, from 1 to `max_length`.
+
+    Returns:
+        (B,) between −1 and 0.
+
+    Raises:
+        ValueError: if lengths is not (B,) or not of integers, or buffer out of range.
+
+    Book: equation (eq-overlong). Source: Yu et al. 2025 (DAPO), equation 13.
+    """
+    integer(lengths, name="lengths")
+    dimensions(lengths, "B", name="lengths")
+    if not 1 <= buffer <= max_length:
+        raise ValueError(f"buffer is {buffer}, expected 1 to max_length, which is {max_length}")
+    return ((max_length - buffer - lengths) / buffer).clamp(-1.0, 0.0)
