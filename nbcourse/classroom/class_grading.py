@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from nbcourse import durable
 from nbcourse.classroom import (
     batch,
     class_list,
@@ -106,7 +107,8 @@ def grade_class(
     Raises:
         UserError: if the assignment, the folder, the class list or `out` cannot be used, the class
             list is not of the platform that the submissions are from, the rules or the marks are
-            not valid, a process cannot be confined here, or the master fails its own tests.
+            not valid, another process grades into `out`, a process cannot be confined here, or the
+            master fails its own tests.
         OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(order.assignment))
@@ -123,52 +125,53 @@ def grade_class(
         sandbox.require_confinement([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
-    if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
-        raise UserError(
-            f"{out} holds the results of {other}, which those of {master.assignment} would "
-            "replace: name another folder with --out"
-        )
-    marks.check(marks.kept(out), master, [submission.student for submission in found])
-    _remember(order, out / ORDER)
-    before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
     jobs = jobs or os.cpu_count() or 1
-    with (
-        closing(batch.grade_submissions(found, terms, out / "results", jobs=jobs)) as grading,
-        track(grading, master.assignment, total=len(found)) as counted,
-    ):
-        graded = sorted(counted, key=lambda pair: pair[1].student)
-    changes = [
-        change
-        for submission, result in graded
-        if (old := before[submission.key]) and (change := stored.change(old, result))
-    ]
-    given = marks.kept(out)  # after the grading, which takes long: marks may be added meanwhile
-    reread = _to_read_again(graded, before, given, out)
-    times, moved = _times(order, rules, master.assignment, listed, found, final=final)
-    graded = [
-        (
-            submission,
-            rules.applied(
-                marks.applied(result, given),
-                _submitted(submission),
-                times.get(folded(submission.owner.key)) if submission.owner else None,
+    with durable.locked(out):
+        if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
+            raise UserError(
+                f"{out} holds the results of {other}, which those of {master.assignment} would "
+                "replace: name another folder with --out"
+            )
+        marks.check(marks.kept(out), master, [submission.student for submission in found])
+        _remember(order, out / ORDER)
+        before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
+        with (
+            closing(batch.grade_submissions(found, terms, out / "results", jobs=jobs)) as grading,
+            track(grading, master.assignment, total=len(found)) as counted,
+        ):
+            graded = sorted(counted, key=lambda pair: pair[1].student)
+        changes = [
+            change
+            for submission, result in graded
+            if (old := before[submission.key]) and (change := stored.change(old, result))
+        ]
+        given = marks.kept(out)  # after the grading, which takes long: marks may be added meanwhile
+        reread = _to_read_again(graded, before, given, out)
+        times, moved = _times(order, rules, master.assignment, listed, found, final=final)
+        graded = [
+            (
+                submission,
+                rules.applied(
+                    marks.applied(result, given),
+                    _submitted(submission),
+                    times.get(folded(submission.owner.key)) if submission.owner else None,
+                ),
+            )
+            for submission, result in graded
+        ]
+        return GradedClass(
+            results=tuple(result for _, result in graded),
+            unmatched=tuple(submission for submission, _ in graded if submission.unmatched),
+            absent=tuple(feedback.absent(graded, listed)),
+            changes=tuple(changes),
+            feedback=out / "feedback",
+            moved=moved,
+            reread=reread,
+            reports=(
+                *feedback.write_reports(graded, out, listed=listed),
+                *marking.write_sheets(graded, master, out),
             ),
         )
-        for submission, result in graded
-    ]
-    return GradedClass(
-        results=tuple(result for _, result in graded),
-        unmatched=tuple(submission for submission, _ in graded if submission.unmatched),
-        absent=tuple(feedback.absent(graded, listed)),
-        changes=tuple(changes),
-        feedback=out / "feedback",
-        moved=moved,
-        reread=reread,
-        reports=(
-            *feedback.write_reports(graded, out, listed=listed),
-            *marking.write_sheets(graded, master, out),
-        ),
-    )
 
 
 def changes(out: Path, *, jobs: int | None = None) -> tuple[Change, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nbcourse import durable
 from nbcourse.errors import NotFound, UserError
-from nbcourse.experiments import durable
 from nbcourse.lm.loading import disk
 from nbcourse.lm.lora import own_parameters
 from nbcourse.lm.reward_model import RewardModel

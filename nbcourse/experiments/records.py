@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nbcourse import __version__, repository
+from nbcourse import __version__, durable, repository
 from nbcourse.errors import NotFound, UserError
-from nbcourse.experiments import durable
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate

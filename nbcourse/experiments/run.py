@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from nbcourse import durable
 from nbcourse.budget.shapes import shape_of
 from nbcourse.diagnosis.witness import Recorder, Witness
 from nbcourse.errors import UserError
-from nbcourse.experiments import checkpoint, durable, forecast, records, stopping, trackers
+from nbcourse.experiments import checkpoint, forecast, records, stopping, trackers
 from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nbcourse import durable
 from nbcourse.classroom import batch, files, marks, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
@@ -337,6 +338,16 @@ def test_another_sheet_does_not_replace_the_results_of_one(folder, grading):
     run = grade(assignment="1")
     assert (run.exit_code, "holds the results of 02-sequences" in run.stderr) == (2, True)
     assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
+
+
+def test_one_command_grades_into_a_folder_at_a_time(folder, grading):
+    (folder / "graded").mkdir()
+    with durable.locked(folder / "graded"):
+        run = grade()
+        line = "another process is at work in graded: wait for it, or name another folder (--out)"
+        assert_one_line(run, line)
+    assert grading.graded == []
+    assert grade().exit_code == 0
 
 
 def test_grading_a_part_of_the_class_keeps_the_times_of_the_rest(folder, grading):

@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nbcourse.experiments import checkpoint, durable, records
+from nbcourse import durable
+from nbcourse.experiments import checkpoint, records
 from nbcourse.experiments.run import train
 from nbcourse.training.loop import begin
 from nbcourse.training.recipe import check
