@@ -10,6 +10,8 @@ import torch
 from nbcourse import rows
 from nbcourse.experiments import comparison, evaluation, records
 from nbcourse.experiments import trl as engine
+from nbcourse.experiments.trl_replay import CASES, replay
+from nbcourse.experiments.trl_replay import recipe as recipe_of
 from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import sampling
 from nbcourse.seeds import generator
@@ -20,6 +22,7 @@ from nbcourse.training.held_out import verdicts
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import check
 from tests import small
+from tests.effort import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -266,6 +269,26 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
     for key, parameter in learner.trained():
         torch.testing.assert_close(parameter.grad, ours[key], rtol=1e-4, atol=2e-6)
     assert any(gradient.abs().max() > 1e-2 for gradient in ours.values())
+
+
+@pytest.mark.parametrize(
+    "case",
+    swept(CASES, keep=["GRPO with k3 in the loss", "RLOO", "DAPO's loss"]),
+)
+def test_trls_own_training_ends_where_ours_ends(case):
+    """Whole updates: rewards' statistics, loss, accumulation, clipping, AdamW, old log-probs."""
+    found = replay(recipe_of(case))
+    assert found.updates == (4 if "RLOO" in case else 8)
+    assert found.moved > 0.1
+    assert found.silent < 0.9
+    assert found.largest < 1e-5
+    assert found.apart < 1e-4 * found.moved
+
+
+def test_a_replay_tells_two_algorithms_apart():
+    found = replay(recipe_of("GRPO"), by=recipe_of("Dr. GRPO"))
+    assert found.largest > 1e-4
+    assert found.apart > 0.05 * found.moved
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo"])
