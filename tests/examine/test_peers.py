@@ -3,9 +3,12 @@
 import json
 
 import pytest
+import torch
 
 from nbcourse.examine import examine, peers
 from nbcourse.experiments import field, records
+from nbcourse.functional.aggregation import aggregate
+from nbcourse.functional.surrogates import ppo_clip
 from tests.effort import swept
 from tests.examine.parts import mistakes
 
@@ -54,6 +57,34 @@ def test_torchrl_is_told_what_it_does():
     assert named.pop("CISPOLoss, clip_epsilon=(0.2, 0.28)") == {"clip-without-min"}
     assert named.pop("GRPOLoss, kl_to_ref_coeff=0.1") == {"padding-in-statistics"}
     assert set().union(*named.values()) == set()
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("settings", "clip_high", "average"),
+    [
+        ("GRPOLoss", 0.2, "token-mean"),
+        ("GRPOLoss, aggregation=prompt_mean", 0.2, "seq-mean-token-mean"),
+        ("DAPO, clip_epsilon=(0.2, 0.28)", 0.28, "token-mean"),
+    ],
+)
+def test_value_and_gradient_of_torchrl_are_ours(settings, clip_high, average):
+    pytest.importorskip("torchrl")
+    (peer,) = (peer for peer in peers.PACKAGES["torchrl"]() if peer.settings == settings)
+    source = torch.Generator().manual_seed(0)
+    log_probs, old, advantages = torch.randn(3, 6, 9, generator=source, dtype=torch.float64)
+    old_log_probs = log_probs + 0.2 * old  # ratios inside of the interval and on either side
+    mask = torch.arange(9) < torch.tensor([[9], [1], [4], [7], [2], [9]])
+    log_probs.requires_grad_()
+    theirs = peer.subject.function(
+        log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages, mask=mask
+    )
+    per_token = ppo_clip(log_probs, old_log_probs, advantages, clip_low=0.2, clip_high=clip_high)
+    ours = aggregate(per_token, mask, average)
+    # torchrl keeps the ends of the interval in float32.
+    torch.testing.assert_close(theirs, ours, rtol=1e-7, atol=0)
+    gradients = (torch.autograd.grad(loss, log_probs)[0] for loss in (theirs, ours))
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.peer
