@@ -448,7 +448,8 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
     # The gradient of the output matrix is whole before it is added to what is there.
     gradient = 0 if shape.rank else FLOAT32 * shape.output_matrix
     # What was computed last goes back first: a critic of its own, beside the policy's logits.
-    waiting = 0 if plan.chunked else _positions(passes) * shape.vocabulary * BYTES[precision]
+    whole = 0 if plan.chunked else _positions(passes) * shape.vocabulary
+    waiting = whole * (FLOAT32 if whole <= CHUNK else BYTES[precision])
     moments = [
         {"activations": kept, "logits": logits + gradient},
         {"activations": kept, "working set": layer},
@@ -491,10 +492,15 @@ def _layer_bytes(plan: Plan, forward: Pass, *, adapter: bool) -> int:
     """Bytes alive within a layer in a forward pass that keeps nothing for a backward one."""
     wide = 4 if adapter else 3  # vectors inside the feed-forward network
     size, width = BYTES[plan.precision], plan.shape.width
-    attention = 4 * width * FLOAT32 + forward.columns * size
-    repeated = 2 * forward.rows * forward.columns * width * size  # keys and values, for all heads
-    return forward.tokens * forward.columns + max(  # the mask, and either half of the layer
-        forward.tokens * attention + repeated, wide * forward.tokens * plan.feed_forward_bytes
+    always = 2 * width // plan.shape.heads * FLOAT32 + forward.columns  # rotation and mask
+    vectors = 4 * width * FLOAT32
+    queries = 0 if plan.precision == "float32" else 2 * width * size  # as cast, and turned
+    # Keys and values of a shared prompt come in float32, and are repeated for all heads.
+    cached = FLOAT32 if forward.columns > forward.queries else size
+    repeated = 2 * forward.rows * forward.columns * width * cached
+    return forward.tokens * always + max(  # either half of the layer
+        forward.tokens * (vectors + queries + forward.columns * size) + repeated,
+        forward.tokens * (wide * plan.feed_forward_bytes + width * FLOAT32),
     )
 
 
@@ -509,19 +515,29 @@ def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool
     """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time."""
     shape, size = plan.shape, BYTES[plan.precision]
     logits = _positions(passes) * shape.vocabulary
+    if not chunked and logits <= CHUNK:  # a table of log-probs; in the backward pass, two more
+        converted = FLOAT32 * logits if _scaled(plan) else 0
+        return 3 * FLOAT32 * logits if back else (size + FLOAT32) * logits + converted
     at_once = max(ROWS if chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
-    scratch = FLOAT32 * at_once
+    piece = min(logits, at_once)
+    scratch, scaled = FLOAT32 * at_once, FLOAT32 * piece if _scaled(plan) else 0
     if not chunked:
-        return size * logits + scratch
+        return size * logits + scratch + scaled
     states = FLOAT32 * _positions(passes) * shape.width
     if plan.precision == "float32":
         pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
-        return states + scratch + FLOAT32 * pieces
-    # Autocast copies the output matrix. In the backward pass it copies a piece's gradient too, and
-    # the gradient of a matrix that learns exists in bfloat16 before it is added in float32.
-    copies = min(logits, at_once) + shape.output_matrix
-    gradient = min(logits, at_once) + (0 if plan.policy.rank else shape.output_matrix)
-    return states + scratch + size * (copies + back * gradient)
+        return states + scratch + max(FLOAT32 * pieces, FLOAT32 * piece + scaled)
+    # Autocast copies the output matrix. In the backward pass it copies a piece's gradient too,
+    # after the converted piece is gone, and the gradient of a matrix that learns exists in bfloat16
+    # before it is added in float32.
+    copies = piece + shape.output_matrix
+    gradient = piece + (0 if plan.policy.rank else shape.output_matrix)
+    return states + scratch + size * copies + max(scaled, size * gradient if back else 0)
+
+
+def _scaled(plan: Plan) -> bool:
+    """Whether logits have to be converted or divided before they are normalised."""
+    return plan.precision != "float32" or plan.recipe.rollouts.temperature != 1
 
 
 def _divergence_bytes(plan: Plan, passes: list[Pass]) -> int:

@@ -49,6 +49,9 @@ def token_log_probs(
     Book: equation (eq-token-log-prob).
     """
     _check(logits, tokens, temperature, name="logits")
+    if logits.numel() <= CHUNK:  # one piece, so the plain way takes no more memory
+        table = _scaled(logits, temperature).log_softmax(dim=-1)
+        return table.gather(-1, tokens[..., None]).squeeze(-1)
     return _FromLogits.apply(logits, tokens, temperature, consume)
 
 
@@ -286,8 +289,13 @@ def _accurate(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    logits = logits.to(_accurate(logits))
+    return logits if temperature == 1 else logits / temperature
+
+
 class _Scratch:
-    """The one buffer in which a few rows of logits at a time are scaled, normalised and scored."""
+    """The one buffer in which a few rows of logits at a time are normalised."""
 
     def __init__(self, like: Tensor, columns: int, temperature: float, at_least: int) -> None:
         self.rows = max(at_least, CHUNK // columns)
@@ -297,32 +305,31 @@ class _Scratch:
     def pieces(self, count: int) -> Iterator[slice]:
         return (slice(i, min(i + self.rows, count)) for i in range(0, count, self.rows))
 
-    def load(self, logits: Tensor) -> Tensor:
-        return self.buffer[: len(logits)].copy_(logits).div_(self.temperature)
+    def log_probs(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of each row's token."""
+        scaled, buffer = _scaled(logits, self.temperature), self.buffer[: len(logits)]
+        return torch.log_softmax(scaled, 1, out=buffer).gather(1, tokens[:, None]).squeeze(1)
 
-    def log_probs(self, logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each row's token, and the row's log-sum-exp."""
-        scaled = self.load(logits)
-        chosen = scaled.gather(1, tokens[:, None]).squeeze(1)
-        highest = scaled.amax(dim=1)
-        log_sum = scaled.sub_(highest[:, None]).exp_().sum(dim=1).log_().add_(highest)
-        return chosen - log_sum, log_sum
+    def gradient(
+        self, logits: Tensor, tokens: Tensor, grad: Tensor, *, into: Tensor | None = None
+    ) -> Tensor:
+        """With respect to the logits: grad/τ · (1[a] − π), in the buffer, or in `into` if it fits.
 
-    def gradient(self, logits: Tensor, tokens: Tensor, log_sum: Tensor, grad: Tensor) -> Tensor:
-        """With respect to the logits: grad/τ · (1[a] − π)."""
+        1 − π is small where π is near 1, so the difference is taken before anything is rounded.
+        """
+        scaled, buffer = _scaled(logits, self.temperature), self.buffer[: len(logits)]
+        score = buffer if into is None or into.dtype != buffer.dtype else into
         grad = grad[:, None] / self.temperature
-        score = self.load(logits).sub_(log_sum[:, None]).exp_().mul_(-grad)
+        torch.mul(torch.softmax(scaled, 1, out=buffer), -grad, out=score)
         return score.scatter_add_(1, tokens[:, None], grad)
 
 
-def _in_pieces(
-    rows: Tensor, tokens: Tensor, scratch: _Scratch, logits_of: Callable
-) -> tuple[Tensor, Tensor]:
-    """Log-probs and log-sum-exps of all rows; `logits_of` gives the logits of a piece of them."""
-    log_probs, log_sum = rows.new_empty(2, len(rows), dtype=_accurate(rows))
+def _in_pieces(rows: Tensor, tokens: Tensor, scratch: _Scratch, logits_of: Callable) -> Tensor:
+    """Log-probs of all rows; `logits_of` gives the logits of a piece of them."""
+    log_probs = rows.new_empty(len(rows), dtype=_accurate(rows))
     for part in scratch.pieces(len(rows)):
-        log_probs[part], log_sum[part] = scratch.log_probs(logits_of(part), tokens[part])
-    return log_probs, log_sum
+        log_probs[part] = scratch.log_probs(logits_of(part), tokens[part])
+    return log_probs
 
 
 class _FromLogits(torch.autograd.Function):
@@ -332,18 +339,21 @@ class _FromLogits(torch.autograd.Function):
     ) -> Tensor:
         rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
         scratch = _Scratch(rows, rows.shape[1], temperature, at_least=1)
-        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part])
-        ctx.save_for_backward(rows, flat, log_sum)
+        log_probs = _in_pieces(rows, flat, scratch, lambda part: rows[part])
+        ctx.save_for_backward(rows, flat)
         ctx.shape, ctx.temperature, ctx.consume = logits.shape, temperature, consume
         return log_probs.view(tokens.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        rows, flat, log_sum = ctx.saved_tensors
+        rows, flat = ctx.saved_tensors
         grad, result = grad.reshape(-1), rows if ctx.consume else torch.empty_like(rows)
         scratch = _Scratch(rows, rows.shape[1], ctx.temperature, at_least=1)
         for part in scratch.pieces(len(rows)):
-            result[part] = scratch.gradient(rows[part], flat[part], log_sum[part], grad[part])
+            into = result[part]
+            score = scratch.gradient(rows[part], flat[part], grad[part], into=into)
+            if score is not into:
+                into.copy_(score)
         return result.view(ctx.shape), None, None, None
 
 
@@ -371,8 +381,8 @@ class _FromHidden(torch.autograd.Function):
         rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
         scratch = _Scratch(rows, len(weight), temperature, at_least=ROWS)
         matrix = _cast(weight)
-        log_probs, log_sum = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ matrix.T)
-        ctx.save_for_backward(rows, weight, flat, log_sum)
+        log_probs = _in_pieces(rows, flat, scratch, lambda part: rows[part] @ matrix.T)
+        ctx.save_for_backward(rows, weight, flat)
         ctx.shape, ctx.temperature = hidden.shape, temperature
         # The backward pass computes the logits again, and has to round them as here.
         device = hidden.device.type
@@ -386,7 +396,7 @@ class _FromHidden(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        rows, weight, flat, log_sum = ctx.saved_tensors
+        rows, weight, flat = ctx.saved_tensors
         grad, to_hidden = grad.reshape(-1), torch.empty_like(rows)
         # Summed over pieces in float32: the terms of a large batch are small against their sum.
         frozen = not ctx.needs_input_grad[1]
@@ -396,8 +406,7 @@ class _FromHidden(torch.autograd.Function):
             matrix = _cast(weight)
             for part in scratch.pieces(len(rows)):
                 logits = rows[part] @ matrix.T
-                score = scratch.gradient(logits, flat[part], log_sum[part], grad[part])
-                score = score.to(rows.dtype)
+                score = scratch.gradient(logits, flat[part], grad[part]).to(rows.dtype)
                 to_hidden[part] = score @ matrix
                 if to_weight is not None:
                     _add_product(to_weight, score.T, rows[part])

@@ -75,6 +75,7 @@ def test_a_frozen_output_matrix_gets_no_gradient():
     assert weight.grad is None
 
 
+@pytest.mark.usefixtures("chunk")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_logits_give_float32_log_probs(dtype):
     """The rounding of the logits is the model's; ours must add nothing that shows in float32."""
@@ -86,6 +87,17 @@ def test_half_precision_logits_give_float32_log_probs(dtype):
     assert_close(ours, reference.float(), atol=1e-6, rtol=1e-6)
     (ours * upstream.float()).sum().backward()
     assert logits.grad.dtype == dtype
+
+
+@pytest.mark.usefixtures("chunk")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_gradient_of_a_likely_token_is_rounded_once(dtype):
+    """1 − π is a thousandth here: the difference of two numbers rounded to bfloat16 would be 0."""
+    logits = torch.tensor([[7.0, 0.0]] * 3, dtype=dtype, requires_grad=True)
+    token_log_probs(logits, torch.zeros(3, dtype=torch.long)).sum().backward()
+    rest = 1 / (1 + torch.tensor(7.0, dtype=torch.float64).exp())
+    expected = torch.stack([rest, -rest]).expand(3, 2)
+    assert_close(logits.grad.double(), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 def test_enormous_logits_do_not_overflow():
@@ -136,8 +148,9 @@ def test_consumed_logits_give_the_same_gradient_in_their_own_memory():
     assert_close(*gradients)
 
 
-def test_whoever_needs_consumed_logits_again_is_told():
+def test_whoever_needs_consumed_logits_again_is_told(monkeypatch):
     """tanh keeps its result for the way back; a gradient written over it must not go unnoticed."""
+    monkeypatch.setattr(log_probs, "CHUNK", 1)
     hidden, weight, tokens, _ = case(2, 5)
     weight.requires_grad_()
     value = token_log_probs((hidden @ weight.T).tanh(), tokens, consume=True)

@@ -331,7 +331,12 @@ def test_every_ratio_is_exactly_one_before_the_first_update(case, name):
         changes["critic"] = {"shared": False}
     made = learner(recipe(name.split(",")[0], **changes))
     state, penalty = loop.begin(made.recipe), made.recipe.penalty
-    seen, whole = [], loop.policy_loss
+    seen, whole, collected = [], loop.policy_loss, loop.collect
+
+    def another_sampler(*arguments):
+        experience = collected(*arguments)
+        rollout = experience.rollout
+        return replace(experience, rollout=replace(rollout, log_probs=rollout.log_probs - 0.5))
 
     def watch(*arguments, **tokens):
         ratio = (tokens["log_probs"] - tokens["old_log_probs"])[tokens["mask"]]
@@ -339,13 +344,14 @@ def test_every_ratio_is_exactly_one_before_the_first_update(case, name):
         return whole(*arguments, **tokens)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "collect", another_sampler)
         patch.setattr(loop, "policy_loss", watch)
         patch.setattr(made.optimiser, "step", lambda: None)  # no update at all
         numbers = loop.one_step(made, state, ALONE)
     assert seen
     assert max(seen) == 0.0
     assert numbers["clip_low"] == numbers["clip_high"] == numbers["kl_old"] == 0.0
-    assert numbers["gap"] > 0
+    assert numbers["gap"] == pytest.approx(0.5, abs=0.1)
     assert penalty.exact == (case == "a KL over the vocabulary")
 
 
