@@ -66,9 +66,14 @@ def _scan_kept(
 ) -> Tensor:
     """The kept entries of each row are moved to its front, scanned there, and moved back.
 
-    Column 0 takes the rest: whatever garbage falls there is cut off before the scan, and what
-    masked entries read back from there is 0.
+    Where they are at the front already, as in responses without a tool's output, the rest is set to
+    0 and scanned with them. Otherwise column 0 takes the rest: whatever garbage falls there is cut
+    off before the scan, and what masked entries read back from there is 0.
     """
+    if not (mask[:, 1:] > mask[:, :-1]).any():
+        return _discounted_suffix_sums(
+            increments(*(torch.where(mask, x, 0.0) for x in tensors)), decay
+        )
     place = mask.cumsum(dim=1).mul_(mask)  # 1, 2, 3, … along the kept entries, 0 elsewhere
     shape = (len(mask), mask.shape[1] + 1)
     packed = [x.new_zeros(shape).scatter_(1, place, x)[:, 1:] for x in tensors]
@@ -187,7 +192,7 @@ def token_gae(
         return delta
 
     advantages = _masked_scan(mask, gamma * lam, residuals, rewards, values)
-    return advantages, (advantages + values).masked_fill_(~mask, 0.0)
+    return advantages, torch.where(mask, advantages + values, 0.0)
 
 
 @bounded
