@@ -10,12 +10,16 @@ What stays different:
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
 - Nothing is kept to resume from; only the model before the first step, for `nbcourse evaluate`.
+- `kl_ref`, `kl_old` and `loss_scale` are not among the numbers of a step. `entropy` is that of the
+  whole distribution, and not of the tokens that were drawn; `grad_norm` is that of the last update
+  of a step, and not a mean.
 
 `keep_witnesses` adds witness batches to a GRPOTrainer of a reader's own, without a recipe.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter
@@ -34,7 +38,8 @@ from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
 from nbcourse.training import algorithms
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
-from nbcourse.training.experience import Draws, score
+from nbcourse.training.clock import Clock
+from nbcourse.training.experience import Draws, score, with_spread
 from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.preparation import build
@@ -201,11 +206,12 @@ IN_EFFECT: Options = {
     "kl.estimator": lambda r: r.penalty.estimator,
 }
 
-# Our name for what TRL logs. Its `kl` is a mean over tokens and not our `kl_ref`.
+# Our name for what TRL logs. Accuracy and no_spread it is told by our reward function: the spread
+# of its RLOOTrainer has the KL in it. Its `kl` is a mean over tokens and not our `kl_ref`.
 METRICS: Mapping[str, str] = {
     "reward": "reward",
     "accuracy": "accuracy",
-    "frac_reward_zero_std": "no_spread",
+    "no_spread": "no_spread",
     "completions/clipped_ratio": "truncated",
     "completions/mean_length": "length",
     "entropy": "entropy",
@@ -215,6 +221,8 @@ METRICS: Mapping[str, str] = {
     "grad_norm": "grad_norm",
     "loss": "policy_loss",
 }
+# What our reward function tells it, too: length times verdict, of which two means can be made.
+LENGTH_OF_RIGHT = "length_of_right"
 
 
 def _clip_high(recipe: Recipe) -> float:
@@ -365,7 +373,7 @@ def make_trainer(
         processes.wait()
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
     name, problems = _trainer(recipe), _problems(learner)
-    trainer = _with_our_schedule(getattr(trl, f"{name}Trainer"))(
+    trainer = _with_ours(getattr(trl, f"{name}Trainer"))(
         model=policy,
         args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
         reward_funcs=_reward_function(learner, problems),
@@ -374,18 +382,30 @@ def make_trainer(
         callbacks=list(callbacks),
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.our_recipe = recipe
+    trainer.our_recipe, trainer.our_clock = recipe, Clock()
     return trainer
 
 
-def _with_our_schedule(trainer: Any) -> Any:
-    """The trainer, with the learning rate and the weight decay of `loop.learn`.
+def _with_ours(trainer: Any) -> Any:
+    """The trainer, with our clock, and the learning rate and the weight decay of `loop.learn`.
 
     Transformers' warm-up begins with a step of rate 0, and it spares norms and biases the decay.
     """
 
     class Trainer(trainer):
         lr_scheduler: Any
+
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("sample"):
+                return super()._generate(*arguments, **options)
+
+        def _calculate_rewards(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("sample"):
+                return super()._calculate_rewards(*arguments, **options)
+
+        def _generate_and_score_completions(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("consult"):  # what is left once sampling is counted
+                return super()._generate_and_score_completions(*arguments, **options)
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if self.lr_scheduler is None:
@@ -436,7 +456,11 @@ def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[...,
         rollout = _as_rollout(learner, prompts, completion_ids)
         with learner.precision():
             scores, correct = score(learner, rollout, [problems[i] for i in number])
+        lengths = rollout.mask.sum(dim=1).float()
+        spread = with_spread(scores, learner.recipe.rollouts.group_size)
         log_metric("accuracy", correct.mean().item())
+        log_metric("no_spread", (~spread).float().mean().item())
+        log_metric(LENGTH_OF_RIGHT, (lengths * correct).mean().item())
         log_extra("verdict", correct.tolist())
         return scores.tolist()
 
@@ -476,7 +500,8 @@ def train_with_trl(
 
     Returns:
         One dictionary of numbers for each step, under the names of `diagnostics`; also in the
-        folder, beside the recipe, the environment, the summary and the model.
+        folder, beside the recipe, the environment, the summary and the model. Time and memory are
+        those of the first process, everything else is of the whole batch.
 
     Raises:
         ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.
@@ -488,6 +513,9 @@ def train_with_trl(
     processes, folder = connect(), Path(folder)
     options(recipe, processes)  # whatever is to be refused is refused before anything is written
     with run.prepared(folder, recipe, resume=False, processes=processes):
+        if processes.rank == 0:
+            environment = records.read_json(folder / records.ENVIRONMENT)
+            records.write_json(folder / records.ENVIRONMENT, {**environment, "engine": "trl"})
         return _in(folder, recipe, processes, progress=progress, log=log)
 
 
@@ -501,8 +529,9 @@ def _in(
     if writing:
         run.keep_start(folder, learner)
     metrics = run.keep_metrics(folder, recipe, log=log) if writing else None
-    recorder = _recorder(learner, metrics, progress and writing)
-    trainer = make_trainer(learner, folder, processes, [recorder])
+    trainer = make_trainer(learner, folder, processes)
+    recorder = _recorder(learner, trainer, metrics, progress and writing)
+    trainer.add_callback(recorder)
     if recipe.witness.every:
         _keep_ours(trainer, learner, folder)
     built = perf_counter() - start
@@ -514,7 +543,9 @@ def _in(
     return recorder.history
 
 
-def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) -> Any:
+def _recorder(
+    learner: Learner, trainer: Any, metrics: records.Metrics | None, visible: bool
+) -> Any:
     """A callback that turns what TRL logs after each step into a line of our metrics."""
     from transformers import TrainerCallback
 
@@ -524,29 +555,32 @@ def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) 
         def __init__(self) -> None:
             self.history: list[dict[str, float]] = []
             self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
-            self.start = 0.0
+            self.update = ExitStack()
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.start = perf_counter()
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.update.enter_context(trainer.our_clock("learn"))
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.update.close()
 
         def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             logs = more["logs"]
             if "reward" not in logs:  # the summary that the Trainer writes at the end
                 return
-            row = _translated(logs, recipe, len(self.history) + 1, perf_counter() - self.start)
+            clock, trainer.our_clock = trainer.our_clock, Clock()
+            row = _translated(logs, recipe, len(self.history) + 1, clock)
             if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
-                start = perf_counter()
-                learner.policy.eval()  # layers that compute activations twice take no cache
-                row["held_out"] = held_out_accuracy(learner)
-                learner.policy.train()
-                row["seconds_evaluate"] = perf_counter() - start
+                with clock("evaluate"):
+                    learner.policy.eval()  # layers that compute activations twice take no cache
+                    row["held_out"] = held_out_accuracy(learner)
+                    learner.policy.train()
+            row |= clock.report()
             self.history.append(row)
             if metrics is not None:
                 metrics.write(row)
             watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
             self.bar.set_postfix(watched, refresh=False)
             self.bar.update()
-            self.start = perf_counter()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar.close()
@@ -680,7 +714,7 @@ def _keep_ours(trainer: Any, learner: Learner, folder: Path) -> None:
 
 
 def _translated(
-    logs: Mapping[str, Any], recipe: Recipe, step: int, seconds: float
+    logs: Mapping[str, Any], recipe: Recipe, step: int, clock: Clock
 ) -> dict[str, float]:
     """A line of our metrics from what TRL logged.
 
@@ -693,12 +727,14 @@ def _translated(
             raise FloatingPointError(f"step {step}: the {name} is {row[name]}")
     responses = recipe.rollouts.responses
     tokens = round(row["length"] * responses)
+    accuracy, of_right = row["accuracy"], logs[LENGTH_OF_RIGHT]
     return {
         "step": step,
         **row,
+        "length_right": of_right / accuracy if accuracy > 0 else math.nan,
+        "length_wrong": (row["length"] - of_right) / (1 - accuracy) if accuracy < 1 else math.nan,
         "updates": recipe.optimiser.updates,
         "responses": responses,
         "tokens": tokens,
-        "tokens_per_second": tokens / seconds,
-        "seconds_step": seconds,
+        "tokens_per_second": tokens / sum(clock.seconds.values()),
     }

@@ -1,6 +1,7 @@
 """The recipe as TRL gets it: options, refusals, and the same gradient on the same batch."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 
@@ -8,13 +9,15 @@ import pytest
 import torch
 
 from nbcourse import rows
-from nbcourse.experiments import comparison, evaluation, records
+from nbcourse.errors import UserError
+from nbcourse.experiments import comparison, evaluation, forecast, records, run
 from nbcourse.experiments import trl as engine
 from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import sampling
 from nbcourse.seeds import generator
 from nbcourse.training import algorithms, loop
 from nbcourse.training.algorithms import ALGORITHMS, Estimate
+from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, Experience, score
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.processes import Processes
@@ -343,7 +346,7 @@ def test_a_run_leaves_what_ours_leaves(tmp_path):
         assert row["reward"] == pytest.approx(row["accuracy"] - 0.5 * row["truncated"], abs=1e-6)
         assert row["responses"] == 24
         assert row["tokens"] == pytest.approx(24 * row["length"])
-    assert records.read_metrics(folder) == history
+    assert json.dumps(records.read_metrics(folder)) == json.dumps(history)  # NaN is not itself
     assert records.read_recipe(folder) == chosen
     summary = json.loads((folder / records.SUMMARY).read_text())
     assert summary["held_out"] == history[-1]["held_out"]
@@ -399,12 +402,164 @@ def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     assert result["before"]["strict"]["of"] == result["after"]["strict"]["of"] == 3
 
 
+# ---------------------------------------------------------------- its numbers
+
+TOLD = {
+    "step",
+    "reward",
+    "accuracy",
+    "no_spread",
+    "truncated",
+    "length",
+    "length_right",
+    "length_wrong",
+    "entropy",
+    "clip_low",
+    "clip_high",
+    "grad_norm",
+    "policy_loss",
+    "updates",
+    "responses",
+    "tokens",
+    "tokens_per_second",
+    *(
+        f"{what}_{phase}"
+        for what in ("seconds", "memory")
+        for phase in ("sample", "consult", "learn")
+    ),
+}
+AT_EVALUATIONS = {"held_out", "seconds_evaluate", "memory_evaluate"}
+
+
+def by_parity(learner, rollout, asked):
+    """A reward that an untrained model gets, too: whether the sum of its tokens is odd."""
+    odd = (rollout.tokens.masked_fill(~rollout.mask, 0).sum(dim=1) % 2).float()
+    return odd, odd
+
+
+@pytest.mark.parametrize("name", ["grpo", "cispo", "rloo"])
+def test_the_numbers_of_a_step_have_our_names(name, tmp_path, monkeypatch):
+    """Two updates in a step, where the algorithm allows them; all are logged once."""
+    drawn = []
+
+    def scored(learner, rollout, asked):
+        scores, correct = by_parity(learner, rollout, asked)
+        drawn.append((rollout.mask.sum(dim=1).float(), correct))
+        return scores, correct
+
+    monkeypatch.setattr(engine, "score", scored)
+    changes = (
+        {"kl": {"beta": 0.5}, "optimiser": {"learning_rate": 0.03}}  # no reward has a KL in it
+        if name == "rloo"
+        else {"optimiser": {"minibatches": 2, "prompts_at_once": 1}}
+    )
+    chosen = recipe(name, rollouts={"max_new_tokens": 12}, evaluation={"every": 2}, **changes)
+    history = engine.train_with_trl(chosen, folder=tmp_path / "run", progress=False)
+    absent = {"cispo": {"clip_low"}, "rloo": set()}.get(name, set())
+    assert [set(row) for row in history] == [TOLD - absent, (TOLD - absent) | AT_EVALUATIONS]
+    own = run.train(recipe("grpo"), progress=False)[1]
+    assert set(own[-1]) >= TOLD | AT_EVALUATIONS
+    assert len(drawn) == len(history) == 2
+    for row, (lengths, correct) in zip(history, drawn, strict=True):
+        assert lengths[correct == 1].mean() != lengths[correct == 0].mean()
+        expected = {
+            "reward": correct.mean(),
+            "no_spread": (correct.view(6, 4).std(dim=1) == 0).float().mean(),
+            "accuracy": correct.mean(),
+            "length": lengths.mean(),
+            "length_right": lengths[correct == 1].mean(),
+            "length_wrong": lengths[correct == 0].mean(),
+            "tokens": lengths.sum(),
+        }
+        for key, value in expected.items():
+            assert row[key] == pytest.approx(value.item(), rel=1e-5), key
+        phases = [row[f"seconds_{phase}"] for phase in ("sample", "consult", "learn")]
+        assert row["tokens_per_second"] == pytest.approx(row["tokens"] / sum(phases))
+        assert min(phases) > 0
+        assert all(row[f"memory_{phase}"] > 0 for phase in ("sample", "consult", "learn"))
+
+
+def test_each_phase_is_charged_with_what_happens_in_it(tmp_path, monkeypatch):
+    """A slow reward is sampling, a slow reference consulting, a slow optimiser learning."""
+    chosen = recipe("grpo", kl={"beta": 0.1}, optimiser={"minibatches": 2})
+    learner = small.learner(chosen)
+    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    recorder = engine._recorder(learner, trainer, None, False)
+    trainer.add_callback(recorder)
+    passed = [0.0]  # seconds, on a clock of our own
+    monkeypatch.setattr("nbcourse.training.clock.perf_counter", lambda: passed[0])
+
+    def slowed(function, seconds):
+        def slow(*args, **options):
+            passed[0] += seconds
+            return function(*args, **options)
+
+        return slow
+
+    monkeypatch.setattr(engine, "score", slowed(by_parity, 1.0))
+    trainer.ref_model.forward = slowed(trainer.ref_model.forward, 10.0)
+    create = trainer.create_optimizer
+
+    def create_optimizer(*args, **options):
+        made = create(*args, **options)
+        made.step = slowed(made.step, 100.0)
+        return made
+
+    trainer.create_optimizer = create_optimizer
+    monkeypatch.setattr(engine, "held_out_accuracy", slowed(lambda _: 0.5, 1000.0))
+    trainer.train()
+    for row in recorder.history:
+        assert row["seconds_sample"] == 1.0
+        assert row["seconds_learn"] == 200.0
+        assert row["seconds_consult"] % 10.0 == 0.0 < row["seconds_consult"]
+    assert recorder.history[-1]["seconds_evaluate"] == 1000.0
+
+
+LOGS = {
+    "reward": 0.5,
+    "accuracy": 0.25,
+    engine.LENGTH_OF_RIGHT: 0.5,
+    "completions/mean_length": 2.0,
+    "loss": 0.1,
+    "grad_norm": 1.0,
+}
+
+
+def taken(seconds: float) -> Clock:
+    clock = Clock()
+    clock.seconds["learn"] = seconds
+    return clock
+
+
+def test_lengths_by_verdict_are_nan_where_there_is_none():
+    """A quarter is right, whose lengths sum to half a token a response: two in each."""
+    row = engine._translated(LOGS, recipe("grpo"), 1, taken(2.0))
+    assert (row["tokens"], row["tokens_per_second"]) == (48, 24.0)
+    assert (row["length_right"], row["length_wrong"]) == (2.0, 2.0)
+    none = engine._translated(
+        {**LOGS, "accuracy": 0.0, engine.LENGTH_OF_RIGHT: 0.0}, recipe("grpo"), 1, taken(1.0)
+    )
+    assert math.isnan(none["length_right"])
+    assert none["length_wrong"] == 2.0
+    all_right = engine._translated(
+        {**LOGS, "accuracy": 1.0, engine.LENGTH_OF_RIGHT: 2.0}, recipe("grpo"), 1, taken(1.0)
+    )
+    assert math.isnan(all_right["length_wrong"])
+    assert all_right["length_right"] == 2.0
+
+
+def test_the_speed_of_trl_is_not_expected_of_our_own_engine(tmp_path):
+    engine.train_with_trl(recipe("grpo", steps=1), folder=tmp_path / "run", progress=False)
+    environment = json.loads((tmp_path / "run" / records.ENVIRONMENT).read_text())
+    assert environment["engine"] == "trl"
+    with pytest.raises(UserError, match="another engine"):
+        forecast.earlier_run(tmp_path / "run", None)
+
+
 @pytest.mark.parametrize("key", ["loss", "grad_norm"])
 def test_what_is_not_finite_stops_the_run(key):
-    logs = {"reward": 0.5, "completions/mean_length": 2.0, "loss": 0.1, "grad_norm": 1.0}
-    assert engine._translated(logs, recipe("grpo"), 1, 1.0)["tokens"] == 48
     with pytest.raises(FloatingPointError, match=f"step 7: the .*{key} is nan"):
-        engine._translated({**logs, key: float("nan")}, recipe("grpo"), 7, 1.0)
+        engine._translated({**LOGS, key: float("nan")}, recipe("grpo"), 7, taken(1.0))
 
 
 @pytest.mark.slow
