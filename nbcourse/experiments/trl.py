@@ -3,8 +3,8 @@
 What a recipe says is translated by the tables below, by the functions of the algorithm's row and
 not by its name, so that a row of a reader's own is understood too; what TRL cannot do is refused.
 Model, warm start, problems, rewards, learning rate and evaluation are those of `run.train`; the
-gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row.
-What stays different:
+gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row, with
+and without an adapter. What stays different:
 
 - Samples come from the global random state, so a seed gives another run than it gives here.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
@@ -33,6 +33,7 @@ from nbcourse.diagnosis.witness import verified
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
+from nbcourse.lm import lora
 from nbcourse.lm.rollouts import Rollout, encode, padded
 from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
@@ -158,9 +159,6 @@ CHOSEN: Options = {
 
 # Keys whose values TRL cannot all have.
 REFUSED: Mapping[str, Limit] = {
-    "model.lora_rank": Limit(
-        lambda r: r.model.lora_rank is not None, "it hands TRL the whole model"
-    ),
     "rollouts.dynamic_sampling": Limit(
         lambda r: r.dynamic_sampling,
         "TRL does not replace prompts without spread; say rollouts.dynamic_sampling = false",
@@ -349,7 +347,7 @@ def make_trainer(
 
     Args:
         learner: a policy that has had its warm start.
-        folder: of the run; where there is a KL, it receives the reference that TRL loads.
+        folder: of the run; it receives the reference, where TRL loads one.
         processes: those that train.
         callbacks: of transformers' `Trainer`.
 
@@ -366,7 +364,8 @@ def make_trainer(
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # ours have labels
-    if recipe.penalty.beta > 0:
+    adapter = lora.is_on(policy)
+    if recipe.penalty.beta > 0 and not adapter:
         reference = (folder / "reference").absolute()
         if processes.rank == 0:
             learner.reference.save_pretrained(reference)
@@ -374,7 +373,7 @@ def make_trainer(
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
     name, problems = _trainer(recipe), _problems(learner)
     trainer = _with_ours(getattr(trl, f"{name}Trainer"))(
-        model=policy,
+        model=lora.as_peft(policy) if adapter else policy,
         args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
         reward_funcs=_reward_function(learner, problems),
         train_dataset=_prompts(learner, problems),
@@ -383,6 +382,8 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.our_recipe, trainer.our_clock = recipe, Clock()
+    if adapter and "ref" in trainer.model.peft_config:  # a copy of the adapter as it is at first
+        trainer.model.delete_adapter("ref")  # without it, TRL switches the adapter off
     return trainer
 
 
@@ -536,7 +537,7 @@ def _in(
         _keep_ours(trainer, learner, folder)
     built = perf_counter() - start
     trainer.train()
-    learner.policy = trainer.accelerator.unwrap_model(trainer.model).eval()
+    learner.policy = lora.inside(trainer.accelerator.unwrap_model(trainer.model)).eval()
     if writing:
         run.finish(folder, learner, recorder.history, before_first_step=built)
     processes.wait()

@@ -13,7 +13,7 @@ from nbcourse.errors import UserError
 from nbcourse.experiments import comparison, evaluation, forecast, records, run
 from nbcourse.experiments import trl as engine
 from nbcourse.functional import aggregation, kl, surrogates
-from nbcourse.lm import sampling
+from nbcourse.lm import loading, lora, sampling
 from nbcourse.seeds import generator
 from nbcourse.training import algorithms, loop
 from nbcourse.training.algorithms import ALGORITHMS, Estimate
@@ -148,7 +148,6 @@ def test_two_processes_share_the_responses():
         ("dapo", {"rollouts": {"dynamic_sampling": True}}, "rollouts.dynamic_sampling is True"),
         ("grpo", {"rollouts": {"prompts_at_once": 2}}, "rollouts.prompts_at_once is 2"),
         ("grpo", {"rollouts": {"engine": "static"}}, "rollouts.engine is 'static'"),
-        ("grpo", {"model": {"lora_rank": 2}}, "model.lora_rank is 2"),
         (
             "grpo",
             {"kl": {"beta": 0.1, "placement": "surrogate"}},
@@ -269,6 +268,104 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
     for key, parameter in learner.trained():
         torch.testing.assert_close(parameter.grad, ours[key], rtol=1e-4, atol=2e-6)
     assert any(gradient.abs().max() > 1e-2 for gradient in ours.values())
+
+
+def with_adapter(name, beta=0.0, **changes):
+    """A recipe whose adapter learns; those who look for a KL give it a price."""
+    settings = {"placement": "reward" if name == "rloo" else "loss"} if beta else {}
+    return recipe(name, model={"lora_rank": 3}, kl={"beta": beta, **settings}, **changes)
+
+
+def away_from_its_start(learner):
+    """As if the adapter had learned: at first it does nothing, and A gets no gradient."""
+    source = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in learner.policy.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=source))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["grpo", "rloo"])
+def test_an_update_of_an_adapter_is_ours(name, beta, tmp_path):
+    """The gradient of a batch, and the step that the optimisers take with it."""
+    chosen = with_adapter(name, beta)
+    learner = small.learner(chosen)
+    away_from_its_start(learner)
+    experience = stale_experience(learner)
+    estimate = chosen.row.estimate(
+        chosen.settings,
+        rewards=experience.rewards(chosen.penalty),
+        mask=experience.rollout.mask,
+        group_size=4,
+    )
+    groups = torch.arange(6)
+    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
+    start = small.weights(learner)
+    ours = {key: parameter.grad.clone() for key, parameter in learner.trained()}
+    assert all("lora_" in key for key in ours)
+    inputs = their_inputs(experience, estimate, "RLOO" if name == "rloo" else "GRPO")
+    if name == "rloo":
+        with torch.no_grad():
+            log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
+        inputs["old_logps"] = log_probs.masked_fill(~experience.rollout.mask, 0.0).sum(dim=1)
+    learner.optimiser.step()
+    moved = small.weights(learner)
+    for key, parameter in learner.trained():
+        parameter.data.copy_(start[key])
+
+    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    assert not (tmp_path / "reference").exists()
+    assert small.weights(learner).keys() == start.keys()
+    trainer.create_optimizer_and_scheduler(1)
+    held = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in held} == {id(p) for _, p in learner.trained()}
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    trainer.model.zero_grad()
+    trainer.compute_loss(trainer.model, inputs).backward()
+    for key, parameter in learner.trained():
+        torch.testing.assert_close(parameter.grad, ours[key], rtol=1e-4, atol=2e-6)
+    for kind in ("lora_A", "lora_B"):
+        assert any(g.abs().max() > 1e-2 for key, g in ours.items() if kind in key)
+    trainer.optimizer.step()
+    for key, parameter in learner.trained():
+        certain = ours[key].abs() > 1e-3  # Adam's first step is the sign of the gradient
+        torch.testing.assert_close(parameter[certain], moved[key][certain], rtol=0, atol=1e-6)
+        assert certain.any()
+        assert not torch.equal(moved[key], start[key])
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo"])
+def test_the_reference_of_an_adapter_is_the_model_without_it(name, tmp_path, monkeypatch):
+    learner = small.learner(with_adapter(name, 0.1))
+    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    away_from_its_start(learner)
+    asked = []
+    log_probs = trainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        trainer,
+        "_get_per_token_logps_and_entropies",
+        lambda *args, **options: asked.append(log_probs(*args, **options)) or asked[-1],
+    )
+    examples = [row for row in trainer.train_dataset.select(range(6)) for _ in range(4)]
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(examples)
+    keep = batch["completion_mask"].bool()
+    completions = [
+        row[mask].tolist() for row, mask in zip(batch["completion_ids"], keep, strict=True)
+    ]
+    rollout = engine._as_rollout(learner, [row["prompt"] for row in examples], completions)
+    with torch.no_grad():
+        policy, _ = learner.log_probs_and_values(rollout, group_size=4)
+        reference = learner.ref_log_probs(rollout, group_size=4)
+    assert (policy - reference)[keep].abs().max() > 1e-2
+    torch.testing.assert_close(asked[-1][0][keep], reference[keep], rtol=1e-4, atol=1e-5)
+    assert trainer.model.active_adapter == "default"
+    if name == "grpo":
+        torch.testing.assert_close(
+            batch["ref_per_token_logps"][keep], reference[keep], rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo"])
@@ -400,6 +497,48 @@ def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     assert row["grad_norm"] > 0
     result = evaluation.evaluate(tmp_path / "run", problems=3, progress=False)
     assert result["before"]["strict"]["of"] == result["after"]["strict"]["of"] == 3
+
+
+def test_an_adapter_is_trained_kept_and_evaluated(tmp_path):
+    folder = tmp_path / "grpo-seed0"
+    chosen = with_adapter("grpo", 0.05, reward={"accept_truncated": True})
+    start = dict(lora.own_parameters(small.learner(chosen).policy))
+    start = {name: tensor.clone() for name, tensor in start.items()}
+    engine.train_with_trl(chosen, folder=folder, progress=False)
+    assert not (folder / "reference").exists()
+    _, kept = loading.load(str(folder / "model"), "cpu")
+    assert not lora.is_on(kept)
+    assert {name for name, _ in kept.named_parameters()} == set(start)
+    result = evaluation.evaluate(folder, problems=3, progress=False)
+    assert result["before"]["strict"]["of"] == result["after"]["strict"]["of"] == 3
+
+
+def test_the_matrices_move_by_the_product_of_the_adapter(tmp_path, monkeypatch):
+    """Rewards that differ, so that there is a gradient; what is kept is the merged model."""
+    monkeypatch.setattr(engine, "score", by_parity)
+    chosen = with_adapter("grpo", optimiser={"learning_rate": 1e-2})
+    trained = []
+    finish = run.finish
+    monkeypatch.setattr(
+        run, "finish", lambda *args, **rest: trained.append(args[1]) or finish(*args, **rest)
+    )
+    history = engine.train_with_trl(chosen, folder=tmp_path / "run", progress=False)
+    assert all(row["grad_norm"] > 0 for row in history)
+    (learner,) = trained
+    start = dict(lora.own_parameters(small.learner(chosen).policy))
+    _, kept = loading.load(str(tmp_path / "run" / "model"), "cpu")
+    adapter = dict(learner.policy.named_parameters())
+    moved = 0
+    for name, tensor in kept.named_parameters():
+        expected = start[name].detach().clone()
+        stem = name.removesuffix(".weight")
+        if f"{stem}.lora_A.default.weight" in adapter:
+            a, b = (adapter[f"{stem}.lora_{side}.default.weight"] for side in "AB")
+            assert b.abs().max() > 1e-3
+            expected += (lora.ALPHA / 3) * (b @ a).detach()
+            moved += 1
+        torch.testing.assert_close(tensor.detach(), expected, rtol=1e-5, atol=1e-6)
+    assert moved == 7  # four matrices of attention, three of the feed-forward layer
 
 
 # ---------------------------------------------------------------- its numbers
