@@ -6,18 +6,27 @@ Model, warm start, problems, rewards, learning rate and evaluation are those of 
 gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row, with
 and without an adapter. What stays different:
 
-- Samples come from the global random state, so a seed gives another run than it gives here.
+- Samples come from the global random state, so a seed gives another run than it gives here, and as
+  many processes as there are give as many runs.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
 - Nothing is kept to resume from; only the model before the first step, for `nbcourse evaluate`.
-- `kl_ref`, `kl_old` and `loss_scale` are not among the numbers of a step. `entropy` is that of the
-  whole distribution, and not of the tokens that were drawn; `grad_norm` is that of the last update
-  of a step, and not a mean.
+- `kl_ref`, `kl_old` and `loss_scale` are not among the numbers of a step, and `gap` is only where
+  vLLM samples and its rounding is corrected. `entropy` is that of the whole distribution, and not
+  of the tokens that were drawn; `grad_norm` is that of the last update of a step, and not a mean.
+
+Several processes: `accelerate launch --num_processes 8 -m nbcourse train RECIPE --engine trl`. Two
+on a CPU, which take `--multi_gpu` even so, are tested. DeepSpeed, up to ZeRO-2, comes through
+`--config_file`, vLLM through `rollouts.engine = "vllm"`, and several machines through
+`--num_machines`: these are untried. What keeps only a share of the weights in each process, ZeRO-3
+and FSDP, is refused, as the model that is evaluated and kept is a whole one.
 
 `keep_witnesses` adds witness batches to a GRPOTrainer of a reader's own, without a recipe.
 """
 
+import importlib.util
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -45,7 +54,7 @@ from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import VLLM, Recipe
 
 Options = Mapping[str, Callable[[Recipe], Any]]
 
@@ -157,6 +166,20 @@ CHOSEN: Options = {
     "logging_steps": lambda r: r.optimiser.updates,
 }
 
+# Where vLLM samples. Without the correction, TRL takes what vLLM drew for the learner's own.
+SAMPLED_BY_VLLM: Mapping[str, Options] = {
+    "GRPO": {
+        "vllm_importance_sampling_correction": lambda r: _cap(r) is not None,
+        "vllm_importance_sampling_mode": lambda r: "token_truncate",
+        "vllm_importance_sampling_clip_max": lambda r: _cap(r),
+    },
+    "RLOO": {},
+    "both": {
+        "use_vllm": lambda r: True,
+        "vllm_mode": lambda r: "colocate",  # on the cards that train
+    },
+}
+
 # Keys whose values TRL cannot all have.
 REFUSED: Mapping[str, Limit] = {
     "rollouts.dynamic_sampling": Limit(
@@ -167,7 +190,10 @@ REFUSED: Mapping[str, Limit] = {
         lambda r: r.rollouts.prompts_at_once is not None,
         "TRL samples the responses of a step together",
     ),
-    "rollouts.engine": Limit(lambda r: r.rollouts.engine != "eager", "TRL samples by itself"),
+    "rollouts.engine": Limit(
+        lambda r: r.rollouts.engine not in ("eager", VLLM),
+        "TRL samples by itself ('eager'), or has vLLM sample ('vllm')",
+    ),
     "rollouts.group_size": Limit(lambda r: r.rollouts.group_size < 2, "TRL expects at least 2"),
     "kl.placement": Limit(
         lambda r: r.penalty.placement not in ("none", KL[_trainer(r)]),
@@ -181,8 +207,12 @@ REFUSED: Mapping[str, Limit] = {
         lambda r: r.kl.controller != "fixed", "TRL's coefficient stays where it is"
     ),
     "optimiser.truncated_importance_sampling": Limit(
-        lambda r: r.optimiser.truncated_importance_sampling is not None,
-        "TRL corrects for a sampler that rounds otherwise only where vLLM samples",
+        lambda r: (
+            _cap(r) is not None
+            and (r.rollouts.engine != VLLM or _trainer(r) != "GRPO" or r.penalty.beta > 0)
+        ),
+        "TRL corrects for a sampler that rounds otherwise only where vLLM samples, in its "
+        "GRPOTrainer, and leaves the KL as it is (kl.beta = 0 does, too)",
     ),
     "optimiser.target_kl": Limit(
         lambda r: r.optimiser.target_kl is not None, "TRL does not leave a batch early"
@@ -218,9 +248,14 @@ METRICS: Mapping[str, str] = {
     "cispo_clip_ratio": "clip_high",
     "grad_norm": "grad_norm",
     "loss": "policy_loss",
+    "sampling/sampling_logp_difference/max": "gap",
 }
 # What our reward function tells it, too: length times verdict, of which two means can be made.
 LENGTH_OF_RIGHT = "length_of_right"
+
+
+def _cap(recipe: Recipe) -> float | None:
+    return recipe.optimiser.truncated_importance_sampling
 
 
 def _clip_high(recipe: Recipe) -> float:
@@ -294,6 +329,8 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
             )
         )
     chosen = {**CHOSEN, **advantage.chosen, **surrogate.chosen}
+    if recipe.rollouts.engine == VLLM:
+        chosen |= {**SAMPLED_BY_VLLM["both"], **SAMPLED_BY_VLLM[_trainer(recipe)]}
     on_cpu = processes.device.type == "cpu"
     return {
         **FIXED["both"],
@@ -347,7 +384,7 @@ def make_trainer(
 
     Args:
         learner: a policy that has had its warm start.
-        folder: of the run; it receives the reference, where TRL loads one.
+        folder: of the run; it receives the reference, where TRL loads one or vLLM loads a model.
         processes: those that train.
         callbacks: of transformers' `Trainer`.
 
@@ -365,12 +402,14 @@ def make_trainer(
 
     logging.disable_progress_bar()  # ours have labels
     adapter = lora.is_on(policy)
-    if recipe.penalty.beta > 0 and not adapter:
+    if recipe.rollouts.engine == VLLM or (recipe.penalty.beta > 0 and not adapter):
         reference = (folder / "reference").absolute()
         if processes.rank == 0:
-            learner.reference.save_pretrained(reference)
+            lora.merged(learner.reference).save_pretrained(reference)
+            learner.tokenizer.save_pretrained(reference)
         processes.wait()
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
+        policy.name_or_path = str(reference)  # and vLLM for a model
     name, problems = _trainer(recipe), _problems(learner)
     trainer = _with_ours(getattr(trl, f"{name}Trainer"))(
         model=lora.as_peft(policy) if adapter else policy,
@@ -505,19 +544,64 @@ def train_with_trl(
         those of the first process, everything else is of the whole batch.
 
     Raises:
-        ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.
+        ValueError: if TRL is not installed or cannot follow the recipe or the way in which the
+            processes were started, or the folder holds a run.
         FloatingPointError: if a loss or a gradient is not finite. TRL has updated the weights by
             then.
 
     Book: chapter 8, "One loop".
     """
+    # Whatever is to be refused is refused before anything is written.
+    _check_surroundings(recipe)
     processes, folder = connect(), Path(folder)
-    options(recipe, processes)  # whatever is to be refused is refused before anything is written
+    options(recipe, processes)
     with run.prepared(folder, recipe, resume=False, processes=processes):
         if processes.rank == 0:
             environment = records.read_json(folder / records.ENVIRONMENT)
             records.write_json(folder / records.ENVIRONMENT, {**environment, "engine": "trl"})
         return _in(folder, recipe, processes, progress=progress, log=log)
+
+
+def _check_surroundings(recipe: Recipe) -> None:
+    """Refuse what is not installed, and what `accelerate launch` asks for and no run can have."""
+    if recipe.rollouts.engine == VLLM and importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            f"rollouts.engine is {VLLM!r}, which needs a package: pip install 'trl[vllm]==1.16.0'"
+        )
+    rounded = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if recipe.model.precision == "float32" and rounded != "no":
+        raise UserError(
+            f"model.precision is 'float32', but accelerate launch has mixed_precision = "
+            f"{rounded!r}: say model.precision = 'bfloat16' or 'float16', or --mixed_precision no"
+        )
+    if _asked_for("CPU") and "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        raise UserError(
+            "accelerate launch --cpu starts one process, whatever --num_processes says: for "
+            "several on a machine without a GPU, say --multi_gpu in its place"
+        )
+    if sharded := _sharded():
+        raise UserError(
+            f"accelerate launch asks for {sharded}, which leaves each process a share of the "
+            "weights; --engine trl evaluates and keeps a whole model: take DeepSpeed with "
+            "zero_stage 0, 1 or 2, or processes without it"
+        )
+
+
+def _asked_for(what: str) -> bool:
+    """Whether `accelerate launch` has been told to use a CPU, FSDP or DeepSpeed."""
+    return os.environ.get(f"ACCELERATE_USE_{what}", "false").lower() in ("true", "1")
+
+
+def _sharded() -> str | None:
+    """What `accelerate launch` has been told to shard the weights with, if it has."""
+    if _asked_for("FSDP"):
+        return "FSDP"
+    if _asked_for("DEEPSPEED"):
+        from accelerate import DeepSpeedPlugin
+
+        if DeepSpeedPlugin().zero_stage == 3:
+            return "DeepSpeed's ZeRO-3"
+    return None
 
 
 def _in(

@@ -104,6 +104,100 @@ def test_options_arrive_in_trls_configuration(name, changes, expected, tmp_path)
     assert {key: getattr(args, key) for key in expected} == expected
 
 
+VLLM = {"rollouts": {"engine": "vllm"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "cap", "expected"),
+    [
+        ("grpo", None, {"vllm_importance_sampling_correction": False}),
+        (
+            "cispo",
+            2.0,
+            {
+                "vllm_importance_sampling_correction": True,
+                "vllm_importance_sampling_mode": "token_truncate",
+                "vllm_importance_sampling_clip_max": 2.0,
+                "vllm_importance_sampling_clip_min": None,
+            },
+        ),
+        ("rloo", None, {}),
+    ],
+)
+def test_vllm_is_asked_for_in_the_recipe(name, cap, expected, tmp_path):
+    """TRL's configuration takes these options without vLLM; no trainer was made with them."""
+    import trl
+
+    chosen = recipe(name, optimiser={"truncated_importance_sampling": cap}, **VLLM)
+    kind = "RLOO" if name == "rloo" else "GRPO"
+    args = getattr(trl, f"{kind}Config")(
+        output_dir=str(tmp_path), **engine.options(chosen, small.ALONE)
+    )
+    expected = {"use_vllm": True, "vllm_mode": "colocate", **expected}
+    assert {key: getattr(args, key) for key in expected} == expected
+    assert not any("vllm" in key for key in engine.options(recipe(name), small.ALONE))
+
+
+def test_vllm_is_handed_the_model_of_the_run(tmp_path, monkeypatch):
+    """It loads one from a folder, before it is given weights; an adapter is left out."""
+    asked = []
+
+    class NoVLLM:
+        def __init__(self, model, **_):
+            asked.append(model.name_or_path)
+
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", NoVLLM)
+    learner = small.learner(recipe("grpo", model={"lora_rank": 2}, **VLLM))
+    engine.make_trainer(learner, tmp_path, small.ALONE)
+    assert asked == [str(tmp_path / "reference")]
+    tokenizer, found = loading.load(asked[0], "cpu")
+    assert tokenizer.get_vocab() == learner.tokenizer.get_vocab()
+    own = dict(lora.own_parameters(learner.policy))
+    assert all(torch.equal(own[name], tensor) for name, tensor in found.named_parameters())
+
+
+def test_vllm_is_for_trl_alone(tmp_path):
+    chosen = recipe("grpo", **VLLM)
+    for folder in (tmp_path / "run", None):
+        with pytest.raises(
+            UserError, match=r"rollouts\.engine is 'vllm', which --engine trl alone"
+        ):
+            run.train(chosen, folder=folder, progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_vllm_sampled_from_is_evaluated_by_our_own_engine():
+    right = verdicts(small.learner(recipe("grpo", warm_start={"steps": 60})), 40)
+    assert right.any()
+    chosen = recipe("grpo", warm_start={"steps": 60}, **VLLM)
+    assert torch.equal(verdicts(small.learner(chosen), 40), right)
+
+
+def test_a_run_that_vllm_sampled_for_is_evaluated_later(tmp_path):
+    folder = tmp_path / "run"
+    engine.train_with_trl(recipe("grpo", steps=1), folder=folder, progress=False)
+    before = evaluation.evaluate(folder, problems=5, progress=False)
+    told = records.read_json(folder / records.RECIPE)
+    told["rollouts"]["engine"] = "vllm"
+    records.write_json(folder / records.RECIPE, told)
+    after = evaluation.evaluate(folder, problems=5, progress=False)
+    assert after["after"]["strict"] == before["after"]["strict"]
+
+
+def test_what_a_reward_model_compares_is_sampled_by_our_own_engine():
+    learned = {
+        "warm_start": {"steps": 20},
+        "reward": {"source": "reward_model"},
+        "reward_model": {"comparisons": 8, "steps": 1, "batch_size": 4},
+    }
+    first, second = (
+        small.learner(recipe("grpo", **learned, **engine_of)).reward_model
+        for engine_of in ({}, VLLM)
+    )
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_every_setting_of_a_translated_function_is_in_the_tables():
     """A setting added to a function is refused by this test until TRL's side of it is stated."""
     for function, part in {**engine.ADVANTAGES, **engine.SURROGATES}.items():
@@ -181,6 +275,74 @@ def test_what_trl_cannot_do_is_refused_by_name(name, changes, key, tmp_path):
     with pytest.raises(ValueError, match=key) as caught:
         engine.train_with_trl(recipe(name, **changes), folder=tmp_path / "run", progress=False)
     assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("grpo", {"rollouts": {}}),
+        ("grpo", {"kl": {"beta": 0.1}, **VLLM}),
+        ("rloo", VLLM),
+    ],
+)
+def test_trl_weighs_tokens_by_the_ratio_to_the_sampler_in_one_case(name, changes):
+    chosen = recipe(name, optimiser={"truncated_importance_sampling": 2.0}, **changes)
+    with pytest.raises(UserError, match=r"optimiser\.truncated_importance_sampling is 2\.0"):
+        engine.options(chosen, small.ALONE)
+
+
+ZERO_3 = {"zero_optimization": {"stage": 3}}
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "reason"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true"}, "accelerate launch asks for FSDP"),
+        (
+            {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
+            "asks for DeepSpeed's ZeRO-3, .* take DeepSpeed with zero_stage 0, 1 or 2",
+        ),
+        (
+            {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": "zero.json"},
+            "asks for DeepSpeed's ZeRO-3",
+        ),
+        (
+            {"ACCELERATE_MIXED_PRECISION": "bf16"},
+            "model.precision is 'float32', but accelerate launch has mixed_precision = 'bf16'",
+        ),
+        (
+            {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"},
+            "--cpu starts one process, whatever --num_processes says",
+        ),
+    ],
+)
+def test_what_accelerate_cannot_be_asked_for_is_refused(
+    surroundings, reason, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zero.json").write_text(json.dumps(ZERO_3), encoding="utf-8")
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in surroundings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=reason) as caught:
+        engine.train_with_trl(recipe("grpo"), folder=tmp_path / "run", progress=False)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_deepspeed_that_leaves_the_weights_whole_is_not_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    for stage in ("0", "1", "2"):
+        monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", stage)
+        engine._check_surroundings(recipe("grpo"))
+
+
+def test_without_vllm_the_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match=r"pip install 'trl\[vllm\]==1\.16\.0'"):
+        engine.train_with_trl(recipe("grpo", **VLLM), folder=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -366,6 +528,46 @@ def test_the_reference_of_an_adapter_is_the_model_without_it(name, tmp_path, mon
         torch.testing.assert_close(
             batch["ref_per_token_logps"][keep], reference[keep], rtol=1e-4, atol=1e-5
         )
+
+
+def test_the_weight_of_a_token_that_vllm_drew_is_ours(tmp_path):
+    """Nothing is sampled here: the trainer is told that vLLM did, and what the ratios were."""
+    chosen = recipe("dapo", optimiser={"truncated_importance_sampling": 1.2}, **VLLM)
+    learner = small.learner(
+        recipe("dapo", optimiser={"truncated_importance_sampling": 1.2}, warm_start={"steps": 20})
+    )
+    experience = stale_experience(learner)
+    with torch.no_grad():
+        log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
+    experience = replace(experience, old_log_probs=log_probs)
+    ratio = (log_probs - experience.rollout.log_probs).exp()
+    assert (ratio[experience.rollout.mask] > 1.2).any()
+    estimate = chosen.row.estimate(
+        chosen.settings,
+        rewards=experience.rewards(chosen.penalty),
+        mask=experience.rollout.mask,
+        group_size=4,
+    )
+    groups = torch.arange(6)
+    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
+    ours = {key: parameter.grad.clone() for key, parameter in learner.trained()}
+
+    plain = replace(learner, recipe=recipe("dapo"))
+    trainer = engine.make_trainer(plain, tmp_path, small.ALONE)
+    asked = engine.options(chosen, small.ALONE)
+    trainer.use_vllm = asked["use_vllm"]
+    trainer.vllm_importance_sampling_correction = asked["vllm_importance_sampling_correction"]
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    trainer.model.zero_grad()
+    inputs = their_inputs(experience, estimate, "GRPO") | {
+        "old_per_token_logps": log_probs,
+        "importance_sampling_ratio": ratio.clamp(max=asked["vllm_importance_sampling_clip_max"]),
+    }
+    trainer.compute_loss(trainer.model, inputs).backward()
+    for key, parameter in learner.trained():
+        torch.testing.assert_close(parameter.grad, ours[key], rtol=1e-4, atol=2e-6)
+    assert any(gradient.abs().max() > 1e-2 for gradient in ours.values())
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo"])
@@ -685,6 +887,11 @@ def test_lengths_by_verdict_are_nan_where_there_is_none():
     )
     assert math.isnan(all_right["length_wrong"])
     assert all_right["length_right"] == 2.0
+
+
+def test_the_gap_to_vllm_has_our_name():
+    logs = {**LOGS, "sampling/sampling_logp_difference/max": 0.03}
+    assert engine._translated(logs, recipe("grpo"), 1, taken(1.0))["gap"] == 0.03
 
 
 def test_the_speed_of_trl_is_not_expected_of_our_own_engine(tmp_path):
