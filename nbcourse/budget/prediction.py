@@ -837,10 +837,15 @@ def predict(
         response_tokens: T, mean length of the responses for the time; the limit if not given.
 
     Raises:
-        ValueError: if a length is out of range.
+        ValueError: if a length is out of range, or another package's engine is to sample.
 
     Book: chapter 15, "Before you press enter".
     """
+    if recipe.rollouts.engine not in ENGINES:
+        raise UserError(
+            f"rollouts.engine is {recipe.rollouts.engine!r}, and only this package's own engines "
+            f"are predicted: {', '.join(map(repr, ENGINES))}"
+        )
     limit = recipe.rollouts.max_new_tokens
     length = limit if response_tokens is None else response_tokens
     if not 1 <= length <= limit:

@@ -65,7 +65,7 @@ class Exam:
     @property
     def engine(self) -> str:
         """What writes the responses: as in training."""
-        return "eager" if isinstance(self.recipe, Pretraining) else self.recipe.rollouts.engine
+        return "eager" if isinstance(self.recipe, Pretraining) else self.recipe.rollouts.own_engine
 
     def right(self, strict: Tensor, truncated: Tensor) -> Tensor:
         """Which responses are right: a response that was cut off is not, as in training."""

@@ -93,10 +93,11 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         recipe = recipe.model_copy(update={"model": settings})
     if not steps:
         raise UserError(f"{folder} has no step yet: expected a run of at least one")
-    if "seconds_sample" not in steps[0]:
+    told = records.read_json(folder / records.ENVIRONMENT)
+    if "engine" in told or "seconds_sample" not in steps[0]:
         raise UserError(
-            f"{folder} is of another engine, which does not time the phases of a step: expected a "
-            "run of this package's own"
+            f"{folder} is of another engine, which has a speed of its own: expected a run of this "
+            "package's own"
         )
     drawn = [batches(step["no_spread"]) for step in steps]
     if recipe.dynamic_sampling:  # then the run knows

@@ -17,6 +17,7 @@ from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora
 from nbcourse.lm.loading import disk
+from nbcourse.lm.sampling import ENGINES
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.clock import peak_memory
@@ -25,7 +26,7 @@ from nbcourse.training.learner import Learner
 from nbcourse.training.loop import State, begin, steps
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe import VLLM, Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -57,7 +58,7 @@ def train(
 
     Raises:
         ValueError: if the folder holds a run already and `resume` is False, or a run of another
-            recipe, or a damaged checkpoint.
+            recipe, or a damaged checkpoint; or if the recipe asks for vLLM.
         FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
             that of an earlier step.
         KeyboardInterrupt: after Ctrl-C or SIGTERM; with a folder, once the step at work is done
@@ -65,6 +66,11 @@ def train(
 
     Book: chapter 8, "One loop".
     """
+    if recipe.rollouts.engine == VLLM:
+        raise UserError(
+            f"rollouts.engine is {VLLM!r}, which --engine trl alone has; this package's own are "
+            f"{', '.join(map(repr, ENGINES))}"
+        )
     processes = connect()
     if folder is None:
         learner = build(recipe, processes, progress=progress)

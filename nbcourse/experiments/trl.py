@@ -3,19 +3,32 @@
 What a recipe says is translated by the tables below, by the functions of the algorithm's row and
 not by its name, so that a row of a reader's own is understood too; what TRL cannot do is refused.
 Model, warm start, problems, rewards, learning rate and evaluation are those of `run.train`; the
-gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row.
-What stays different:
+gradient of a batch is the same too, which `tests/experiments/test_trl.py` checks row by row, with
+and without an adapter. What stays different:
 
-- Samples come from the global random state, so a seed gives another run than it gives here.
+- Samples come from the global random state, so a seed gives another run than it gives here, and as
+  many processes as there are give as many runs.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
 - Nothing is kept to resume from; only the model before the first step, for `nbcourse evaluate`.
+- `kl_ref`, `kl_old` and `loss_scale` are not among the numbers of a step, and `gap` is only where
+  vLLM samples and its rounding is corrected. `entropy` is that of the whole distribution, and not
+  of the tokens that were drawn; `grad_norm` is that of the last update of a step, and not a mean.
+
+Several processes: `accelerate launch --num_processes 8 -m nbcourse train RECIPE --engine trl`. Two
+on a CPU, which take `--multi_gpu` even so, are tested. DeepSpeed, up to ZeRO-2, comes through
+`--config_file`, vLLM through `rollouts.engine = "vllm"`, and several machines through
+`--num_machines`: these are untried. What keeps only a share of the weights in each process, ZeRO-3
+and FSDP, is refused, as the model that is evaluated and kept is a whole one.
 
 `keep_witnesses` adds witness batches to a GRPOTrainer of a reader's own, without a recipe.
 """
 
+import importlib.util
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter
@@ -29,17 +42,19 @@ from nbcourse.diagnosis.witness import verified
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
+from nbcourse.lm import lora
 from nbcourse.lm.rollouts import Rollout, encode, padded
 from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
 from nbcourse.training import algorithms
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
-from nbcourse.training.experience import Draws, score
+from nbcourse.training.clock import Clock
+from nbcourse.training.experience import Draws, score, with_spread
 from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import VLLM, Recipe
 
 Options = Mapping[str, Callable[[Recipe], Any]]
 
@@ -151,11 +166,22 @@ CHOSEN: Options = {
     "logging_steps": lambda r: r.optimiser.updates,
 }
 
+# Where vLLM samples. Without the correction, TRL takes what vLLM drew for the learner's own.
+SAMPLED_BY_VLLM: Mapping[str, Options] = {
+    "GRPO": {
+        "vllm_importance_sampling_correction": lambda r: _cap(r) is not None,
+        "vllm_importance_sampling_mode": lambda r: "token_truncate",
+        "vllm_importance_sampling_clip_max": lambda r: _cap(r),
+    },
+    "RLOO": {},
+    "both": {
+        "use_vllm": lambda r: True,
+        "vllm_mode": lambda r: "colocate",  # on the cards that train
+    },
+}
+
 # Keys whose values TRL cannot all have.
 REFUSED: Mapping[str, Limit] = {
-    "model.lora_rank": Limit(
-        lambda r: r.model.lora_rank is not None, "it hands TRL the whole model"
-    ),
     "rollouts.dynamic_sampling": Limit(
         lambda r: r.dynamic_sampling,
         "TRL does not replace prompts without spread; say rollouts.dynamic_sampling = false",
@@ -164,7 +190,10 @@ REFUSED: Mapping[str, Limit] = {
         lambda r: r.rollouts.prompts_at_once is not None,
         "TRL samples the responses of a step together",
     ),
-    "rollouts.engine": Limit(lambda r: r.rollouts.engine != "eager", "TRL samples by itself"),
+    "rollouts.engine": Limit(
+        lambda r: r.rollouts.engine not in ("eager", VLLM),
+        "TRL samples by itself ('eager'), or has vLLM sample ('vllm')",
+    ),
     "rollouts.group_size": Limit(lambda r: r.rollouts.group_size < 2, "TRL expects at least 2"),
     "kl.placement": Limit(
         lambda r: r.penalty.placement not in ("none", KL[_trainer(r)]),
@@ -178,8 +207,12 @@ REFUSED: Mapping[str, Limit] = {
         lambda r: r.kl.controller != "fixed", "TRL's coefficient stays where it is"
     ),
     "optimiser.truncated_importance_sampling": Limit(
-        lambda r: r.optimiser.truncated_importance_sampling is not None,
-        "TRL corrects for a sampler that rounds otherwise only where vLLM samples",
+        lambda r: (
+            _cap(r) is not None
+            and (r.rollouts.engine != VLLM or _trainer(r) != "GRPO" or r.penalty.beta > 0)
+        ),
+        "TRL corrects for a sampler that rounds otherwise only where vLLM samples, in its "
+        "GRPOTrainer, and leaves the KL as it is (kl.beta = 0 does, too)",
     ),
     "optimiser.target_kl": Limit(
         lambda r: r.optimiser.target_kl is not None, "TRL does not leave a batch early"
@@ -201,11 +234,12 @@ IN_EFFECT: Options = {
     "kl.estimator": lambda r: r.penalty.estimator,
 }
 
-# Our name for what TRL logs. Its `kl` is a mean over tokens and not our `kl_ref`.
+# Our name for what TRL logs. Accuracy and no_spread it is told by our reward function: the spread
+# of its RLOOTrainer has the KL in it. Its `kl` is a mean over tokens and not our `kl_ref`.
 METRICS: Mapping[str, str] = {
     "reward": "reward",
     "accuracy": "accuracy",
-    "frac_reward_zero_std": "no_spread",
+    "no_spread": "no_spread",
     "completions/clipped_ratio": "truncated",
     "completions/mean_length": "length",
     "entropy": "entropy",
@@ -214,7 +248,14 @@ METRICS: Mapping[str, str] = {
     "cispo_clip_ratio": "clip_high",
     "grad_norm": "grad_norm",
     "loss": "policy_loss",
+    "sampling/sampling_logp_difference/max": "gap",
 }
+# What our reward function tells it, too: length times verdict, of which two means can be made.
+LENGTH_OF_RIGHT = "length_of_right"
+
+
+def _cap(recipe: Recipe) -> float | None:
+    return recipe.optimiser.truncated_importance_sampling
 
 
 def _clip_high(recipe: Recipe) -> float:
@@ -288,6 +329,8 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
             )
         )
     chosen = {**CHOSEN, **advantage.chosen, **surrogate.chosen}
+    if recipe.rollouts.engine == VLLM:
+        chosen |= {**SAMPLED_BY_VLLM["both"], **SAMPLED_BY_VLLM[_trainer(recipe)]}
     on_cpu = processes.device.type == "cpu"
     return {
         **FIXED["both"],
@@ -341,7 +384,7 @@ def make_trainer(
 
     Args:
         learner: a policy that has had its warm start.
-        folder: of the run; where there is a KL, it receives the reference that TRL loads.
+        folder: of the run; it receives the reference, where TRL loads one or vLLM loads a model.
         processes: those that train.
         callbacks: of transformers' `Trainer`.
 
@@ -358,15 +401,18 @@ def make_trainer(
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # ours have labels
-    if recipe.penalty.beta > 0:
+    adapter = lora.is_on(policy)
+    if recipe.rollouts.engine == VLLM or (recipe.penalty.beta > 0 and not adapter):
         reference = (folder / "reference").absolute()
         if processes.rank == 0:
-            learner.reference.save_pretrained(reference)
+            lora.merged(learner.reference).save_pretrained(reference)
+            learner.tokenizer.save_pretrained(reference)
         processes.wait()
         policy.config._name_or_path = str(reference)  # where TRL looks for its reference
+        policy.name_or_path = str(reference)  # and vLLM for a model
     name, problems = _trainer(recipe), _problems(learner)
-    trainer = _with_our_schedule(getattr(trl, f"{name}Trainer"))(
-        model=policy,
+    trainer = _with_ours(getattr(trl, f"{name}Trainer"))(
+        model=lora.as_peft(policy) if adapter else policy,
         args=getattr(trl, f"{name}Config")(output_dir=str(folder), **chosen),
         reward_funcs=_reward_function(learner, problems),
         train_dataset=_prompts(learner, problems),
@@ -374,18 +420,32 @@ def make_trainer(
         callbacks=list(callbacks),
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.our_recipe = recipe
+    trainer.our_recipe, trainer.our_clock = recipe, Clock()
+    if adapter and "ref" in trainer.model.peft_config:  # a copy of the adapter as it is at first
+        trainer.model.delete_adapter("ref")  # without it, TRL switches the adapter off
     return trainer
 
 
-def _with_our_schedule(trainer: Any) -> Any:
-    """The trainer, with the learning rate and the weight decay of `loop.learn`.
+def _with_ours(trainer: Any) -> Any:
+    """The trainer, with our clock, and the learning rate and the weight decay of `loop.learn`.
 
     Transformers' warm-up begins with a step of rate 0, and it spares norms and biases the decay.
     """
 
     class Trainer(trainer):
         lr_scheduler: Any
+
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("sample"):
+                return super()._generate(*arguments, **options)
+
+        def _calculate_rewards(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("sample"):
+                return super()._calculate_rewards(*arguments, **options)
+
+        def _generate_and_score_completions(self, *arguments: Any, **options: Any) -> Any:
+            with self.our_clock("consult"):  # what is left once sampling is counted
+                return super()._generate_and_score_completions(*arguments, **options)
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if self.lr_scheduler is None:
@@ -436,7 +496,11 @@ def _reward_function(learner: Learner, problems: Sequence[Any]) -> Callable[...,
         rollout = _as_rollout(learner, prompts, completion_ids)
         with learner.precision():
             scores, correct = score(learner, rollout, [problems[i] for i in number])
+        lengths = rollout.mask.sum(dim=1).float()
+        spread = with_spread(scores, learner.recipe.rollouts.group_size)
         log_metric("accuracy", correct.mean().item())
+        log_metric("no_spread", (~spread).float().mean().item())
+        log_metric(LENGTH_OF_RIGHT, (lengths * correct).mean().item())
         log_extra("verdict", correct.tolist())
         return scores.tolist()
 
@@ -476,19 +540,68 @@ def train_with_trl(
 
     Returns:
         One dictionary of numbers for each step, under the names of `diagnostics`; also in the
-        folder, beside the recipe, the environment, the summary and the model.
+        folder, beside the recipe, the environment, the summary and the model. Time and memory are
+        those of the first process, everything else is of the whole batch.
 
     Raises:
-        ValueError: if TRL is not installed or cannot follow the recipe, or the folder holds a run.
+        ValueError: if TRL is not installed or cannot follow the recipe or the way in which the
+            processes were started, or the folder holds a run.
         FloatingPointError: if a loss or a gradient is not finite. TRL has updated the weights by
             then.
 
     Book: chapter 8, "One loop".
     """
+    # Whatever is to be refused is refused before anything is written.
+    _check_surroundings(recipe)
     processes, folder = connect(), Path(folder)
-    options(recipe, processes)  # whatever is to be refused is refused before anything is written
+    options(recipe, processes)
     with run.prepared(folder, recipe, resume=False, processes=processes):
+        if processes.rank == 0:
+            environment = records.read_json(folder / records.ENVIRONMENT)
+            records.write_json(folder / records.ENVIRONMENT, {**environment, "engine": "trl"})
         return _in(folder, recipe, processes, progress=progress, log=log)
+
+
+def _check_surroundings(recipe: Recipe) -> None:
+    """Refuse what is not installed, and what `accelerate launch` asks for and no run can have."""
+    if recipe.rollouts.engine == VLLM and importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            f"rollouts.engine is {VLLM!r}, which needs a package: pip install 'trl[vllm]==1.16.0'"
+        )
+    rounded = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if recipe.model.precision == "float32" and rounded != "no":
+        raise UserError(
+            f"model.precision is 'float32', but accelerate launch has mixed_precision = "
+            f"{rounded!r}: say model.precision = 'bfloat16' or 'float16', or --mixed_precision no"
+        )
+    if _asked_for("CPU") and "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        raise UserError(
+            "accelerate launch --cpu starts one process, whatever --num_processes says: for "
+            "several on a machine without a GPU, say --multi_gpu in its place"
+        )
+    if sharded := _sharded():
+        raise UserError(
+            f"accelerate launch asks for {sharded}, which leaves each process a share of the "
+            "weights; --engine trl evaluates and keeps a whole model: take DeepSpeed with "
+            "zero_stage 0, 1 or 2, or processes without it"
+        )
+
+
+def _asked_for(what: str) -> bool:
+    """Whether `accelerate launch` has been told to use a CPU, FSDP or DeepSpeed."""
+    return os.environ.get(f"ACCELERATE_USE_{what}", "false").lower() in ("true", "1")
+
+
+def _sharded() -> str | None:
+    """What `accelerate launch` has been told to shard the weights with, if it has."""
+    if _asked_for("FSDP"):
+        return "FSDP"
+    if _asked_for("DEEPSPEED"):
+        from accelerate import DeepSpeedPlugin
+
+        if DeepSpeedPlugin().zero_stage == 3:
+            return "DeepSpeed's ZeRO-3"
+    return None
 
 
 def _in(
@@ -501,20 +614,23 @@ def _in(
     if writing:
         run.keep_start(folder, learner)
     metrics = run.keep_metrics(folder, recipe, log=log) if writing else None
-    recorder = _recorder(learner, metrics, progress and writing)
-    trainer = make_trainer(learner, folder, processes, [recorder])
+    trainer = make_trainer(learner, folder, processes)
+    recorder = _recorder(learner, trainer, metrics, progress and writing)
+    trainer.add_callback(recorder)
     if recipe.witness.every:
         _keep_ours(trainer, learner, folder)
     built = perf_counter() - start
     trainer.train()
-    learner.policy = trainer.accelerator.unwrap_model(trainer.model).eval()
+    learner.policy = lora.inside(trainer.accelerator.unwrap_model(trainer.model)).eval()
     if writing:
         run.finish(folder, learner, recorder.history, before_first_step=built)
     processes.wait()
     return recorder.history
 
 
-def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) -> Any:
+def _recorder(
+    learner: Learner, trainer: Any, metrics: records.Metrics | None, visible: bool
+) -> Any:
     """A callback that turns what TRL logs after each step into a line of our metrics."""
     from transformers import TrainerCallback
 
@@ -524,29 +640,32 @@ def _recorder(learner: Learner, metrics: records.Metrics | None, visible: bool) 
         def __init__(self) -> None:
             self.history: list[dict[str, float]] = []
             self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
-            self.start = 0.0
+            self.update = ExitStack()
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.start = perf_counter()
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.update.enter_context(trainer.our_clock("learn"))
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.update.close()
 
         def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             logs = more["logs"]
             if "reward" not in logs:  # the summary that the Trainer writes at the end
                 return
-            row = _translated(logs, recipe, len(self.history) + 1, perf_counter() - self.start)
+            clock, trainer.our_clock = trainer.our_clock, Clock()
+            row = _translated(logs, recipe, len(self.history) + 1, clock)
             if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
-                start = perf_counter()
-                learner.policy.eval()  # layers that compute activations twice take no cache
-                row["held_out"] = held_out_accuracy(learner)
-                learner.policy.train()
-                row["seconds_evaluate"] = perf_counter() - start
+                with clock("evaluate"):
+                    learner.policy.eval()  # layers that compute activations twice take no cache
+                    row["held_out"] = held_out_accuracy(learner)
+                    learner.policy.train()
+            row |= clock.report()
             self.history.append(row)
             if metrics is not None:
                 metrics.write(row)
             watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
             self.bar.set_postfix(watched, refresh=False)
             self.bar.update()
-            self.start = perf_counter()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.bar.close()
@@ -680,7 +799,7 @@ def _keep_ours(trainer: Any, learner: Learner, folder: Path) -> None:
 
 
 def _translated(
-    logs: Mapping[str, Any], recipe: Recipe, step: int, seconds: float
+    logs: Mapping[str, Any], recipe: Recipe, step: int, clock: Clock
 ) -> dict[str, float]:
     """A line of our metrics from what TRL logged.
 
@@ -693,12 +812,14 @@ def _translated(
             raise FloatingPointError(f"step {step}: the {name} is {row[name]}")
     responses = recipe.rollouts.responses
     tokens = round(row["length"] * responses)
+    accuracy, of_right = row["accuracy"], logs[LENGTH_OF_RIGHT]
     return {
         "step": step,
         **row,
+        "length_right": of_right / accuracy if accuracy > 0 else math.nan,
+        "length_wrong": (row["length"] - of_right) / (1 - accuracy) if accuracy < 1 else math.nan,
         "updates": recipe.optimiser.updates,
         "responses": responses,
         "tokens": tokens,
-        "tokens_per_second": tokens / seconds,
-        "seconds_step": seconds,
+        "tokens_per_second": tokens / sum(clock.seconds.values()),
     }

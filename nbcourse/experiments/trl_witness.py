@@ -20,6 +20,7 @@ from transformers import TrainerCallback
 from nbcourse.diagnosis import witness as batches
 from nbcourse.diagnosis.witness import FORMAT, TEXT, Draft, Witness
 from nbcourse.errors import UserError
+from nbcourse.lm import lora
 from nbcourse.training.watch import fingerprint
 
 ROWS = "rows_of_witness"  # goes with TRL's batch, so that rows are known after they were shuffled
@@ -59,7 +60,8 @@ class Witnesses(TrainerCallback):
         check(trainer)
         self.trainer, self.keep, self.every, self.tokens = trainer, keep, every, tokens
         self.stated, self.read = stated, read
-        self.policy = trainer.accelerator.unwrap_model(trainer.model)
+        # The one inside is what samples, where the class of peft hands generation on to it.
+        self.policy = lora.inside(trainer.accelerator.unwrap_model(trainer.model))
         args: Any = trainer.args
         self.slices = args.steps_per_generation * trainer.num_iterations  # of a batch's updates
         self.updates = self.slices // args.gradient_accumulation_steps

@@ -7,17 +7,20 @@ With the product switched off the model is what it was before it learned: its ow
 Book: equation (eq-lora).
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import PreTrainedModel
 
 ALPHA = 32  # Source: Schulman et al. 2025, "LoRA Without Regret"
+NAME = "default"  # of the adapter, as transformers calls it
 
 
 def add(model: "PreTrainedModel", *, rank: int, seed: int) -> None:
@@ -60,6 +63,38 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             yield name.replace(".base_layer", ""), parameter
 
 
+def as_peft(model: "PreTrainedModel") -> "PeftModel":
+    """The same model, adapter and weights in the class that other trainers know adapters by.
+
+    Args:
+        model: that has an adapter. It stays the model inside, and whatever trains the one changes
+            the other.
+    """
+    from peft import LoraConfig, PeftModelForCausalLM
+    from peft.tuners.lora import LoraLayer
+
+    config = cast(LoraConfig, model.peft_config[NAME])
+    tables = [
+        table
+        for layer in model.modules()
+        if isinstance(layer, LoraLayer)
+        for table in (layer.lora_A, layer.lora_B)
+    ]
+    kept = [table[NAME] for table in tables]
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Already found a `peft_config`")
+        whole = PeftModelForCausalLM(model, config)  # with matrices of its own, drawn anew
+    for table, module in zip(tables, kept, strict=True):
+        table[NAME] = module
+    return whole.eval()
+
+
+def inside(model: "PreTrainedModel | PeftModel") -> "PreTrainedModel":
+    """The model of transformers that peft's class has in it, adapter and all; any other itself."""
+    plain: Any = model
+    return plain.get_base_model() if hasattr(plain, "get_base_model") else plain
+
+
 @torch.no_grad()
 def merged(model: "PreTrainedModel") -> "PreTrainedModel":
     """The same function in a model without an adapter; the model itself if it has none."""
@@ -72,6 +107,6 @@ def merged(model: "PreTrainedModel") -> "PreTrainedModel":
         plain.get_parameter(name).copy_(parameter)
     for name, module in model.named_modules():
         if isinstance(module, Linear):
-            plain.get_parameter(f"{name}.weight").add_(module.get_delta_weight("default"))
+            plain.get_parameter(f"{name}.weight").add_(module.get_delta_weight(NAME))
     plain.generation_config = model.generation_config
     return plain

@@ -25,15 +25,31 @@ class Clock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, int] = {}
+        self._running: str | None = None
+        self._since = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Measure what happens within."""
+        """Measure what happens within.
+
+        A phase that comes twice has the seconds of both times; one within another is left out of
+        that.
+        """
+        outer = self._running
+        self._turn_to(phase)
+        try:
+            yield
+        finally:
+            self._turn_to(outer)
+
+    def _turn_to(self, phase: str | None) -> None:
+        """Count what the running phase has taken since it last began, and let another begin."""
+        if self._running is not None:
+            seconds, memory = perf_counter() - self._since, _peak()
+            self.seconds[self._running] = self.seconds.get(self._running, 0.0) + seconds
+            self.memory[self._running] = max(self.memory.get(self._running, 0), memory)
         _forget_peak()
-        start = perf_counter()
-        yield
-        self.seconds[phase] = perf_counter() - start
-        self.memory[phase] = _peak()
+        self._running, self._since = phase, perf_counter()
 
     def report(self) -> dict[str, float]:
         """The numbers of each phase, by names such as `seconds_learn` and `memory_learn`."""

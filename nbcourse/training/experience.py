@@ -145,7 +145,7 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
         batch = _sample_and_score(learner, *draws.next(), processes)
         everything.append(batch)
         if recipe.dynamic_sampling:
-            spread = _spread(batch.scores, group)
+            spread = with_spread(batch.scores, group)
             batch = _keep_groups(batch, spread.nonzero().squeeze(1), group)
         found += [batch] if len(batch.scores) else []
         if sum(len(part.scores) for part in found) >= wanted * group:
@@ -161,7 +161,7 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
 
 def _described(batches: Sequence[Experience], group: int) -> Sampled:
     scores = torch.cat([batch.scores for batch in batches])
-    spread = _spread(scores, group)
+    spread = with_spread(scores, group)
     return Sampled(
         responses=len(scores),
         tokens=sum(int(batch.rollout.mask.sum()) for batch in batches),
@@ -310,7 +310,7 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
     return scores, correct
 
 
-def _spread(scores: Tensor, group: int) -> Tensor:
+def with_spread(scores: Tensor, group: int) -> Tensor:
     """Which groups have responses that earned different amounts: (groups,) bool."""
     groups = scores.view(-1, group)
     return groups.amax(dim=1) > groups.amin(dim=1)

@@ -54,7 +54,7 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
         max_new_tokens=recipe.rollouts.max_new_tokens,
         precision=learner.precision(),
         at_once=recipe.rollouts.responses,
-        engine=recipe.rollouts.engine,
+        engine=recipe.rollouts.own_engine,
     )
     return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)
 

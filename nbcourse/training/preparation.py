@@ -120,7 +120,7 @@ def sample_comparisons(
             temperature=recipe.rollouts.temperature,
             group_size=2,
             generator=draws,
-            engine=recipe.rollouts.engine,
+            engine=recipe.rollouts.own_engine,
         )
         texts = pairs.texts(tokenizer)
         liking = [task.preference(side, problems) for side in (texts[::2], texts[1::2])]

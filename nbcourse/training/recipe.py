@@ -221,6 +221,7 @@ class ModelSection(Section):
     )
 
 
+VLLM = "vllm"  # the one engine that this package has not, and TRL has
 PRODUCTS = ("prefix", "sequence")  # weights that are products of ratios, and may overflow
 SHAPE = {"layers", "width", "heads", "vocabulary"}
 
@@ -248,12 +249,17 @@ class RolloutSection(Section):
     prompts_at_once: Count | None = Field(
         None, description="prompts sampled together, to bound memory; all if not given"
     )
-    engine: Literal[(*ENGINES,)] = Field(  # type: ignore[valid-type]
+    engine: Literal[(*ENGINES, VLLM)] = Field(  # type: ignore[valid-type]
         "eager",
         description="what generates responses, also in evaluations: token by token (eager), or "
         "with fixed shapes, checked every 32 tokens (static); static-graphs makes each a CUDA "
-        "graph, untried",
+        "graph, untried; vllm is for --engine trl alone, untried, and evaluates as eager does",
     )
+
+    @property
+    def own_engine(self) -> str:
+        """What generates responses where this package does it itself, as in evaluations."""
+        return "eager" if self.engine == VLLM else self.engine
 
     @property
     def responses(self) -> int:

@@ -206,6 +206,14 @@ def test_the_cache_holds_as_many_bytes_as_its_tensors(shape, precision):
     assert prediction.cache_bytes(shape, 5, with_room(9), precision) == rooms
 
 
+def test_what_vllm_would_need_is_not_predicted():
+    chosen = recipe(rollouts={"engine": "vllm"})
+    with pytest.raises(
+        ValueError, match=r"rollouts\.engine is 'vllm', and only this package's own"
+    ):
+        prediction.predict(chosen, SHAPES["shared keys"], DATASHEETS["H200"], prompt_tokens=6)
+
+
 @pytest.mark.parametrize("engine", sampling.ENGINES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_each_engine_s_cache_has_at_its_largest_the_bytes_foreseen(engine, precision):

@@ -106,10 +106,16 @@ def test_a_run_made_elsewhere_or_without_a_step_tells_nothing(tmp_path):
             forecast.check_made_here(run)
 
 
-def test_a_run_of_another_engine_does_not_tell_the_phases_of_a_step(tmp_path):
-    lines = [{"length": 3, "no_spread": 0, "seconds_step": 1.0}]  # what --engine trl writes
-    with pytest.raises(UserError, match="another engine"):
-        forecast.earlier_run(write_run(tmp_path / "run", recipe_of("grpo"), lines), MACHINE)
+def test_a_run_of_another_engine_tells_nothing_of_this_one(tmp_path):
+    seconds = {f"seconds_{phase}": 1.0 for phase in SLOWDOWN}
+    before, now = {"seconds_step": 1.0}, seconds  # what --engine trl wrote, and what it writes
+    for name, told in (("before", before), ("now", now)):
+        run = write_run(tmp_path / name, recipe_of("grpo"), [{"length": 3, "no_spread": 0, **told}])
+        if name == "now":
+            changed = records.environment(1) | {"engine": "trl"}
+            records.write_json(run / records.ENVIRONMENT, changed)
+        with pytest.raises(UserError, match="another engine"):
+            forecast.earlier_run(run, MACHINE)
 
 
 def test_a_run_with_dynamic_sampling_has_written_down_how_many_batches_it_drew(tmp_path):

@@ -127,6 +127,17 @@ OPTIONS = {
 }
 
 
+def test_an_adapter_is_watched_while_it_samples_and_learns(tmp_path):
+    """An untrained model is never right, but of what it does not end it loses half a point."""
+    changes = {"warm_start": {"steps": 0}, "model": {"lora_rank": 2}, "kl": {"beta": 0.1}}
+    rewarded = {"reward": {"truncation_penalty": 0.5}, "rollouts": {"max_new_tokens": 12}}
+    found = by_recipe(tmp_path / "run", **changes, **rewarded)
+    report = diagnose(found)
+    assert report.findings == []
+    assert not [line for line in report.unseen if "not seen while it sampled" in line]
+    assert [witness.facts["weight_change"] > 0 for witness in found.witnesses] == [True, True]
+
+
 @pytest.mark.parametrize("case", swept(OPTIONS, keep=("no row of ours", "two updates")))
 def test_a_trainer_of_ones_own_is_diagnosed_as_healthy(tmp_path, case):
     found = trained(own(tmp_path, **OPTIONS[case]), tmp_path)

@@ -48,6 +48,29 @@ def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(model):
     assert all(torch.equal(p, names[n]) for n, p in lora.own_parameters(model))
 
 
+def test_the_adapter_stays_what_it_is_in_the_class_of_peft(model):
+    """The same parameters, which learn and are switched off on either side."""
+    shifted(model)
+    before = dict(model.named_parameters())
+    logits = model(IDS).logits
+    state = torch.get_rng_state()
+    whole = lora.as_peft(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert whole.get_base_model() is model
+    assert lora.inside(whole) is lora.inside(model) is model
+    after = dict(model.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before)
+    assert {n for n, p in after.items() if p.requires_grad} == {n for n in after if "lora_" in n}
+    assert torch.equal(whole(IDS).logits, logits)
+    with lora.off(model):
+        plain = model(IDS).logits
+    with whole.disable_adapter():
+        assert torch.equal(model(IDS).logits, plain)
+    assert torch.equal(model(IDS).logits, logits)
+    assert not torch.equal(plain, logits)
+
+
 def test_the_seed_decides_the_adapter_and_no_other_random_number():
     def first(seed):
         made = tiny.model(tiny.tokenizer(), layers=1, width=32, heads=4)

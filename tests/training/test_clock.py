@@ -27,6 +27,25 @@ def test_a_phase_takes_what_happens_in_it():
     assert list(clock.report()) == ["seconds_short", "seconds_long", "memory_short", "memory_long"]
 
 
+def test_a_phase_that_comes_twice_or_within_another(monkeypatch):
+    passed = [0.0]
+    monkeypatch.setattr("nbcourse.training.clock.perf_counter", lambda: passed[0])
+    clock = Clock()
+    for _ in range(2):
+        with clock("outer"):
+            passed[0] += 1.0
+            with clock("inner"):
+                passed[0] += 10.0
+            passed[0] += 100.0
+    assert clock.seconds == {"outer": 202.0, "inner": 20.0}
+    with clock("after"):  # the time between phases is nobody's
+        passed[0] += 3.0
+    passed[0] += 1000.0
+    with clock("after"):
+        passed[0] += 4.0
+    assert clock.seconds["after"] == 7.0
+
+
 IN_A_PROCESS = """
 from nbcourse.training.clock import Clock, peak_memory, resident
 clock = Clock()
