@@ -37,6 +37,11 @@ def test_it_names_the_cause_the_evidence_the_mend_and_the_section(packed, tmp_pa
     assert finding["confidence"] in CONFIDENCES
 
 
+def test_the_curves_of_the_benchmark_are_whole():
+    """Readers guess by the KL to the reference, and other tools judge by it."""
+    assert all("kl_ref" in row for row in sound("grpo").history)
+
+
 @pytest.mark.parametrize("every", [1, 10])
 def test_weights_that_stand_still_show_in_a_kl_that_is_measured_now_and_then(every):
     """Twenty steps with a gradient: the first KL is 0 in any run, and says nothing."""
