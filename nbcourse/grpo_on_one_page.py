@@ -100,19 +100,27 @@ def grpo(tokenizer: "Tokenizer", policy: "Model", seed: int, steps: int) -> Iter
         optimiser.step()
 
         numbers = {"step": step + 1, "policy_loss": loss.item(), "grad_norm": norm.item()}
-        numbers |= measured(rollout, rewards, reference)
+        numbers |= measured(rollout, rewards)
         gap = (old_log_probs - batch.log_probs)[batch.mask].abs().max()  # by rounding
         numbers |= {"gap": gap.item(), "kl_old": 0.0, "clip_low": 0.0, "clip_high": 0.0}
-        if (step + 1) % EVERY == 0 or step + 1 == steps:
+        evaluates = (step + 1) % EVERY == 0 or step + 1 == steps
+        if evaluates or step == 0:  # the loss has no need of the reference
+            numbers["kl_ref"] = kl_to_reference(rollout, reference)
+        if evaluates:
             numbers["held_out"] = held_out_accuracy(tokenizer, policy, seed)
         yield numbers
 
 
 @torch.no_grad()
-def measured(rollout: Rollout, rewards: Tensor, reference: "Model") -> Numbers:
+def kl_to_reference(rollout: Rollout, reference: "Model") -> float:
+    """Mean log-ratio of the policy to the reference, over one response of each group."""
+    some = select(rollout, torch.arange(0, len(rollout.mask), GROUP_SIZE))
+    log_ratios = some.log_probs - rollout_log_probs(reference, some)
+    return log_ratios.masked_fill(~some.mask, 0.0).sum(dim=1).mean().item()
+
+
+def measured(rollout: Rollout, rewards: Tensor) -> Numbers:
     """What the responses were like."""
-    some = select(rollout, torch.arange(0, len(rewards), GROUP_SIZE))  # one of each group
-    to_reference = some.log_probs - rollout_log_probs(reference, some)
     lengths = rollout.mask.sum(dim=1).float()
     return {
         "reward": rewards.mean().item(),
@@ -123,7 +131,6 @@ def measured(rollout: Rollout, rewards: Tensor, reference: "Model") -> Numbers:
         "length_right": lengths[rewards == 1].mean().item(),
         "length_wrong": lengths[rewards == 0].mean().item(),
         "entropy": -masking.masked_mean(rollout.log_probs, rollout.mask).item(),
-        "kl_ref": to_reference.masked_fill(~some.mask, 0.0).sum(dim=1).mean().item(),
         "updates": 1,
         "responses": len(rewards),
         "tokens": int(rollout.mask.sum()),

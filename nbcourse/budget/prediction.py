@@ -269,10 +269,16 @@ class Plan:
         return self.recipe.model.gradient_checkpointing
 
     @property
-    def asks_reference(self) -> bool:
-        """Whether every response is shown to the reference, as `loop.one_step` decides it."""
-        recipe = self.recipe
-        return recipe.penalty.placement != "none" or recipe.row.needs("ref_log_probs")
+    def evaluations(self) -> float:
+        """In a step, on average: every so many evaluate, and the last."""
+        steps = max(1, self.recipe.steps)
+        return ceil(steps / self.recipe.evaluation.every) / steps
+
+    @property
+    def kl_measurements(self) -> float:
+        """In a step, on average, as `Recipe.measures_kl` has them."""
+        first = min(self.recipe.evaluation.every, self.recipe.steps) > 1  # and does not evaluate
+        return self.evaluations + first / max(1, self.recipe.steps)
 
     @property
     def feed_forward_bytes(self) -> int:
@@ -307,7 +313,7 @@ class Plan:
 
     def consulting(self, prompts: int, response_tokens: int) -> list[Pass]:
         """The passes in which the reference, if it is asked, or else the critic sees responses."""
-        chunked = self.reference_chunked if self.asks_reference else self.chunked
+        chunked = self.reference_chunked if self.recipe.asks_reference else self.chunked
         return scoring(
             prompts,
             self.recipe.rollouts.group_size,
@@ -396,14 +402,14 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
 def consulting_bytes(plan: Plan) -> dict[str, int]:
     """Bytes while reference and critic look at the responses, beside the standing ones.
 
-    Without a KL penalty the reference sees one response of each group, for the log, as many prompts
-    at a time as there are in a backward pass.
+    Where learning does not ask the reference, it sees one response of each group, for the log, as
+    many prompts at a time as there are in a backward pass.
     """
     length = plan.recipe.rollouts.max_new_tokens
     moments = []
-    if plan.asks_reference or plan.has_critic:
+    if plan.recipe.asks_reference or plan.has_critic:
         moments.append(_looking_bytes(plan, plan.consulting(plan.together, length)))
-    if not plan.asks_reference:
+    if not plan.recipe.asks_reference:
         passes = plan.diagnosing(plan.slice, length)
         moments.append(_looking_bytes(plan, passes, reference=True))
     return _largest(*moments)
@@ -419,7 +425,7 @@ def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -
         "keys and values": cache,
         "working set": _growing(plan, cache) + _layer_bytes(plan, last, adapter=adapter),
     }
-    chunked = plan.reference_chunked if reference or plan.asks_reference else plan.chunked
+    chunked = plan.reference_chunked if reference or plan.recipe.asks_reference else plan.chunked
     joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
     choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
     copies = {} if reference_alone else _copies(plan)
@@ -603,21 +609,22 @@ def sampling_work(
 def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     """Asking the reference for log-probs and the critic for values, as far as there is need.
 
-    The reference is always asked: for every response, or for one of each group if only the log
-    wants its KL.
+    The reference is asked for every response in each step, or, if only the log wants its KL, for
+    one of each group in some of the steps: of these it is the average.
     """
     shape, settings = plan.shape, plan.recipe.rollouts
     passes = plan.consulting(settings.prompts, response_tokens)
     batches = ceil(settings.prompts / plan.together)
     read = weight_bytes(shape.matrices, plan.precision, learning=False)
     found = {}
-    if plan.asks_reference:
+    if plan.recipe.asks_reference:
         flops = sum(_flops(shape, forward) for forward in passes)
         found["ask reference"] = Work(flops, batches * len(passes) * read)
     else:
         (once,) = plan.diagnosing(settings.prompts, response_tokens)
         slices = ceil(settings.prompts / plan.slice)
-        found["ask reference"] = Work(_flops(shape, once), slices * read)
+        share = plan.kl_measurements
+        found["ask reference"] = Work(share * _flops(shape, once), share * slices * read)
     if plan.has_critic:
         layers = sum(layer_flops(plan.policy, forward) for forward in passes)
         backbone = pass_bytes(plan.policy, plan.precision, output=False)
@@ -689,7 +696,7 @@ def _flops(shape: Shape, forward: Pass) -> int:
 
 def setting_of(plan: Plan, phase: str) -> str:
     """The key of a recipe that decides how much a phase has in memory at once."""
-    consulted = plan.asks_reference or plan.has_critic
+    consulted = plan.recipe.asks_reference or plan.has_critic
     return {
         "sample": "rollouts.prompts_at_once",
         "consult": f"{'rollouts' if consulted else 'optimiser'}.prompts_at_once",
@@ -880,8 +887,7 @@ def _work(plan: Plan, response_tokens: int) -> dict[str, Work]:
         greedy = sampling_work(plan, settings.prompts, 1, response_tokens, batches=batches)
         parts.append({"draw greedily": _sum(greedy)})
     asked = _sum(sampling_work(plan, evaluation.problems, 1, response_tokens))
-    steps = max(1, plan.recipe.steps)
-    share = ceil(steps / evaluation.every) / steps  # every so many, and after the last
+    share = plan.evaluations
     parts.append({"evaluate": Work(share * asked.flops, share * asked.moved)})
     return {name: work for part in parts for name, work in part.items()}
 

@@ -61,11 +61,14 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
             "the first update: stale weights, a temperature, top-p, a shift, padding or rounding",
         )
     distances, norms = _values(history, "kl_ref"), _values(history, "grad_norm")
-    if len(distances) >= 5 and max(map(abs, distances)) < 1e-9 and max(norms, default=0.0) > 0:
+    steps = max(
+        (n for n, row in enumerate(history, start=1) if _values([row], "kl_ref")), default=0
+    )
+    if steps >= 5 and max(map(abs, distances)) < 1e-9 and max(norms, default=0.0) > 0:
         yield Finding(
             "idle-optimiser",
             POSSIBLE,
-            f"after {len(distances)} steps with a gradient the KL to the reference is still 0: the "
+            f"after {steps} steps with a gradient the KL to the reference is still 0: the "
             "weights do not move, or the reference moves with them",
         )
 

@@ -244,18 +244,22 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _read(
     rows: Sequence[Mapping[str, float]], schedule: Sequence[float], step: str, label: str
 ) -> dict[str, list[float]]:
-    """Each number where the schedule asks for it: the last one known by then."""
+    """Each number where the schedule asks for it: the last one known by then.
+
+    A number that is not measured in every step keeps its value until it is measured again.
+    """
     first, last = rows[0][step], rows[-1][step]
     if first > schedule[0] or last < schedule[-1]:
         raise UserError(
             f"{label}: its steps go from {first:g} to {last:g}, expected them to hold the "
             f"schedule's {schedule[0]:g} to {schedule[-1]:g}"
         )
-    found, position = [], 0
+    found, known, position = [], dict(rows[0]), 0
     for wanted in schedule:
         while position + 1 < len(rows) and rows[position + 1][step] <= wanted:
             position += 1
-        found.append(rows[position])
+            known |= rows[position]
+        found.append(dict(known))
     return {key: [row[key] for row in found] for key in rows[0] if key != step}
 
 

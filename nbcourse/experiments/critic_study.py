@@ -24,6 +24,7 @@ from nbcourse.functional.returns import discounted_returns
 from nbcourse.functional.values import explained_variance, value_loss
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.progress import track
+from nbcourse.training import diagnostics
 from nbcourse.training.algorithms import Penalty
 from nbcourse.training.experience import Draws, collect
 from nbcourse.training.learner import Learner, assemble
@@ -31,6 +32,7 @@ from nbcourse.training.loop import begin, steps
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Recipe, check, load
+from nbcourse.training.watch import Watch
 
 NUMBERS = (
     "reward",
@@ -100,6 +102,23 @@ def learn_values(
     return found
 
 
+class Distances(Watch):
+    """The KL to the reference in every step, where the loop measures it in a few.
+
+    Attributes:
+        found: of each step, before its updates.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def before_updates(
+        self, learner: Any, experience: Any, estimate: Any, penalty: Any, step: int
+    ) -> None:
+        """Measure it."""
+        self.found.append(diagnostics.kl_to_reference(learner, experience))
+
+
 def result(start: Learner, tables: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
     """Train from a copy of the prepared model, then stop the policy and let the critic go on.
 
@@ -118,7 +137,10 @@ def result(start: Learner, tables: Mapping[str, Any], processes: Processes) -> d
         if tables["critic_rounds"]
         else []
     )
+    learner.watch = distances = Distances()
     history = list(steps(learner, begin(recipe), processes))
+    for row, distance in zip(history, distances.found, strict=True):
+        row["kl_ref"] = distance
     if isinstance(learner.critic, ActorCritic):  # from now on it has a trunk of its own
         own = Critic(copy.deepcopy(learner.policy))
         own.head.load_state_dict(learner.critic.head.state_dict())

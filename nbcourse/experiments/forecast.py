@@ -108,10 +108,17 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         fmean(drawn),
     )
     prompt, _ = prompt_tokens(recipe)
+    whole = recipe.evaluation.model_copy(update={"every": 1})  # a step that leaves nothing out
+    recipe = recipe.model_copy(update={"evaluation": whole})
     fastest = rooflines(recipe, shape_of(recipe), machine, conditions, prompt=prompt)
     measured = {phase: _seconds(steps, phase) for phase in PHASES}
     return EarlierRun(
-        conditions, {phase: measured[phase] / fastest[phase] for phase in PHASES if fastest[phase]}
+        conditions,
+        {
+            phase: seconds / fastest[phase]
+            for phase, seconds in measured.items()
+            if seconds is not None and fastest[phase]
+        },
     )
 
 
@@ -131,13 +138,17 @@ def check_made_here(folder: str | Path) -> None:
             )
 
 
-def _seconds(steps: list[dict[str, float]], phase: str) -> float:
-    """Of a step: the median, since a first step or a busy minute is no rule; evaluations are rare,
-    and their mean is taken over all steps."""
-    key = f"seconds_{phase}"
-    if phase == "evaluate":
-        return sum(step.get(key, 0.0) for step in steps) / len(steps)
-    return median(step[key] for step in steps)
+def _seconds(steps: list[dict[str, float]], phase: str) -> float | None:
+    """Of a step in which the phase leaves nothing out; None if there was none.
+
+    The median, since a first step or a busy minute is no rule; evaluations are rare, and their mean
+    is taken. Not every step asks the reference: its KL is in the log of those that do.
+    """
+    complete = [step for step in steps if phase != "consult" or "kl_ref" in step]
+    found = [step[key] for step in complete if (key := f"seconds_{phase}") in step]
+    if not found:
+        return None
+    return fmean(found) if phase == "evaluate" else median(found)
 
 
 def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Seconds]:

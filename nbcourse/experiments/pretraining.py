@@ -37,7 +37,8 @@ def pretrain(
 
     Args:
         recipe: what to do.
-        folder: where records, checkpoints and the model go; None keeps nothing.
+        folder: where records, checkpoints and the model go, and the verdicts on the held-out
+            problems before the first step; None keeps nothing.
         resume: go on from the last checkpoint in the folder, if there is one.
         progress: draw a progress bar.
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
@@ -83,11 +84,13 @@ def _make(
         kept = folder / records.CHECKPOINTS
         done = checkpoint.load_step(kept, trained, optimiser, scaler).get("step", 0)
         history = records.read_history(folder, done=done)
+    ask = partial(_held_out, recipe, tokenizer, model)
+    if folder is not None and not done:
+        records.write_start(folder, ask())
     built = perf_counter() - start
     metrics = None
     if folder is not None:
         metrics = run.keep_metrics(folder, recipe, kept=history, log=log)
-    ask = partial(_held_out, recipe, tokenizer, model)
     rows = _steps(recipe, tokenizer, model, optimiser, scaler, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
     with stopping.after_this_step() as asked:
@@ -111,7 +114,14 @@ def _make(
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:
             run.keep_model(folder, tokenizer, model)
-            run.summarise(folder, recipe, ask(), history, before_first_step=built)
+            run.summarise(
+                folder,
+                recipe,
+                ask(),
+                history,
+                before=records.read_start(folder),
+                before_first_step=built,
+            )
     return tokenizer, model, history
 
 

@@ -129,6 +129,11 @@ def digits(verdicts: Tensor) -> str:
     return "".join(map(str, verdicts.int().tolist()))
 
 
+def write_start(folder: Path, verdicts: Tensor) -> None:
+    """Keep the verdicts on the held-out problems before the first step, (count,) of 0 and 1."""
+    write_json(folder / START, {"verdicts": digits(verdicts)})
+
+
 def read_start(folder: Path) -> Tensor | None:
     """The verdicts before the first step, (count,) of 0 and 1; None if a run has not kept them."""
     path = folder / START

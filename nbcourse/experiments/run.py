@@ -275,7 +275,7 @@ def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
 def keep_start(folder: Path, learner: Learner) -> None:
     """Keep what a run starts from: the weights, and the verdicts on the held-out problems."""
     right = verdicts(learner, learner.recipe.evaluation.problems)
-    records.write_json(folder / records.START, {"verdicts": records.digits(right)})
+    records.write_start(folder, right)
     checkpoint.save_start(folder / CHECKPOINTS, learner)
 
 

@@ -35,10 +35,13 @@ class Rollout:
     def texts(self, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
         """The responses as text, without the token that ends them."""
         lengths = self.mask.sum(dim=1) - (~self.truncated).long()
-        return [
-            str(tokenizer.decode(row[:length]))
-            for row, length in zip(self.tokens, lengths.tolist(), strict=True)
+        rows = [
+            tuple(row[:length])
+            for row, length in zip(self.tokens.tolist(), lengths.tolist(), strict=True)
         ]
+        # Short answers repeat each other, those of a group most of all.
+        decoded = {ids: str(tokenizer.decode(list(ids))) for ids in dict.fromkeys(rows)}
+        return [decoded[ids] for ids in rows]
 
 
 def from_texts(

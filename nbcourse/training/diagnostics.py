@@ -9,7 +9,8 @@ truncated           share of responses that did not end themselves
 length              mean tokens in a response
 length_right/length_wrong  the same over those that the verifier accepts, refuses; NaN for none
 entropy             mean −log π(token) of the sampled tokens, nats
-kl_ref              mean over responses of log π − log π_ref, nats a response
+kl_ref              mean over responses of log π − log π_ref, nats a response; where learning does
+                    not ask the reference, in the first step only and in those that evaluate
 kl_old              KL(old‖new), old: before the first update; nats a token (k3), while learning;
                     groups without spread are left out where nothing is computed for them
 clip_low/clip_high  share of all tokens whose gradient the clip takes, by the side of the interval
@@ -39,8 +40,8 @@ from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 
 
-def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
-    """What can be said before learning."""
+def of_experience(experience: Experience) -> dict[str, float]:
+    """What can be said before learning, by the responses alone."""
     rollout, correct = experience.rollout, experience.correct
     lengths = rollout.mask.sum(dim=1).float()
     return {
@@ -52,7 +53,6 @@ def of_experience(learner: Learner, experience: Experience) -> dict[str, float]:
         "length_right": lengths[correct == 1].mean().item(),
         "length_wrong": lengths[correct == 0].mean().item(),
         "entropy": -masked_mean(rollout.log_probs, rollout.mask).item(),
-        "kl_ref": kl_to_reference(learner, experience),
     }
 
 

@@ -79,14 +79,16 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
     """Prompts → rollouts → rewards → advantages → updates, and the numbers that describe it."""
     recipe, clock = learner.recipe, Clock()
     penalty = replace(recipe.penalty, beta=state.controller.beta)
-    last = state.step + 1 == recipe.steps
+    step = state.step + 1
 
     with clock("sample"):
         experience = collect(learner, state.draws, processes)
     with clock("consult"):
-        asked = penalty.placement != "none" or recipe.row.needs("ref_log_probs")
+        asked = recipe.asks_reference
         experience = add_reference_and_values(learner, experience, processes, reference=asked)
-        metrics = diagnostics.of_experience(learner, experience)
+        metrics = diagnostics.of_experience(experience)
+        if recipe.measures_kl(step):
+            metrics["kl_ref"] = diagnostics.kl_to_reference(learner, experience)
     with clock("learn"):
         estimate = recipe.row.estimate(
             recipe.settings,
@@ -109,7 +111,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
     if penalty.placement != "none":
         metrics["beta"] = penalty.beta
         state.controller.update(metrics["kl_ref"], len(experience.scores))
-    if (state.step + 1) % recipe.evaluation.every == 0 or last:
+    if recipe.evaluates(step):
         with clock("evaluate"):
             metrics["held_out"] = held_out_accuracy(learner)
     return metrics | costs(clock, experience)

@@ -642,6 +642,26 @@ class Recipe(RunSection):
         own = self.rollouts.dynamic_sampling
         return self.row.dynamic_sampling if own is None else own
 
+    @property
+    def asks_reference(self) -> bool:
+        """Whether what is learned takes the reference's log-probs of every response."""
+        return self.penalty.placement != "none" or self.row.needs("ref_log_probs")
+
+    def evaluates(self, step: int) -> bool:
+        """Whether this step, counted from 1, ends with the held-out problems.
+
+        Every so many do, and the last.
+        """
+        return step % self.evaluation.every == 0 or step == self.steps
+
+    def measures_kl(self, step: int) -> bool:
+        """Whether this step, counted from 1, measures the KL to the reference.
+
+        Each does if the reference is asked anyway. Otherwise that takes a pass of its own, for the
+        log alone: the first step does, and those that evaluate.
+        """
+        return self.asks_reference or step == 1 or self.evaluates(step)
+
     def in_use(self) -> dict[str, Any]:
         """The tables of the recipe without the keys that nothing reads beside the others."""
         tables = self.model_dump()

@@ -111,6 +111,30 @@ def test_evaluations_are_those_that_the_loop_makes(steps, every):
     assert [x * steps for x in often] == pytest.approx([x * asked for x in once])
 
 
+@pytest.mark.parametrize(
+    ("steps", "every", "count"),
+    # the first step, every so many, and the last
+    [(25, 20, 3), (20, 20, 2), (101, 100, 3), (3, 10, 2), (2, 10, 2), (4, 1, 4), (1, 1, 1)],
+)
+def test_the_kl_of_the_log_is_shared_out_over_the_steps_that_measure_it(steps, every, count):
+    asked = recipe(steps=steps, evaluation={"every": every, "problems": 8})
+    assert sum(map(asked.measures_kl, range(1, steps + 1))) == count
+    found = predicted(asked, SHAPES["own keys"]).work["ask reference"]
+    always = recipe(steps=1, evaluation={"problems": 8})
+    once = predicted(always, SHAPES["own keys"]).work["ask reference"]
+    assert [x * steps for x in found] == pytest.approx([x * count for x in once])
+
+
+def test_a_reference_that_learning_asks_is_asked_in_every_step():
+    often, seldom = (
+        predicted(
+            recipe(steps=40, kl={"beta": 0.1}, evaluation={"every": every}), SHAPES["own keys"]
+        ).work["ask reference"]
+        for every in (1, 40)
+    )
+    assert often == seldom
+
+
 def test_the_published_shapes_have_the_published_numbers_of_parameters():
     """Model cards: 0.49 and 1.54 billion; the files hold exactly these."""
     assert [shape.parameters for shape in PUBLISHED.values()] == [494_032_768, 1_543_714_304]

@@ -37,6 +37,32 @@ def test_it_names_the_cause_the_evidence_the_mend_and_the_section(packed, tmp_pa
     assert finding["confidence"] in CONFIDENCES
 
 
+def test_the_curves_of_the_benchmark_are_whole():
+    """Readers guess by the KL to the reference, and other tools judge by it."""
+    assert all("kl_ref" in row for row in sound("grpo").history)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_weights_that_stand_still_show_in_a_kl_that_is_measured_now_and_then(every):
+    """Twenty steps with a gradient: the first KL is 0 in any run, and says nothing."""
+
+    def history(kl, last=20):
+        rows = [{"step": step, "grad_norm": 0.5} for step in range(1, 21)]
+        for row in rows[:last]:
+            if row["step"] == 1 or row["step"] % every == 0:
+                row["kl_ref"] = kl * (row["step"] - 1)
+        return rows
+
+    def found(rows):
+        return diagnose(Evidence("run", (), rows)).findings
+
+    (finding,) = found(history(0.0))
+    assert finding.cause == "idle-optimiser"
+    assert "after 20 steps with a gradient" in finding.evidence
+    assert not found(history(1e-3))
+    assert not found(history(0.0, last=4))
+
+
 def test_require_healthy_is_for_ci(packed):
     nbcourse("diagnose", packed(sound("grpo")), "--require", "healthy,witness")
     said = nbcourse("diagnose", packed(broken("mixed-groups")), "--require", "healthy", code=1)

@@ -125,6 +125,22 @@ def test_runs_are_read_at_the_same_steps_and_paired_by_seed():
     assert made.gain("height", "steep", against="flat", at=1) == (8.0, 8.0, 8.0)
 
 
+def test_a_number_that_is_not_in_every_row_keeps_its_value_until_the_next():
+    """As the KL to the reference, where nothing but the log wants it; NaN is a value."""
+
+    def run(_, seed):
+        heights = {2: 1.0, 4: 4.0, 5: math.nan}
+        return [{"step": s, "seed": seed, **_height(heights, s)} for s in range(2, 8)]
+
+    def _height(heights, step):
+        return {"height": heights[step]} if step in heights else {}
+
+    two = {"flat": {"slope": 1}, "steep": {"slope": 3}}
+    made = experiment(two, run, seeds=(0, 1), schedule=(2, 3, 4, 6), progress=False)
+    expected = torch.tensor([[1.0, 1.0, 4.0, math.nan]] * 2, dtype=torch.float64)
+    torch.testing.assert_close(made.curves["flat"]["height"], expected, equal_nan=True)
+
+
 def test_the_same_seeds_reach_every_configuration():
     seen = []
 

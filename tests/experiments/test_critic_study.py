@@ -9,8 +9,10 @@ from nbcourse.experiments import critic_study, records
 from nbcourse.experiments.controlled import differ, experiment
 from nbcourse.experiments.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
 from nbcourse.lm.actor_critic import Critic
+from nbcourse.training import loop
 from nbcourse.training.experience import Draws
-from nbcourse.training.recipe import load
+from nbcourse.training.preparation import build
+from nbcourse.training.recipe import check, load
 from tests.small import ALONE, learner, recipe
 
 NAMES = ("shared", "own", "own, warmed up")
@@ -40,6 +42,20 @@ def test_configurations_of_a_seed_begin_with_the_same_samples(folder):
     for one in records.read_results(folder):
         by_seed.setdefault(one["seed"], set()).add((one["reward"][0], one["kl_ref"][0]))
     assert [len(firsts) for firsts in by_seed.values()] == [1, 1]
+
+
+def test_the_kl_is_measured_in_every_step(folder):
+    """Where the loop measures it in few of them; in these it says the same."""
+    tables = critic_study.configurations(SMALL, ["own"])["own"]
+    tables = {**tables, "steps": 4, "evaluation": {"every": 4, "problems": 8}}
+    found = critic_study.result(build(SMALL, ALONE), tables, ALONE)
+    seldom = {key: table for key, table in tables.items() if key != "critic_rounds"}
+    made = build(check(seldom, complete=True), ALONE)
+    told = list(loop.steps(made, loop.begin(made.recipe), ALONE))
+    assert [row["step"] for row in told if "kl_ref" in row] == [1, 4]
+    assert len(found["kl_ref"]) == 4
+    assert all(distance is not None for distance in found["kl_ref"])
+    assert found["kl_ref"][::3] == pytest.approx([told[0]["kl_ref"], told[3]["kl_ref"]], rel=1e-4)
 
 
 def test_only_the_critic_that_was_warmed_up_has_an_opinion_at_the_start(folder):

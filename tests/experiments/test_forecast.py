@@ -46,21 +46,29 @@ def write_run(folder: Path, recipe: recipes.Recipe, steps: list[dict[str, float]
 
 
 def test_an_earlier_run_tells_how_far_the_machine_stays_behind_the_roofline(tmp_path):
-    recipe = recipe_of("grpo", evaluation={"every": 2})
+    recipe = recipe_of("grpo", steps=9, evaluation={"every": 4})
     least = roofline(recipe, 3)
     step = {
         "length": 3.2,
         "no_spread": 0.25,
         "seconds_sample": 12 * (least["read prompts"] + least["draw tokens"]),
-        "seconds_consult": 5 * least["ask reference"],
+        "seconds_consult": 1e-9,  # nobody is asked
         "seconds_learn": 8 * (0.75 * least["learn"] + least["update weights"]),
     }
-    asked = {"seconds_evaluate": 2 * 9 * least["evaluate"]}  # in every second step
-    first = {**step, "seconds_sample": 1e6}  # what is done only once is not what a step takes
-    run = write_run(tmp_path / "run", recipe, [first, step | asked, step, step | asked])
-    found = forecast.earlier_run(run, MACHINE)
-    assert found.conditions == pytest.approx((3.2, 0.25, 2))
-    assert found.slowdown == pytest.approx(SLOWDOWN)
+    # of nine steps, three evaluate and four ask the reference
+    measured = {"kl_ref": 1.0, "seconds_consult": 5 * 9 / 4 * least["ask reference"]}
+    asked = measured | {"seconds_evaluate": 9 * 9 / 3 * least["evaluate"]}
+    # what is done only once is not what a step takes
+    first = {**step, **measured, "seconds_sample": 1e6}
+    rest = [step, step, step | asked]
+    made = [first, *rest, step, *rest, step | asked]
+    for count in (9, 4):  # the whole run, and one that was interrupted
+        run = write_run(tmp_path / str(count), recipe, made[:count])
+        found = forecast.earlier_run(run, MACHINE)
+        assert found.conditions == pytest.approx((3.2, 0.25, 2))
+        assert found.slowdown == pytest.approx(SLOWDOWN)
+    alone = forecast.earlier_run(write_run(tmp_path / "1", recipe, made[:1]), MACHINE)
+    assert "evaluate" not in alone.slowdown
 
 
 @pytest.mark.parametrize(
@@ -156,8 +164,9 @@ def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
 
 
 def test_a_plan_like_an_earlier_run_is_its_forecast(monkeypatch, tmp_path):
-    recipe = recipe_of("grpo")
-    step = {f"seconds_{phase}": 1.0 for phase in SLOWDOWN} | {"length": 3.2, "no_spread": 0.25}
+    recipe = recipe_of("grpo", evaluation={"every": 1})
+    step = {f"seconds_{phase}": 1.0 for phase in SLOWDOWN}
+    step |= {"length": 3.2, "no_spread": 0.25, "kl_ref": 0.0}
     run = write_run(tmp_path / "run", recipe, [step])
     found = planned(recipe, monkeypatch, like=run)
     expected = forecast_of(recipe, forecast.earlier_run(run, MACHINE))

@@ -231,7 +231,7 @@ def same_run(one, two):
         texts = [(folder / "model" / name).read_text("utf-8") for folder in (one, two)]
         assert texts[0] == texts[1]
     summaries = [json.loads((folder / "summary.json").read_text("utf-8")) for folder in (one, two)]
-    for key in ("held_out", "held_out_interval_95", "held_out_problems", "steps"):
+    for key in ("held_out", "held_out_interval_95", "held_out_problems", "gain", "steps"):
         assert summaries[0][key] == summaries[1][key]
 
 
@@ -240,6 +240,7 @@ def test_a_run_leaves_its_records(whole):
     assert {path.name for path in folder.iterdir()} == {
         "recipe.json",
         "environment.json",
+        "start.json",
         "metrics.jsonl",
         "summary.json",
         "checkpoint",
@@ -295,6 +296,36 @@ def test_evaluation_asks_the_held_out_problems_greedily(whole, monkeypatch):
     found = pretraining._held_out(chosen, tokenizer, model)
     assert found.tolist() == [v * e for v, e in zip(verdicts, ended.tolist(), strict=True)]
     assert 0 < found.sum() < 20
+
+
+def test_its_curve_starts_where_the_model_was(tmp_path, monkeypatch):
+    """The model is asked before its first step, and the gain is paired with that."""
+    asked, verdicts = [], pretraining._held_out
+
+    def remembered(chosen, tokenizer, model):
+        asked.append(model.model.embed_tokens.weight.detach().clone())
+        right = torch.tensor([1.0, 0.0, 0.0]) if len(asked) == 1 else torch.tensor([0.0, 1.0, 1.0])
+        assert verdicts(chosen, tokenizer, model).shape == right.shape
+        return right
+
+    monkeypatch.setattr(pretraining, "_held_out", remembered)
+    pretrain(base_recipe(), folder=tmp_path, progress=False)
+    _, model = load_model(base_recipe(), torch.device("cpu"))
+    assert torch.equal(asked[0], model.model.embed_tokens.weight)
+    assert records.read_start(tmp_path).tolist() == [1, 0, 0]
+    summary = records.read_json(tmp_path / "summary.json")
+    assert summary["gain"] == pytest.approx(1 / 3)
+    assert len(summary["gain_interval_95"]) == 2
+
+
+def test_a_run_that_was_begun_without_asking_has_no_gain(whole, tmp_path):
+    """As runs of earlier versions: the model before the first step is not there any more."""
+    folder = shutil.copytree(whole[0], tmp_path / "run")
+    (folder / "start.json").unlink()
+    (folder / "summary.json").unlink()
+    pretrain(base_recipe(), folder=folder, resume=True, progress=False)
+    assert records.read_start(folder) is None
+    assert "gain" not in records.read_json(folder / "summary.json")
 
 
 def test_without_a_folder_the_numbers_are_the_same(whole):

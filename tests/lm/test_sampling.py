@@ -1,6 +1,7 @@
 """Cached, batched, padded sampling against one full forward pass for each response on its own."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -159,6 +160,29 @@ def test_texts_leave_out_the_end_but_not_what_a_truncated_response_said(model, t
     ):
         assert tiny.EOS not in text
         assert len(tokenizer(text).input_ids) == length - (not truncated)
+
+
+def test_a_response_that_occurs_often_is_decoded_once(model, tokenizer, monkeypatch):
+    rollout = draw(model, tokenizer)
+    rows = torch.tensor([0, 1, 0, 2, 1, 0])
+    repeated = replace(rollout, **{name: t[rows] for name, t in vars(rollout).items()})
+    expected = rollout.texts(tokenizer)
+    told, decode = [], tokenizer.decode
+
+    def counted(ids):
+        told.append(tuple(ids))
+        return decode(ids)
+
+    monkeypatch.setattr(tokenizer, "decode", counted)
+    assert repeated.texts(tokenizer) == [expected[row] for row in rows.tolist()]
+    assert len({*expected[:3]}) == len(told) == len({*told}) == 3
+
+
+def test_what_stands_behind_the_end_is_not_said(model, tokenizer):
+    """Two responses of the same tokens, of which one ended earlier: two texts."""
+    rollout = rollouts.from_texts(tokenizer, ["1+1=", "1+1="], ["22", "2"])
+    padding = torch.where(rollout.mask, rollout.tokens, rollout.tokens[0])
+    assert replace(rollout, tokens=padding).texts(tokenizer) == ["22", "2"]
 
 
 def test_greedy_takes_the_likeliest_token(model, tokenizer):

@@ -189,7 +189,7 @@ def test_what_is_said_of_experience_by_loops_over_it():
     experience = collect(made, Draws(made.recipe), ALONE)
     rollout, rows = experience.rollout, range(24)
     log_probs = [rollout.log_probs[i][rollout.mask[i]].tolist() for i in rows]
-    found = diagnostics.of_experience(made, experience)
+    found = diagnostics.of_experience(experience)
     lengths = [len(row) for row in log_probs]
     assert found["length"] == pytest.approx(sum(lengths) / 24)
     for name, verdict in (("length_right", 1.0), ("length_wrong", 0.0)):
@@ -203,7 +203,8 @@ def test_what_is_said_of_experience_by_loops_over_it():
     assert found["accuracy"] == pytest.approx(found["reward"] + 0.5 * found["truncated"], abs=1e-6)
     groups = [experience.scores.tolist()[i : i + 4] for i in range(0, 24, 4)]
     assert found["no_spread"] == sum(len(set(group)) == 1 for group in groups) / 6
-    assert found["kl_ref"] == pytest.approx(0.0, abs=1e-5)  # the reference is the policy still
+    distance = diagnostics.kl_to_reference(made, experience)
+    assert distance == pytest.approx(0.0, abs=1e-5)  # the reference is the policy still
 
 
 # ---------------------------------------------------------------- the critic

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from nbcourse.experiments.run import train
+from nbcourse.functional import surrogates
 from nbcourse.lm import sampling
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
@@ -532,8 +533,43 @@ def test_the_kl_to_the_reference_is_summed_over_a_response(placement):
         with torch.no_grad():
             reference = rollout_log_probs(made.reference, single)
         total += (single.log_probs - reference).sum().item()
-    found = diagnostics.of_experience(made, experience)["kl_ref"]
+    found = diagnostics.kl_to_reference(made, experience)
     assert found == pytest.approx(total / len(rows), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "measured"),
+    [
+        ({}, [1, 3, 6, 7]),  # the first, those that evaluate, and the last
+        ({"algorithm": {"name": "ppo"}}, [1, 3, 6, 7]),
+        ({"kl": {"beta": 0.1}}, range(1, 8)),
+        ({"kl": {"beta": 0.1, "placement": "reward"}}, range(1, 8)),
+        ({"evaluation": {"every": 1}}, range(1, 8)),
+    ],
+)
+def test_the_reference_is_not_asked_for_the_log_alone_in_every_step(changes, measured, monkeypatch):
+    made = learner(recipe(**{"steps": 7, "evaluation": {"every": 3}} | changes))
+    asked, ask = [], made.ref_log_probs
+    state = loop.begin(made.recipe)
+
+    def counted(*arguments, **options):
+        asked.append(state.step + 1)
+        return ask(*arguments, **options)
+
+    monkeypatch.setattr(made, "ref_log_probs", counted)
+    history = list(loop.steps(made, state, ALONE))
+    assert [row["step"] for row in history if "kl_ref" in row] == [*measured]
+    assert sorted({*asked}) == [*measured]
+
+
+def test_a_row_that_takes_the_reference_measures_the_kl_in_every_step(monkeypatch):
+    def near(log_probs, advantages, ref_log_probs):
+        return surrogates.policy_gradient(log_probs, advantages)
+
+    row = replace(ALGORITHMS["rloo"], surrogate=near, source="here")
+    monkeypatch.setitem(ALGORITHMS, "near", row)
+    made = learner(recipe("near", steps=4, evaluation={"every": 4}))
+    assert all("kl_ref" in row for row in loop.steps(made, loop.begin(made.recipe), ALONE))
 
 
 # ---------------------------------------------------------------- what a response earns
@@ -602,7 +638,7 @@ def test_dynamic_sampling_gives_groups_with_spread_only(prompts, group):
     again = Draws(made.recipe)
     while again.taken < draws.taken:
         batch = collect(made, again, ALONE)
-        alone.append(diagnostics.of_experience(made, batch))
+        alone.append(diagnostics.of_experience(batch))
         tokens += int(batch.rollout.mask.sum())
         scores = batch.scores.view(-1, group)
         spread = [len(set(row)) > 1 for row in scores.tolist()]
@@ -611,7 +647,7 @@ def test_dynamic_sampling_gives_groups_with_spread_only(prompts, group):
     assert experience.sampled.no_spread == pytest.approx(flat / (draws.taken * prompts))
     assert groups.tolist() == kept[:prompts]
     # What is told of the step is of all these draws: the prompts that were kept say little
-    told = diagnostics.of_experience(made, experience)
+    told = diagnostics.of_experience(experience)
     for name in ("accuracy", "reward", "no_spread"):
         assert told[name] == pytest.approx(sum(one[name] for one in alone) / len(alone))
     assert told["accuracy"] != pytest.approx(experience.correct.mean().item(), abs=0.02)
