@@ -823,7 +823,7 @@ def predict(
     Raises:
         ValueError: if a length is out of range.
 
-    Book: chapter 15, "Before you press enter".
+    Book: chapter 15, "What each setting saves in memory and costs in time".
     """
     limit = recipe.rollouts.max_new_tokens
     length = limit if response_tokens is None else response_tokens
