@@ -590,6 +590,22 @@ def train(
             "speed are expected again. `compare` shows how the prediction turned out.",
         ),
     ] = None,
+    lengths: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="With `--dry-run`: mean length of the responses to expect; half the limit, or "
+            "that of `--like`, if not given.",
+        ),
+    ] = None,
+    flat: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="With `--dry-run`: share of the groups to expect whose responses all earn the "
+            "same; 0, or that of `--like`, if not given.",
+        ),
+    ] = None,
 ) -> None:
     """Train a language model by a recipe, or make a base model by one.
 
@@ -603,7 +619,8 @@ def train(
 
     - `nbcourse train arithmetic-grpo`
     - `nbcourse train arithmetic-grpo --set algorithm.name=rloo --set seed=1`
-    - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`
+    - `nbcourse train gsm8k-qwen2.5-0.5b-grpo --dry-run`, with `--lengths 200 --flat 0.5` if you
+      know that much of it
     - `nbcourse train arithmetic-ppo --dry-run --like runs/arithmetic-grpo-seed0`; without
       `--dry-run`, the prediction is kept beside what the run takes
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
@@ -618,10 +635,10 @@ def train(
         raise UserError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
     is_base = isinstance(checked, kinds.Pretraining)
     if dry_run:
-        if isinstance(checked, kinds.Pretraining):
-            raise UserError("--dry-run is for reinforcement learning, but this makes a base model")
-        _predict(checked, like)
+        _predict(checked, like, lengths, flat)
         return
+    if lengths is not None or flat is not None:
+        raise UserError("--lengths and --flat say what --dry-run is to expect: they change no run")
     if engine == "trl" and (resume or is_base):
         raise UserError("--engine trl takes no --resume and makes no base model")
     if like is not None and (engine == "trl" or is_base):
@@ -653,49 +670,106 @@ def train(
     _tell(folder)
 
 
-def _predict(recipe: Any, like: Path | None) -> None:
-    """What a run needs, on this machine and on well-known cards; nothing is loaded."""
+def _predict(recipe: Any, like: Path | None, lengths: float | None, flat: float | None) -> None:
+    """What a run needs, on this machine and on well-known cards; no weight is loaded."""
     from rich.console import Console
     from rich.table import Table
 
     from nbcourse.budget import machines, shapes
     from nbcourse.budget import prediction as budget
+    from nbcourse.experiments import forecast
+    from nbcourse.training.recipe import Recipe
 
     console, shape = Console(), shapes.shape_of(recipe)
     prompt, source = budget.prompt_tokens(recipe)
     here = machines.measure()
-    predict = partial(budget.predict, recipe, shape, prompt_tokens=prompt)
+    outlook_on = forecast.expected_of(recipe, here, like, lengths=lengths, flat=flat)
+    outlook = outlook_on(here)
     console.print(
-        f"{recipe.model.source}: {shape.parameters:,} parameters; {recipe.algorithm.name}, "
-        f"{recipe.rollouts.prompts} × {recipe.rollouts.group_size} responses of at most "
-        f"{recipe.rollouts.max_new_tokens} tokens to prompts of {prompt} ({source})",
+        f"{recipe.model.source}: {shape.parameters:,} parameters; {_what_it_does(recipe)} "
+        f"prompts of {prompt} ({source})",
         highlight=False,
     )
-    prediction = predict(here)
-    memory = Table("GB", *prediction.memory)
-    for owner in dict.fromkeys(o for owners in prediction.memory.values() for o in owners):
-        columns = (owners.get(owner) for owners in prediction.memory.values())
+    memory = Table("GB", *outlook.memory)
+    for owner in dict.fromkeys(o for owners in outlook.memory.values() for o in owners):
+        columns = (owners.get(owner) for owners in outlook.memory.values())
         memory.add_row(owner, *("" if x is None else f"{x / 1e9:.2f}" for x in columns))
     memory.add_section()
-    memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in prediction.peaks.values()))
+    memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in outlook.peaks.values()))
     console.print(memory)
-    console.print(
-        "seconds and hours: the roofline if every response reaches the limit; shorter ones "
-        "take less, and a real machine takes several times as long for the same work"
-    )
-    table = Table("machine", "a step, roofline", "the run, roofline", "share of memory")
-    cures = []
-    for machine in (here, *machines.DATASHEETS.values()):
-        found = predict(machine)
-        step, share = sum(found.seconds.values()), max(found.peaks.values()) / machine.memory
-        table.add_row(machine.name, f"{step:.2g} s", f"{found.hours:.2g} h", f"{share:.0%}")
-        cures += [] if found.fits else [f"{machine.name} {found.verdict}"]
+    for line in _expectations(outlook, like):
+        console.print(line, highlight=False)
+    table = Table("on this machine", "times", "at least", "expected", "at most")
+    for part in outlook.parts:
+        table.add_row(part.name, f"{part.times:,}", *map(_duration, part.seconds))
+    table.add_section()
+    table.add_row("the run", "", *map(_duration, outlook.total))
     console.print(table)
+    table = Table("the run, by the roofline", "at least", "expected", "at most", "of its memory")
+    cures = []
+    for machine in machines.DATASHEETS.values():
+        found = outlook_on(machine)
+        share = max(found.peaks.values()) / machine.memory
+        table.add_row(machine.name, *map(_duration, found.total), f"{share:.0%}")
+    console.print(table)
+    if isinstance(recipe, Recipe):
+        for machine in (here, *machines.DATASHEETS.values()):
+            fit = budget.predict(recipe, shape, machine, prompt_tokens=prompt)
+            cures += [] if fit.fits else [f"{machine.name} {fit.verdict}"]
     for cure in [*cures, _slow_products(recipe)]:
         if cure:
             console.print(f"· {cure}", highlight=False)
-    if like is not None:
-        _forecast(prediction, like)
+
+
+def _what_it_does(recipe: Any) -> str:
+    """In words: what is learned from."""
+    from nbcourse.training.recipe import Pretraining
+
+    if isinstance(recipe, Pretraining):
+        stages = {"pretraining": recipe.pretraining, "supervised": recipe.supervised}
+        steps = [
+            f"{stage.steps:,} {name} steps of {stage.batch_size} texts"
+            for name, stage in stages.items()
+            if stage.steps
+        ]
+        return f"{', '.join(steps)};"
+    return (
+        f"{recipe.algorithm.name}, {recipe.rollouts.prompts} × {recipe.rollouts.group_size} "
+        f"responses of at most {recipe.rollouts.max_new_tokens} tokens to"
+    )
+
+
+def _expectations(outlook: Any, like: Path | None) -> list[str]:
+    """What the numbers rest on, in words."""
+    told = []
+    if outlook.conditions is None:
+        told.append(
+            "expected: batches as long as those looked at; at most: all as the longest text"
+        )
+    else:
+        length, no_spread, _ = outlook.conditions
+        told.append(
+            "at least: one token for each response, and no group teaches; expected: responses of "
+            f"{length:.3g} tokens, {no_spread:.0%} of the groups without spread; at most: all "
+            "responses reach the limit, and every group teaches"
+        )
+    if like is None:
+        told.append(
+            "all seconds are rooflines, and a real machine takes several times as long: --like RUN "
+            "with a run of two steps made here tells how many times"
+        )
+    else:
+        slower = ", ".join(f"{name} {times:.3g}" for name, times in outlook.slowdown.items())
+        told.append(f"expected and at most: at the speed of {like}; times the roofline: {slower}")
+    return told
+
+
+def _duration(seconds: float) -> str:
+    unit, size = next(
+        ((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= size), ("s", 1)
+    )
+    number = seconds / size
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
 
 
 def _slow_products(recipe: Any) -> str:
@@ -712,36 +786,6 @@ def _slow_products(recipe: Any) -> str:
         f"this processor multiplies {precision} {times:.2g} times slower than float32: "
         "--set model.precision=float32 is faster here"
     )
-
-
-def _forecast(prediction: Any, like: Path) -> None:
-    """How long the steps will take if they go as those of an earlier run."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from nbcourse.experiments import forecast
-
-    plan, machine = prediction.plan, prediction.machine
-    forecast.check_made_here(like)
-    earlier = forecast.earlier_run(like, machine)
-    phases = forecast.forecast(plan, machine, earlier)
-    length, no_spread, _ = earlier.conditions
-    slower = ", ".join(f"{name} {times:.3g}" for name, times in earlier.slowdown.items())
-    console = Console()
-    console.print(
-        f"as in {like}: responses of {length:.0f} tokens, {no_spread:.0%} of the groups without "
-        f"spread; times the roofline: {slower}",
-        highlight=False,
-    )
-    table = Table("on this machine", "at least", "expected", "if all reach the limit")
-    for phase, seconds in phases.items():
-        table.add_row(phase, *(f"{each:.3g} s" for each in seconds))
-    table.add_section()
-    totals = [sum(column) for column in zip(*phases.values(), strict=True)]
-    table.add_row("a step", *(f"{total:.3g} s" for total in totals))
-    hours = plan.recipe.steps / 3600
-    table.add_row("the run", *(f"{hours * total:.2g} h" for total in totals))
-    console.print(table)
 
 
 @app.command()

@@ -25,7 +25,7 @@ from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
 from nbcourse.training.learner import CHUNKED_VOCABULARY
 from nbcourse.training.models import load_tokenizer, rendered
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
 
 PROMPTS = 1_000  # looked at to find a long one
 USUAL_PROMPT = 320  # tokens: GSM8K's longest question, about, in a chat template
@@ -846,7 +846,7 @@ def predict(
     Raises:
         ValueError: if a length is out of range, or another package's engine is to sample.
 
-    Book: chapter 15, "Before you press enter".
+    Book: chapter 15, "What each setting saves in memory and costs in time".
     """
     if recipe.rollouts.engine not in ENGINES:
         raise UserError(
@@ -900,16 +900,37 @@ def _gigabytes(number: float) -> str:
     return f"{number / 1e9:.3g} GB"
 
 
-def prompt_tokens(recipe: Recipe) -> tuple[int, str]:
-    """Tokens of the longest prompt, and where the number is from, in words."""
+class Prompts(NamedTuple):
+    """Lengths of a recipe's prompts in tokens.
+
+    Attributes:
+        shortest: of those that were looked at.
+        longest: of them.
+        source: where the numbers are from, in words.
+    """
+
+    shortest: int
+    longest: int
+    source: str
+
+
+def prompts_of(recipe: Recipe | Pretraining) -> Prompts:
+    """How long the prompts are: of many training problems, or assumed where none can be had."""
     try:
-        return longest_prompt(recipe), "the longest of many"
+        lengths = prompt_lengths(recipe)
     except OSError:
-        return USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet"
+        return Prompts(1, USUAL_PROMPT, "assumed: the tokenizer was not downloaded yet")
+    return Prompts(min(lengths), max(lengths), "the longest of many")
 
 
-def longest_prompt(recipe: Recipe) -> int:
-    """Tokens of the longest of many training prompts; of the model only the tokenizer is loaded.
+def prompt_tokens(recipe: Recipe | Pretraining) -> tuple[int, str]:
+    """Tokens of the longest prompt, and where the number is from, in words."""
+    _, longest, source = prompts_of(recipe)
+    return longest, source
+
+
+def prompt_lengths(recipe: Recipe | Pretraining) -> list[int]:
+    """Tokens of each of many training prompts; of the model only the tokenizer is loaded.
 
     Raises:
         OSError: if the tokenizer or the problems are not on this machine.
@@ -917,4 +938,4 @@ def longest_prompt(recipe: Recipe) -> int:
     tokenizer = load_tokenizer(recipe, local=True)
     drawn = recipe.examples(PROMPTS, generator(recipe.seed, "problems", 0))
     prompts = rendered(recipe.prompt, tokenizer, drawn)
-    return max(len(ids) for ids in tokenizer(prompts, add_special_tokens=False).input_ids)
+    return [len(ids) for ids in tokenizer(prompts, add_special_tokens=False).input_ids]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.lm import loading
-from nbcourse.training.models import load_model
-from nbcourse.training.recipe import Recipe
+from nbcourse.lm import loading, tiny
+from nbcourse.training.models import load_tokenizer
+from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -113,11 +113,15 @@ class Shape:
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, tied=True),
     "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, tied=True),
+    "smollm2": Shape(30, 576, 9, 3, 1536, 49_152, tied=True, biased=False),
 }
-"""Shapes by their names on the hub (config.json there), so that a prediction needs no download."""
+"""Shapes by the names that recipes use (config.json there), so that no prediction needs a download.
+
+`smollm2` is SmolLM2-135M-Instruct, as `nbcourse model smollm2` fetches it.
+"""
 
 
-def shape_of(recipe: Recipe) -> Shape:
+def shape_of(recipe: Recipe | Pretraining) -> Shape:
     """The shape of the model that a recipe trains; no weight is allocated or read.
 
     A published name is looked up in `PUBLISHED`; a folder is asked for its config.json, and so is
@@ -130,8 +134,12 @@ def shape_of(recipe: Recipe) -> Shape:
     """
     source = recipe.model.source
     if source == "tiny":
+        tokenizer, settings = load_tokenizer(recipe), recipe.model
         with torch.device("meta"):
-            return Shape.of(load_model(recipe, "meta")[1].config)
+            made = tiny.model(
+                tokenizer, layers=settings.layers, width=settings.width, heads=settings.heads
+            )
+        return Shape.of(made.config)
     if source in PUBLISHED:
         return PUBLISHED[source]
     return Shape.of(loading.config(source))

@@ -132,7 +132,7 @@ def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
     Lines for each group whose runs have all kept a plan: means of seconds over steps and seeds,
     and the largest of the memories.
 
-    Book: chapter 15, "Before you press enter".
+    Book: chapter 15, "Predicted and measured".
     """
     return [
         [group.name, *line.cells()]

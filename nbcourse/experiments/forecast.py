@@ -2,28 +2,30 @@
 
 A roofline is what no step can beat, and nothing says in advance how far a machine stays behind it,
 how long the responses will be, or how many groups will teach nothing. An earlier run knows all
-three; a run of two steps is one. What is predicted is kept beside a run before its first step, so
-that both can be compared when it is over.
+three; a run of two steps is one. Without one, an `Outlook` says what the rooflines are for lengths
+that are given or assumed. What is predicted is kept beside a run before its first step, so that
+both can be compared when it is over.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from nbcourse.budget import machines
-from nbcourse.budget.machines import Machine
-from nbcourse.budget.prediction import Plan, predict, prompt_tokens
+from nbcourse.budget import machines, supervised
+from nbcourse.budget.machines import Machine, roofline
+from nbcourse.budget.prediction import Plan, Prediction, Prompts, predict, prompts_of
 from nbcourse.budget.shapes import Shape, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
 from nbcourse.training.clock import resident
 from nbcourse.training.experience import ROUNDS
+from nbcourse.training.held_out import AT_ONCE
 from nbcourse.training.loop import leaves_out_flat_groups
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
 
 PHASES = {
     "sample": ("read prompts", "draw tokens", "draw greedily"),
@@ -48,6 +50,10 @@ class Conditions(NamedTuple):
     batches: float
 
 
+SHORTEST = Conditions(1, no_spread=1, batches=1)
+"""The least that a step can have to do."""
+
+
 @dataclass(frozen=True)
 class EarlierRun:
     """What a run tells about the next one on the same machine.
@@ -62,10 +68,11 @@ class EarlierRun:
 
 
 class Seconds(NamedTuple):
-    """Seconds of a phase of a step.
+    """Seconds of a phase of a step, or of another part of a run.
 
     Attributes:
-        least: the roofline, if each response is one token and no group teaches anything.
+        least: the roofline, if each response is one token, each prompt as short as the shortest,
+            and no group teaches anything.
         expected: as the earlier run went.
         most: at the earlier run's speed, if all responses reach the limit and all groups teach.
     """
@@ -75,19 +82,69 @@ class Seconds(NamedTuple):
     most: float
 
 
-def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
+class Part(NamedTuple):
+    """A part of a run: what it is called, how often it comes, and what it takes each time."""
+
+    name: str
+    times: int
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is known of a run before it.
+
+    Attributes:
+        conditions: what it is assumed to meet; None for a base model, whose texts are there.
+        slowdown: measured seconds over the roofline, by phase; empty without an earlier run, and
+            then all seconds are rooflines.
+        memory: bytes by phase and owner, at most.
+        parts: what it consists of.
+    """
+
+    conditions: Conditions | None
+    slowdown: Mapping[str, float]
+    memory: Mapping[str, Mapping[str, int]]
+    parts: Sequence[Part]
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """Bytes needed by each phase."""
+        return {phase: sum(owners.values()) for phase, owners in self.memory.items()}
+
+    @property
+    def total(self) -> Seconds:
+        """Seconds of the whole run."""
+        columns = ([part.times * x for x in part.seconds] for part in self.parts)
+        return Seconds(*map(sum, zip(*columns, strict=True)))
+
+
+def earlier_run(
+    folder: str | Path,
+    machine: Machine,
+    *,
+    shape: Shape | None = None,
+    prompt: int | None = None,
+) -> EarlierRun:
     """What a finished or interrupted run tells.
 
     Args:
         folder: of the run.
         machine: on which it was made; `check_made_here` says whether it is this one.
+        shape: of its model; asked of the model if not given.
+        prompt: tokens of its longest prompt; asked of tokenizer and task if not given.
 
     Raises:
         FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
         ValueError: if it made no step, or another engine made it.
     """
     folder = Path(folder)
-    recipe, steps = records.read_recipe(folder), records.read_metrics(folder)
+    recipe, steps = records.read_any_recipe(folder), records.read_metrics(folder)
+    if not isinstance(recipe, Recipe):
+        raise UserError(
+            f"{folder} made a base model: expected a run of reinforcement learning, whose lengths "
+            "and groups can be expected again"
+        )
     if (own := folder / records.MODEL).is_dir():  # what it started from may be gone
         settings = recipe.model.model_copy(update={"source": str(own)})
         recipe = recipe.model_copy(update={"model": settings})
@@ -107,10 +164,10 @@ def earlier_run(folder: str | Path, machine: Machine) -> EarlierRun:
         fmean(step["no_spread"] for step in steps),
         fmean(drawn),
     )
-    prompt, _ = prompt_tokens(recipe)
+    prompt, shape = prompt or prompts_of(recipe).longest, shape or shape_of(recipe)
     whole = recipe.evaluation.model_copy(update={"every": 1})  # a step that leaves nothing out
     recipe = recipe.model_copy(update={"evaluation": whole})
-    fastest = rooflines(recipe, shape_of(recipe), machine, conditions, prompt=prompt)
+    fastest = rooflines(recipe, shape, machine, conditions, prompt=prompt)
     measured = {phase: _seconds(steps, phase) for phase in PHASES}
     return EarlierRun(
         conditions,
@@ -151,7 +208,9 @@ def _seconds(steps: list[dict[str, float]], phase: str) -> float | None:
     return fmean(found) if phase == "evaluate" else median(found)
 
 
-def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Seconds]:
+def forecast(
+    plan: Plan, machine: Machine, earlier: EarlierRun, *, shortest_prompt: int = 1
+) -> dict[str, Seconds]:
     """Seconds of each phase of a step of a run.
 
     A phase that the earlier run did not have takes the slowdown of its slowest phase.
@@ -160,28 +219,229 @@ def forecast(plan: Plan, machine: Machine, earlier: EarlierRun) -> dict[str, Sec
         plan: of the run to come.
         machine: on which, the one of `earlier_run`.
         earlier: see `earlier_run`.
+        shortest_prompt: tokens, for what it takes at least.
 
-    Book: chapter 15, "Before you press enter".
+    Book: chapter 15, "Predicted and measured".
     """
     limit = plan.recipe.rollouts.max_new_tokens
     usual = earlier.conditions
     length = min(usual.response_tokens, limit)
+    longest = plan.prompt_tokens
     least, expected, most = (
-        rooflines(plan.recipe, plan.shape, machine, conditions, prompt=plan.prompt_tokens)
-        for conditions in (
-            Conditions(1, no_spread=1, batches=1),
-            usual._replace(response_tokens=length),
-            Conditions(limit, no_spread=0, batches=batches(1)),
+        rooflines(plan.recipe, plan.shape, machine, conditions, prompt=prompt)
+        for prompt, conditions in (
+            (shortest_prompt, SHORTEST),
+            (longest, usual._replace(response_tokens=length)),
+            (longest, Conditions(limit, no_spread=0, batches=batches(1))),
         )
     )
-    worst = max(earlier.slowdown.values())
-    slowdown = {phase: earlier.slowdown.get(phase, worst) for phase in PHASES}
+    slowdown = {phase: times_slower(earlier.slowdown, phase) for phase in PHASES}
     return {
         phase: Seconds(
             least[phase], slowdown[phase] * expected[phase], slowdown[phase] * most[phase]
         )
         for phase in PHASES
     }
+
+
+def times_slower(slowdown: Mapping[str, float], phase: str) -> float:
+    """How many rooflines a phase takes: as before, or as the slowest phase; 1 if none is known."""
+    return slowdown.get(phase, max(slowdown.values(), default=1.0))
+
+
+def outlook(
+    recipe: Recipe, shape: Shape, machine: Machine, earlier: EarlierRun, prompts: Prompts
+) -> Outlook:
+    """What is known of a run of reinforcement learning before it, its warm start included.
+
+    Args:
+        recipe: of the run.
+        shape: of its model.
+        machine: on which.
+        earlier: what to expect; without slowdowns all seconds are rooflines.
+        prompts: lengths of its prompts.
+
+    Raises:
+        OSError: if there is a warm start, and its texts are not to be had.
+    """
+    found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
+    phases = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
+    stages = supervised.warm_start_of(recipe)
+    once, asked = recipe.steps / evaluations(recipe), evaluations(recipe) + 2
+    evaluate = Seconds(*(once * x for x in phases.pop("evaluate")))
+    return Outlook(
+        earlier.conditions,
+        earlier.slowdown,
+        {stage.name: stage.memory(shape) for stage in stages} | dict(found.memory),
+        [
+            *(_part(stage, shape, machine, earlier.slowdown) for stage in stages),
+            *(Part(phase, recipe.steps, seconds) for phase, seconds in phases.items()),
+            Part("evaluate", asked, evaluate),  # before the first step and after the last, too
+        ],
+    )
+
+
+def earlier_base_run(folder: str | Path, machine: Machine) -> dict[str, float]:
+    """Measured seconds over the roofline, by part, of the making of another base model.
+
+    Raises:
+        FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
+        ValueError: if it made no step, or no base model.
+        OSError: if its tokenizer or its texts are not to be had.
+    """
+    recipe, steps = records.read_any_recipe(folder), records.read_metrics(Path(folder))
+    if not isinstance(recipe, Pretraining):
+        raise UserError(f"{folder} made no base model: expected a run that made one")
+    if not steps:
+        raise UserError(f"{folder} has no step yet: expected a run of at least one")
+    parts = outlook_of_base(recipe, shape_of(recipe), machine, prompts_of(recipe), {}).parts
+    expected = {part.name: part.seconds.expected for part in parts}
+    taken = {
+        name: [step["seconds_learn"] for step in steps if step["stage"] == number]
+        for number, name in enumerate(("pretraining", "supervised"))
+    }
+    taken["evaluate"] = [step["seconds_evaluate"] for step in steps if "seconds_evaluate" in step]
+    return {name: median(found) / expected[name] for name, found in taken.items() if found}
+
+
+def outlook_of_base(
+    recipe: Pretraining,
+    shape: Shape,
+    machine: Machine,
+    prompts: Prompts,
+    slowdown: Mapping[str, float],
+) -> Outlook:
+    """What is known of the making of a base model before it.
+
+    Nothing is assumed about lengths but that answers to held-out problems will be as long as the
+    solutions are, where the model learned from solutions.
+
+    Args:
+        recipe: of the run.
+        shape: of its model.
+        machine: on which.
+        prompts: lengths of its prompts.
+        slowdown: of `earlier_base_run`; empty, and all seconds are rooflines.
+
+    Raises:
+        OSError: if tokenizer or texts are not on this machine.
+    """
+    stages = supervised.stages_of(recipe)
+    limit, last = recipe.evaluation.max_new_tokens, stages[-1]
+    usual = limit if last.name == "pretraining" else min(limit, last.texts.usual.response)
+    stand_in = supervised.stand_in_for(
+        recipe.model,
+        recipe.steps,
+        rollouts={"prompts": AT_ONCE, "group_size": 1, "max_new_tokens": limit},
+        evaluation=recipe.evaluation.model_dump(exclude={"max_new_tokens"}),
+    )
+    once = recipe.steps / evaluations(recipe)
+
+    def asking(prompt: int, length: int) -> Prediction:
+        return predict(stand_in, shape, machine, prompt_tokens=prompt, response_tokens=length)
+
+    least, expected, most = (
+        once * asking(prompt, length).seconds["evaluate"]
+        for prompt, length in (
+            (prompts.shortest, 1),
+            (prompts.longest, usual),
+            (prompts.longest, limit),
+        )
+    )
+    times = times_slower(slowdown, "evaluate")
+    evaluate = Seconds(least, times * expected, times * most)
+    owners = dict(asking(prompts.longest, limit).memory["evaluate"])
+    owners.pop("reference", None)
+    return Outlook(
+        None,
+        slowdown,
+        {stage.name: stage.memory(shape) for stage in stages} | {"evaluate": owners},
+        [
+            *(_part(stage, shape, machine, slowdown) for stage in stages),
+            Part("evaluate", evaluations(recipe) + 1, evaluate),  # after the last step once more
+        ],
+    )
+
+
+def evaluations(recipe: Recipe | Pretraining) -> int:
+    """How often the held-out problems are asked on the way."""
+    return math.ceil(max(1, recipe.steps) / recipe.evaluation.every)
+
+
+def _part(
+    stage: supervised.Stage, shape: Shape, machine: Machine, slowdown: Mapping[str, float]
+) -> Part:
+    precision, texts = stage.model.precision, stage.texts
+    least, usual, most = (
+        sum(roofline(*work, machine, precision) for work in stage.work(shape, lengths).values())
+        for lengths in (texts.shortest, texts.usual, texts.longest)
+    )
+    same = stage.name if stage.name in slowdown else "learn"  # which a warm start resembles most
+    times = times_slower(slowdown, same)
+    return Part(stage.name, stage.steps, Seconds(least, times * usual, times * most))
+
+
+def expected_of(
+    recipe: Recipe | Pretraining,
+    machine: Machine,
+    like: Path | None = None,
+    *,
+    lengths: float | None = None,
+    flat: float | None = None,
+) -> Callable[[Machine], Outlook]:
+    """For any machine, what is known of a run on it before it begins.
+
+    Args:
+        recipe: of the run.
+        machine: this one, on which the earlier run was made.
+        like: an earlier run on this machine, whose lengths, groups and speed are expected again.
+        lengths: tokens of a response, the mean, in place of the earlier run's; without either,
+            half the limit.
+        flat: share of the groups without spread, in place of the earlier run's; without either,
+            none.
+
+    Returns:
+        A function of the machine. The earlier run's speed counts on this one; elsewhere all seconds
+        are rooflines.
+
+    Raises:
+        ValueError: if a number is out of range, or does not concern a base model.
+        FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
+        OSError: of `outlook` and `outlook_of_base`.
+    """
+    shape, prompts = shape_of(recipe), prompts_of(recipe)
+    if like is not None:
+        check_made_here(like)
+    if isinstance(recipe, Pretraining):
+        if lengths is not None or flat is not None:
+            raise UserError(
+                "--lengths and --flat are for reinforcement learning: the texts that a base model "
+                "learns from are there, and their lengths are counted"
+            )
+        slowdown = {} if like is None else earlier_base_run(like, machine)
+        return lambda other: outlook_of_base(
+            recipe, shape, other, prompts, slowdown if other is machine else {}
+        )
+    limit = recipe.rollouts.max_new_tokens
+    if lengths is not None and not 1 <= lengths <= limit:
+        raise UserError(
+            f"--lengths is {lengths:g}, expected 1 to rollouts.max_new_tokens = {limit}"
+        )
+    if flat is not None and not 0 <= flat <= 1:
+        raise UserError(f"--flat is {flat:g}, expected a share from 0 to 1")
+    earlier = EarlierRun(Conditions((limit + 1) / 2, no_spread=0.0, batches=1), {})
+    if like is not None:
+        earlier = earlier_run(like, machine)
+    conditions = earlier.conditions
+    if lengths is not None:
+        conditions = conditions._replace(response_tokens=lengths)
+    if flat is not None:
+        conditions = conditions._replace(no_spread=flat, batches=batches(flat))
+    elsewhere = EarlierRun(conditions, {})
+    here = EarlierRun(conditions, earlier.slowdown)
+    return lambda other: outlook(
+        recipe, shape, other, here if other is machine else elsewhere, prompts
+    )
 
 
 def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
@@ -201,15 +461,15 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
     """
     machine = _this_machine(recipe.model.precision)
-    prompt, _ = prompt_tokens(recipe)
-    found = predict(recipe, shape, machine, prompt_tokens=prompt)
+    prompts = prompts_of(recipe)
+    found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
     if like is None:
-        shortest = Conditions(1, no_spread=1, batches=1)
-        least = rooflines(recipe, shape, machine, shortest, prompt=prompt)
+        least = rooflines(recipe, shape, machine, SHORTEST, prompt=prompts.shortest)
         seconds = {phase: {"least": least[phase]} for phase in PHASES}
     else:
         check_made_here(like)
-        predicted = forecast(found.plan, machine, earlier_run(like, machine))
+        earlier = earlier_run(like, machine)
+        predicted = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
         seconds = {phase: predicted[phase]._asdict() for phase in PHASES}
     own = resident()
     return {

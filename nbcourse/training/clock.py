@@ -1,9 +1,11 @@
 """What each phase of a step takes: seconds, and bytes of memory at most."""
 
+import ctypes
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
@@ -16,6 +18,9 @@ _highest = 0  # bytes, of all peaks that were looked at
 
 class Clock:
     """Seconds and peak memory of the phases of a step.
+
+    Memory that earlier phases gave back is returned to the system before a phase begins, as far as
+    the C library can do that: what a phase holds is then what it needs.
 
     Attributes:
         seconds: spent in each phase.
@@ -63,7 +68,7 @@ def peak_memory() -> int:
     """Bytes that this process has held at most: on the GPU if there is one, or else in memory.
 
     In memory that counts the whole process, Python and libraries included, and what the C library
-    keeps of blocks that were given back to it.
+    keeps of blocks that were given back to it during the same phase.
     """
     _peak()
     return _highest
@@ -101,8 +106,20 @@ def _measured() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """`malloc_trim`, where the C library has it: glibc keeps freed blocks until it is called."""
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return None
+    return found
+
+
 def _forget_peak() -> None:
     _peak()
+    if not torch.cuda.is_available() and (trim := _trim()) is not None:
+        trim(0)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     elif _RESET.exists():

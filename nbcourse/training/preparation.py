@@ -38,7 +38,7 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
             warm_start(
                 policy,
                 tokenizer,
-                partial(_demonstrations, recipe, tokenizer, source, careless_share),
+                partial(demonstrations, recipe, tokenizer, source, careless_share),
                 steps=steps,
                 batch_size=settings.batch_size,
                 learning_rate=rate,
@@ -52,7 +52,7 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
     return assemble(recipe, tokenizer, policy, reference_of(policy), reward_model)
 
 
-def _demonstrations(
+def demonstrations(
     recipe: Recipe,
     tokenizer: "PreTrainedTokenizerBase",
     source: torch.Generator,

@@ -163,8 +163,54 @@ def test_a_dry_run_expects_what_an_earlier_run_took(runs, tmp_path):
     answer = train(tmp_path / "run", "--dry-run", "--like", str(runs / "rloo-seed0"))
     assert answer.exit_code == 0, answer.output
     shown = " ".join(answer.output.split())
-    assert "if all reach the limit" in shown
+    assert "at the speed of" in shown
+    assert "times the roofline: sample" in shown
     assert not (tmp_path / "run").exists()
+
+
+def cells(output: str, first: str) -> list[str]:
+    """Of the line of a table that begins with this cell."""
+    (line,) = (line for line in output.splitlines() if line.startswith(f"│ {first} "))
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_a_dry_run_always_has_a_floor_an_expectation_and_a_worst_case(tmp_path):
+    """Without an earlier run, of half the limit: (1 + 8) / 2 tokens; or of what is said."""
+    plain = train(tmp_path / "run", "--dry-run")
+    said = train(tmp_path / "run", "--dry-run", "--lengths", "4", "--flat", "0.25")
+    assert "responses of 4.5 tokens, 0% of the groups" in " ".join(plain.output.split())
+    assert "responses of 4 tokens, 25% of the groups" in " ".join(said.output.split())
+    for answer in (plain, said):
+        assert answer.exit_code == 0, answer.output
+        header = " ".join(answer.output.replace("┃", " ").split())
+        assert "on this machine times at least expected at most" in header
+        assert all(cells(answer.output, "the run")[2:])
+        assert all(cells(answer.output, "H200")[1:])
+
+
+def test_a_dry_run_counts_the_warm_start_and_the_evaluations_around_the_steps(tmp_path):
+    answer = train(
+        tmp_path / "run",
+        *("--dry-run", "--set", "warm_start.steps=30", "--set", "warm_start.batch_size=4"),
+    )
+    assert answer.exit_code == 0, answer.output
+    assert cells(answer.output, "warm start")[1] == "30"
+    assert cells(answer.output, "sample")[1] == "3"
+    assert cells(answer.output, "evaluate")[1] == "5"  # after each of three steps, and around them
+
+
+def test_what_a_dry_run_is_told_to_expect_is_checked(tmp_path):
+    for option, value, reason in (
+        ("--lengths", "99", "--lengths is 99, expected 1 to rollouts.max_new_tokens"),
+        ("--flat", "1.5", "--flat is 1.5, expected a share"),
+    ):
+        answer = train(tmp_path / "run", "--dry-run", option, value)
+        assert answer.exit_code == 2
+        assert reason in answer.stderr
+        answer = train(tmp_path / "run", option, value)
+        assert "they change no run" in answer.stderr
+        answer = invoke("train", "word-problems-tiny-base", "--dry-run", option, "1")
+        assert "--lengths and --flat are for reinforcement learning" in answer.stderr
 
 
 def test_a_run_is_compared_with_what_was_expected_of_it(runs, tmp_path):
@@ -208,10 +254,51 @@ def test_a_processor_that_is_slow_in_bfloat16_is_named(
     assert ("--set model.precision=float32" in shown) == warned
 
 
-def test_a_dry_run_of_a_base_model_says_that_there_is_none():
-    answer = invoke("train", "word-problems-tiny-base", "--dry-run")
-    assert answer.exit_code == 2
-    assert "--dry-run is for reinforcement learning" in answer.stderr
+BASE = """
+[pretraining]
+steps = 2
+batch_size = 4
+
+[supervised]
+steps = 3
+batch_size = 4
+
+[task]
+name = "word-problems"
+max_steps = 1
+
+[model]
+layers = 1
+width = 16
+heads = 2
+vocabulary = 300
+
+[evaluation]
+every = 2
+problems = 2
+max_new_tokens = 4
+"""
+
+
+def test_a_dry_run_of_a_base_model_counts_its_texts_and_its_evaluations(tmp_path):
+    (tmp_path / "base.toml").write_text(BASE, encoding="utf-8")
+    recipe, run = str(tmp_path / "base.toml"), str(tmp_path / "run")
+    answer = invoke("train", recipe, "--dry-run")
+    assert answer.exit_code == 0, answer.output
+    shown = " ".join(answer.output.split())
+    assert "2 pretraining steps of 4 texts, 3 supervised steps of 4 texts" in shown
+    assert "all seconds are rooflines" in shown
+    assert [cells(answer.output, name)[1] for name in ("pretraining", "supervised")] == ["2", "3"]
+    assert cells(answer.output, "evaluate")[1] == "4"  # after steps 2, 4 and 5, and at the end
+    assert all(cells(answer.output, "H200")[1:])
+
+    assert invoke("train", recipe, "--out", run).exit_code == 0
+    answer = invoke("train", recipe, "--dry-run", "--like", run)
+    assert answer.exit_code == 0, answer.output
+    shown = " ".join(answer.output.split())
+    assert "times the roofline: pretraining" in shown
+    answer = invoke("train", "arithmetic-grpo", "--dry-run", "--like", run)
+    assert "made a base model: expected a run of reinforcement learning" in answer.stderr
 
 
 def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from nbcourse.budget import prediction as budget
 from nbcourse.budget.machines import DATASHEETS
-from nbcourse.budget.shapes import shape_of
+from nbcourse.budget.shapes import PUBLISHED, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import forecast, records
 from nbcourse.experiments.forecast import Conditions, EarlierRun
@@ -31,9 +31,18 @@ def roofline(recipe: recipes.Recipe, length: int) -> dict[str, float]:
     ).seconds
 
 
+def floor(recipe: recipes.Recipe) -> dict[str, float]:
+    """By part, of responses of one token to prompts that are all as short as the shortest."""
+    shortest = budget.prompts_of(recipe).shortest
+    return budget.predict(
+        recipe, shape_of(recipe), MACHINE, prompt_tokens=shortest, response_tokens=1
+    ).seconds
+
+
 def forecast_of(recipe: recipes.Recipe, earlier: EarlierRun) -> dict[str, forecast.Seconds]:
-    prompt, _ = budget.prompt_tokens(recipe)
-    return forecast.forecast(budget.Plan(recipe, shape_of(recipe), prompt), MACHINE, earlier)
+    shortest, longest, _ = budget.prompts_of(recipe)
+    plan = budget.Plan(recipe, shape_of(recipe), longest)
+    return forecast.forecast(plan, MACHINE, earlier, shortest_prompt=shortest)
 
 
 def write_run(folder: Path, recipe: recipes.Recipe, steps: list[dict[str, float]]) -> Path:
@@ -153,7 +162,8 @@ def planned(recipe, monkeypatch, like=None):
 def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
     """A response of one token takes none beyond those that reading the prompt gives."""
     recipe = recipe_of("grpo", evaluation={"every": 2})
-    found, least = planned(recipe, monkeypatch)["phases"], roofline(recipe, 1)
+    found, least = planned(recipe, monkeypatch)["phases"], floor(recipe)
+    assert least["read prompts"] < roofline(recipe, 1)["read prompts"]
     assert list(found) == ["sample", "consult", "learn", "evaluate"]
     assert found["sample"]["seconds"] == {"least": least["read prompts"]}
     assert found["learn"]["seconds"] == {"least": least["update weights"]}  # no group teaches
@@ -198,3 +208,52 @@ def test_the_recorded_runs_took_what_the_first_of_them_foretold(name, within):
     steps = records.read_metrics(FAMILY / f"{name}-seed0")
     measured = sum(map(records.seconds, steps)) / len(steps)
     assert 1 / within < expected / measured < within
+
+
+def test_an_outlook_adds_up_what_a_run_consists_of():
+    recipe = recipe_of("grpo", evaluation={"every": 3}, warm_start={"steps": 7, "batch_size": 4})
+    earlier = EarlierRun(Conditions(3, no_spread=0.5, batches=2), SLOWDOWN)
+    prompts = budget.prompts_of(recipe)
+    found = forecast.outlook(recipe, shape_of(recipe), MACHINE, earlier, prompts)
+    parts = {part.name: part for part in found.parts}
+    assert [(name, part.times) for name, part in parts.items()] == [
+        ("warm start", 7),
+        ("sample", 4),
+        ("consult", 4),
+        ("learn", 4),
+        ("evaluate", 4),  # after steps 3 and 4, before the first and after the last
+    ]
+    steps = forecast_of(recipe, earlier)
+    # Two evaluations are spread over four steps there.
+    assert 2 * parts["evaluate"].seconds.most == pytest.approx(4 * steps["evaluate"].most)
+    assert parts["learn"].seconds.expected == pytest.approx(steps["learn"].expected)
+    for column, total in zip(
+        zip(*(p.seconds for p in found.parts), strict=True), found.total, strict=True
+    ):
+        times = [part.times for part in found.parts]
+        assert total == pytest.approx(sum(n * x for n, x in zip(times, column, strict=True)))
+    assert found.peaks["warm start"] == sum(found.memory["warm start"].values())
+    alone = forecast.outlook(
+        recipe, shape_of(recipe), MACHINE, EarlierRun(earlier.conditions, {}), prompts
+    )
+    assert alone.total.expected < found.total.expected  # rooflines, where no speed is known
+    slow = {part.name: part.seconds.expected for part in found.parts}
+    fast = {part.name: part.seconds.expected for part in alone.parts}
+    assert slow["warm start"] == pytest.approx(SLOWDOWN["learn"] * fast["warm start"])
+
+
+SMOLLM2 = sorted(records.RUNS.glob("smollm2-word-problems-float32-*-seed*"))
+
+
+@pytest.mark.parametrize("folder", SMOLLM2, ids=lambda folder: folder.name)
+def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder):
+    """Whatever else the machine had to do. The longest prompt has 70 tokens, the shortest 47."""
+    first = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
+    shape = PUBLISHED["smollm2"]
+    earlier = forecast.earlier_run(first, MACHINE, shape=shape, prompt=70)
+    plan = budget.Plan(records.read_recipe(folder), shape, 70)
+    found = forecast.forecast(plan, MACHINE, earlier, shortest_prompt=47)
+    steps = records.read_metrics(folder)
+    taken = sum(map(records.seconds, steps)) / len(steps)
+    expected = sum(seconds.expected for seconds in found.values())
+    assert 1 / 1.5 < expected / taken < 1.5

@@ -81,3 +81,26 @@ def test_a_phase_answers_for_its_own_memory_and_the_process_for_all():
     with clock("small again"):
         pass
     assert peak_memory() >= clock.memory["large"]  # however often a peak was forgotten since
+
+
+SCATTERED = """
+import torch
+from nbcourse.training.clock import Clock
+clock = Clock()
+with clock("large"):
+    blocks = [torch.ones(16_000) for _ in range(4_000)]  # 64 kB each, taken from the heap
+    last = torch.ones(16_000)  # while it stays, the heap does not shrink by itself
+    del blocks
+with clock("small"):
+    pass
+print(clock.memory["large"], clock.memory["small"])
+"""
+
+
+@ON_LINUX
+def test_a_phase_does_not_answer_for_blocks_that_an_earlier_one_gave_back():
+    """The C library keeps them for later; 4,000 blocks of 64 kB are 256 MB."""
+    command = [sys.executable, "-c", SCATTERED]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    large, small = map(int, said.split())
+    assert large - small == pytest.approx(256 * MEGABYTES, rel=0.1)
