@@ -761,6 +761,8 @@ def _expectations(outlook: Any, like: Path | None) -> list[str]:
     else:
         slower = ", ".join(f"{name} {times:.3g}" for name, times in outlook.slowdown.items())
         told.append(f"expected and at most: at the speed of {like}; times the roofline: {slower}")
+    if outlook.left_out:
+        told.append(f"left out is {outlook.left_out}")
     return told
 
 

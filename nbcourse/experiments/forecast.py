@@ -100,12 +100,14 @@ class Outlook:
             then all seconds are rooflines.
         memory: bytes by phase and owner, at most.
         parts: what it consists of.
+        left_out: what cannot be planned, and why, in words; empty if nothing is left out.
     """
 
     conditions: Conditions | None
     slowdown: Mapping[str, float]
     memory: Mapping[str, Mapping[str, int]]
     parts: Sequence[Part]
+    left_out: str = ""
 
     @property
     def peaks(self) -> dict[str, int]:
@@ -260,13 +262,14 @@ def outlook(
         machine: on which.
         earlier: what to expect; without slowdowns all seconds are rooflines.
         prompts: lengths of its prompts.
-
-    Raises:
-        OSError: if there is a warm start, and its texts are not to be had.
     """
     found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
     phases = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
-    stages = supervised.warm_start_of(recipe)
+    left_out = ""
+    try:
+        stages = supervised.warm_start_of(recipe)
+    except OSError:
+        stages, left_out = [], "the warm start: the tokenizer was not downloaded yet"
     once, asked = recipe.steps / evaluations(recipe), evaluations(recipe) + 2
     evaluate = Seconds(*(once * x for x in phases.pop("evaluate")))
     return Outlook(
@@ -278,6 +281,7 @@ def outlook(
             *(Part(phase, recipe.steps, seconds) for phase, seconds in phases.items()),
             Part("evaluate", asked, evaluate),  # before the first step and after the last, too
         ],
+        left_out,
     )
 
 
@@ -407,7 +411,7 @@ def expected_of(
     Raises:
         ValueError: if a number is out of range, or does not concern a base model.
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
-        OSError: of `outlook` and `outlook_of_base`.
+        OSError: of `outlook_of_base`.
     """
     shape, prompts = shape_of(recipe), prompts_of(recipe)
     if like is not None:

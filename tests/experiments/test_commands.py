@@ -199,6 +199,15 @@ def test_a_dry_run_counts_the_warm_start_and_the_evaluations_around_the_steps(tm
     assert cells(answer.output, "evaluate")[1] == "5"  # after each of three steps, and around them
 
 
+def test_a_dry_run_says_so_if_it_cannot_count_the_warm_start(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    changes = ("warm_start.steps=3", "task.name=word-problems", "task.max_steps=1")
+    more = [word for change in changes for word in ("--set", change)]
+    answer = invoke("train", "gsm8k-qwen2.5-0.5b-grpo", "--dry-run", *more)
+    assert answer.exit_code == 0, answer.output
+    assert "left out is the warm start: the tokenizer was not" in " ".join(answer.output.split())
+
+
 def test_what_a_dry_run_is_told_to_expect_is_checked(tmp_path):
     for option, value, reason in (
         ("--lengths", "99", "--lengths is 99, expected 1 to rollouts.max_new_tokens"),
