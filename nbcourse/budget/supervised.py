@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nbcourse.budget.prediction import Plan, Work, learning_bytes, learning_work, standing_bytes
 from nbcourse.budget.shapes import Shape
 from nbcourse.seeds import generator
-from nbcourse.training.models import load_tokenizer, rendered
-from nbcourse.training.preparation import demonstrations
+from nbcourse.training.models import load_tokenizer
+from nbcourse.training.preparation import demonstrations, texts_of
 from nbcourse.training.recipe import ModelSection, Pretraining, Recipe
 
 if TYPE_CHECKING:
@@ -127,18 +127,6 @@ def stages_of(recipe: Pretraining) -> list[Stage]:
             numbers = stage.steps, stage.batch_size, stage.at_once
             found.append(Stage(name, *numbers, recipe.model, texts))
     return found
-
-
-def texts_of(
-    recipe: Pretraining, tokenizer: "PreTrainedTokenizerBase", stage: str, step: int
-) -> list[tuple[str, str]]:
-    """What a base model learns from in a step: prompts, and the responses to them."""
-    problems = recipe.batch(stage, step)
-    if stage == "pretraining":  # the end of one text is all that a next one can be begun from
-        start = str(tokenizer.eos_token)
-        return [(start, problem.prompt + problem.solution) for problem in problems]
-    prompts = rendered(recipe.prompt, tokenizer, problems)
-    return [(p, problem.solution) for p, problem in zip(prompts, problems, strict=True)]
 
 
 def warm_start_of(recipe: Recipe) -> list[Stage]:

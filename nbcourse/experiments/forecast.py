@@ -362,7 +362,7 @@ def outlook_of_base(
         {stage.name: stage.memory(shape) for stage in stages} | {"evaluate": owners},
         [
             *(_part(stage, shape, machine, slowdown) for stage in stages),
-            Part("evaluate", evaluations(recipe) + 1, evaluate),  # after the last step once more
+            Part("evaluate", evaluations(recipe) + 2, evaluate),  # before the first, and at the end
         ],
     )
 

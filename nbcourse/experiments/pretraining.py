@@ -18,6 +18,7 @@ from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
 from nbcourse.training.models import load_model, loss_scaler, precision, rendered
+from nbcourse.training.preparation import texts_of
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import Pretraining, StageSection
 
@@ -166,13 +167,7 @@ def _losses(
 ) -> Iterator[Tensor]:
     """The loss of one batch, in parts; it depends on seed, stage and step alone."""
     stage: StageSection = getattr(recipe, name)
-    problems = recipe.batch(name, step)
-    if name == "pretraining":  # the end of one text is all that a next one can be begun from
-        prompts = [str(tokenizer.eos_token)] * len(problems)
-        responses = [problem.prompt + problem.solution for problem in problems]
-    else:
-        prompts = rendered(recipe.prompt, tokenizer, problems)
-        responses = [problem.solution for problem in problems]
+    prompts, responses = zip(*texts_of(recipe, tokenizer, name, step), strict=True)
     batch = from_texts(tokenizer, prompts, responses, device=model.device)
     # Texts of similar length go together, so that little padding is computed.
     model.train()  # only so do transformers' layers compute their activations twice, if told to

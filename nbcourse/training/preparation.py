@@ -15,7 +15,7 @@ from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.models import frozen, load_model, reference_of, rendered
 from nbcourse.training.processes import Processes
-from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -63,6 +63,18 @@ def demonstrations(
     teacher: Any = partial(recipe.task.build().demonstrate, count, generator=source)
     drawn, responses = teacher(careless_share=careless_share) if careless_share else teacher()
     return list(zip(rendered(recipe.prompt, tokenizer, drawn), responses, strict=True))
+
+
+def texts_of(
+    recipe: Pretraining, tokenizer: "PreTrainedTokenizerBase", stage: str, step: int
+) -> list[tuple[str, str]]:
+    """What a base model learns from in a step: prompts, and the responses to them."""
+    problems = recipe.batch(stage, step)
+    if stage == "pretraining":  # the end of one text is all that a next one can be begun from
+        start = str(tokenizer.eos_token)
+        return [(start, problem.prompt + problem.solution) for problem in problems]
+    prompts = rendered(recipe.prompt, tokenizer, problems)
+    return [(p, problem.solution) for p, problem in zip(prompts, problems, strict=True)]
 
 
 def train_reward_model(
