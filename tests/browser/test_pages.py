@@ -12,6 +12,7 @@ from nbcourse.publishing import (
     anchors,
     bibliography,
     chapters,
+    index_entries,
     numbering,
     printing,
     reference,
@@ -166,6 +167,34 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     tab.page.evaluate(READ_THROUGH)
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+
+
+def section_of(term: str) -> str:
+    (found,) = (one for one in index_entries.glossary(chapters.BOOK) if one.name == term)
+    return f"{found.page}.html#{found.anchor}"
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("leave_one_out", ["reference/functional.html#leave-one-out"]),
+        ("GAE", [section_of("GAE"), "reference/functional.html#token-gae"]),
+        ("in-sample", [section_of("in-sample KL")]),
+        ("clip fraction", [section_of("clip fraction"), "reference/functional.html#clip-fraction"]),
+    ],
+)
+def test_a_search_leads_to_the_section_and_to_the_function(open_tab, address, query, places):
+    """Among the first results: whatever else has the word comes after them."""
+    page = open_tab().page
+    page.goto(f"{address}/search.html")
+    box = page.locator("input[name=q]:visible").first
+    box.fill(query)
+    box.press("Enter")
+    page.locator("#search-results p", has_text="Search finished").wait_for()
+    results = page.locator("#search-results li > a").evaluate_all(
+        "links => links.slice(0, 8).map(link => link.getAttribute('href'))"
+    )
+    assert set(places) <= set(results)
 
 
 ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]
