@@ -2,8 +2,8 @@
 
 Sphinx's search takes a word for a place only if it is the half of a title, or an entry of the
 index. So each term of the glossary becomes an entry at the section that introduces it, and each
-function of the reference one at its own section, by its name and by the terms in its name: a search
-for GAE finds the section that introduces it, and `token_gae`.
+function and command of the reference one at its own section, by its name and by the terms in its
+name: a search for GAE finds the section that introduces it, and `token_gae`.
 """
 
 import re
@@ -16,7 +16,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-from nbcourse.publishing.reference import FOLDER
+from nbcourse.publishing.reference import COMMAND_LINE, FOLDER
 
 GLOSSARY = "appendix-a-glossary.md"
 ENTRY = re.compile(
@@ -61,9 +61,10 @@ class IndexEntries(SphinxTransform):
         page, terms = self.env.docname, glossary(Path(self.env.srcdir))
         entries = [(term.name, term.anchor) for term in terms if term.page == page]
         if page.startswith(f"{FOLDER}/"):
+            commands = f"{FOLDER}/{COMMAND_LINE}"
             for section in self.document.findall(nodes.section):
-                if _depth(section) > 2:
-                    title = section[0].astext()
+                if _depth(section) > (1 if page == commands else 2):
+                    title = section[0].astext().removeprefix("nbcourse ")
                     entries += [(entry, section["ids"][0]) for entry in of_name(title, terms)]
         for entry, anchor in entries:
             # "main": search lists other entries after everything else

@@ -69,6 +69,13 @@ def test_a_page_of_the_reference_has_an_entry_for_each_function():
     ]
 
 
+def test_a_command_is_found_without_the_name_of_the_program():
+    titles = ("The command line", "nbcourse compare")
+    assert entries_of("reference/command-line", chapters.BOOK, *titles) == [
+        [("single", "compare", "nbcourse compare", "main", None)]
+    ]
+
+
 def test_a_chapter_has_an_entry_for_each_term_that_it_introduces():
     page = entries_of("05-ppo", chapters.BOOK, "5 PPO", "5.1 A section", "clip_fraction")
     anchors = {entry[1]: entry[2] for ((*entry,),) in page}

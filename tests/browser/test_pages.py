@@ -24,7 +24,8 @@ from tests.effort import swept
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
-REFERENCE = [*(f"reference/{room}" for room in reference.ROOMS), bibliography.NAME]
+ROOMS = [*reference.ROOMS, reference.BESIDE, reference.COMMAND_LINE]
+REFERENCE = [*(f"reference/{room}" for room in ROOMS), bibliography.NAME]
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
