@@ -26,6 +26,7 @@ CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
 ROOMS = [*reference.ROOMS, reference.BESIDE, reference.COMMAND_LINE]
 REFERENCE = [*(f"reference/{room}" for room in ROOMS), bibliography.NAME]
+SHEETS = [f"exercises/{sheet.stem}" for sheet in (chapters.BOOK / "exercises").glob("*.ipynb")]
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
@@ -82,14 +83,14 @@ def test_a_foreign_request_and_an_error_are_noticed(open_tab, serve, tmp_path):
     assert any("oops" in error for error in tab.errors)
 
 
-@on_pages("index", "intro", "search", "genindex", *CHAPTERS)
+@on_pages("index", "intro", "search", "genindex", *CHAPTERS, *SHEETS, *REFERENCE)
 def test_a_page_needs_nothing_from_elsewhere(tab):
     tab.page.wait_for_load_state("networkidle")
     assert tab.foreign == []
     assert tab.errors == []
 
 
-@on_pages("intro", *CHAPTERS)
+@on_pages("intro", *CHAPTERS, *SHEETS, *REFERENCE)
 def test_a_page_is_light(tab, built):
     """Bytes as it opens, before a figure comes into sight; requests to its very end."""
     opened = {urlsplit(url).path.lstrip("/") for url in tab.requests}
@@ -158,7 +159,15 @@ READ_THROUGH = """async () => {
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
     "name",
-    swept([*PAGES, *CHAPTERS, *REFERENCE], keep=["intro", CHAPTERS[5]]),
+    swept(
+        [*PAGES, *CHAPTERS, *SHEETS, *REFERENCE],
+        keep=[
+            "intro",
+            CHAPTERS[5],
+            "exercises/02-sequences",
+            f"reference/{reference.COMMAND_LINE}",
+        ],
+    ),
     ids=lambda name: name,
 )
 def test_a_page_is_there_for_everyone(open_tab, address, name, look):
