@@ -1314,8 +1314,8 @@ def hunt_mark(
 def doctor() -> None:
     """Check the installation: versions found, and what to do where something is missing.
 
-    Then the machine: mathematics in JupyterLab, data, GPU, browser, disk. ✗ marks what has to be
-    fixed; · marks what you can do without.
+    Then the machine: extensions of JupyterLab, data, a model, GPU, browser, disk. ✗ marks what has
+    to be fixed; · marks what you can do without.
 
     In the book's repository, packages are compared with the versions that `requirements.txt` locks.
     Where the package was installed without it, extras may be missing, and versions need only be in
@@ -1325,7 +1325,9 @@ def doctor() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = installation.report() + installation.machine()
+    from nbcourse.lm import places
+
+    rows = installation.report() + installation.machine(smollm2=places.finding)
     table = Table("", "name", "version", "remark")
     for row in rows:
         cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
