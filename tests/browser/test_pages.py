@@ -327,6 +327,25 @@ def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
     assert preview.count() == 0
 
 
+@on_pages("12-kl-in-training")
+def test_a_reference_shows_its_table(tab):
+    page = tab.page
+    place = numbering.places()["tab-weight-caps"]
+    link = page.get_by_role("link", name=f"table {place.number}", exact=True).first
+    assert page.locator("#tab-weight-caps .cell_output table").count() == 1
+    link.hover()
+    preview = page.locator(PREVIEW)
+    preview.locator("table").wait_for()
+    assert "KL(π‖π_old)" in preview.locator("table").inner_text()
+    assert (
+        preview.locator(".nb-caption").inner_text().startswith(f"Table {place.number}. What a cap")
+    )
+    assert preview.locator("[id], [tabindex]").count() == 0
+    page.keyboard.press("Escape")
+    link.click()
+    page.wait_for_function(IN_SIGHT, arg="tab-weight-caps")
+
+
 @on_pages("10-grpo")
 def test_a_reference_shows_its_section_to_the_keyboard(tab):
     page = tab.page
