@@ -929,9 +929,9 @@ def compare(
         for difference in found:
             typer.echo(f"  {difference}")
     if figure is not None:
-        from nbcourse.display import curves
+        from nbcourse.display import curves, figures
 
-        curves.learning_curves(groups).savefig(figure)
+        figures.save(curves.learning_curves(groups), figure)
         typer.echo(f"{figure} written")
 
 

@@ -42,6 +42,12 @@ def check_file(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent}")
 
 
+def save(fig: Figure, path: Path) -> None:
+    """Write a figure into a file, in the format of its suffix, and close it."""
+    fig.savefig(path)
+    plt.close(fig)
+
+
 def as_svg(fig: Figure) -> str:
     """A figure as an `<svg>` element; the figure is closed.
 

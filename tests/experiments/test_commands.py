@@ -128,6 +128,7 @@ def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     done = invoke("compare", *folders, "--figure", str(figure))
     assert done.exit_code == 0, done.output
     assert figure.read_bytes().startswith(b"\x89PNG")
+    assert not plt.get_fignums()  # closed again
     compared = comparison.groups(folders)
     assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
     assert [point.responses for point in compared[0].held_out()] == [
