@@ -5,6 +5,7 @@ Each command imports what it needs when it is called, so that `nbcourse --help` 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from nbcourse import __version__, installation, repository
 from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from nbcourse.builds.grading import Reported
     from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
@@ -536,13 +539,58 @@ def _show_changes(changes: Sequence["Change"]) -> None:
 def _show(*header: str, rows: Iterable[Sequence[str]]) -> None:
     """Print a table. Cells are plain text: a student's name may look like rich's markup."""
     from rich.console import Console
-    from rich.table import Table
+
+    Console().print(_table(header, rows))
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, lines: bool = True) -> "Table":
+    """A table whose words may be broken but not cut, with or without lines between columns."""
+    from rich import box
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(*header)
+    columns = [Column(title, overflow="fold") for title in header]
+    table = Table(*columns)
+    if not lines:
+        table = Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.show_edge = False
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    return table
+
+
+def _show_whole(*header: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose words are neither cut nor broken, however narrow the terminal is.
+
+    What is too wide loses its vertical lines, and then has headers of several lines. Where even
+    that is too wide, each name of the first column is a line, with a table of its rows below, or
+    in the end a line for each number.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    unlimited = console.options.update(max_width=10_000)
+
+    def printed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        high = [title.replace(" ", "\n") for title in header]
+        for titles, lines in ((header, True), (header, False), (high, False)):
+            table = _table(titles, rows, lines=lines)
+            if console.measure(table, options=unlimited).maximum <= console.width:
+                console.print(table)
+                return True
+        return False
+
+    if printed(header, rows):
+        return
+    width = max(map(len, header[1:]))
+    for name, found in groupby(rows, key=lambda row: row[0]):
+        cells = [row[1:] for row in found]
+        console.print(Text(f"\n{name}"), soft_wrap=True)
+        if not printed(header[1:], cells):
+            for row in cells:
+                for title, cell in zip(header[1:], row, strict=True):
+                    console.print(Text(f"  {title:{width}}  {cell}"), soft_wrap=True)
 
 
 def _show_failures(reports: Sequence["Reported"]) -> None:
@@ -910,12 +958,16 @@ def compare(
 
     Runs that differ in nothing but the seed are one line, with the mean over seeds and an interval.
     """
+    if figure is not None:
+        from nbcourse.display.figures import check_file
+
+        check_file(figure)
     from nbcourse.experiments import comparison
 
     groups = comparison.groups(runs)
-    _show(*comparison.HEADER, rows=comparison.rows(groups))
+    _show_whole(*comparison.HEADER, rows=comparison.rows(groups))
     if planned := comparison.plan_rows(groups):
-        _show(*comparison.PLAN_HEADER, rows=planned)
+        _show_whole(*comparison.PLAN_HEADER, rows=planned)
     if found := comparison.confounded(groups):
         typer.echo(
             f"\nThey differ in {len(found)} fields, and nothing here says which one mattered:"
@@ -923,9 +975,9 @@ def compare(
         for difference in found:
             typer.echo(f"  {difference}")
     if figure is not None:
-        from nbcourse.display import curves
+        from nbcourse.display import curves, figures
 
-        curves.learning_curves(groups).savefig(figure)
+        figures.save(curves.learning_curves(groups), figure)
         typer.echo(f"{figure} written")
 
 
@@ -1308,8 +1360,8 @@ def hunt_mark(
 def doctor() -> None:
     """Check the installation: versions found, and what to do where something is missing.
 
-    Then the machine: mathematics in JupyterLab, data, GPU, browser, disk. ✗ marks what has to be
-    fixed; · marks what you can do without.
+    Then the machine: extensions of JupyterLab, data, a model, GPU, browser, disk. ✗ marks what has
+    to be fixed; · marks what you can do without.
 
     In the book's repository, packages are compared with the versions that `requirements.txt` locks.
     Where the package was installed without it, extras may be missing, and versions need only be in
@@ -1319,7 +1371,9 @@ def doctor() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = installation.report() + installation.machine()
+    from nbcourse.lm import places
+
+    rows = installation.report() + installation.machine(smollm2=places.finding)
     table = Table("", "name", "version", "remark")
     for row in rows:
         cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)

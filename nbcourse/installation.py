@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ READERS = (CORE, "lm", "agents", "lunar-lander", "book", "classroom")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 ROOM = 2  # GiB: what the models and runs of chapters 0 to 14 take together, with some to spare
+EXTENSIONS = {  # of JupyterLab, in the packages that bring them
+    "MyST in JupyterLab": "jupyterlab-myst",  # draws the book's boxes
+    "widgets in JupyterLab": "jupyterlab-widgets",  # and the live panels
+}
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 
@@ -53,13 +58,24 @@ def report() -> list[Finding]:
 
     Returns:
         One row for Python, one for nbcourse, one for each package that the core and the readers'
-        extras ask for directly, and one for each extra that is not there as a whole.
+        extras ask for directly, and one for each extra that is not there as a whole. What cannot
+        be read is one row more, and then versions need only be in range.
     """
     rows = [_python(), _nbcourse()]
-    locked = _locked() if repository.is_here() else {}
+    locked: dict[str, str] = {}
+    try:
+        if repository.is_here():
+            locked = _locked()
+    except Exception as error:  # no permission, other bytes than text, lines that are no packages
+        rows.append(_not_checked("requirements.txt", error))
     seen: set[str] = set()
     for extra in READERS:
-        packages = {name: wanted for name, wanted in _direct(extra).items() if name not in seen}
+        try:
+            direct = _direct(extra)
+        except Exception as error:
+            rows.append(_not_checked(f"nbcourse[{extra}]" if extra else "requirements", error))
+            continue
+        packages = {name: wanted for name, wanted in direct.items() if name not in seen}
         seen.update(packages)
         missing = [name for name in packages if _version(name) is None]
         for name, wanted in packages.items():
@@ -73,14 +89,18 @@ def report() -> list[Finding]:
     return rows
 
 
-def machine() -> list[Finding]:
-    """What the book uses beside packages: mathematics in JupyterLab, data, GPU, browser, disk.
+def machine(**others: Callable[[], Finding]) -> list[Finding]:
+    """What the book uses beside packages: JupyterLab's extensions, data, GPU, browser, disk.
 
     A check that raises an error becomes a line of the report, like the others.
+
+    Args:
+        others: checks of higher layers, by the name of their line.
     """
     checks: dict[str, Callable[[], Finding]] = {
-        "MyST in JupyterLab": _myst,
+        **{name: partial(_extension, name, package) for name, package in EXTENSIONS.items()},
         "GSM8K": _gsm8k,
+        **others,
         "GPU": _gpu,
         "browser": _browser,
         "disk": _disk,
@@ -98,19 +118,22 @@ def _survived(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # broken drivers and packages raise what they like
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Finding(name, "not checked", False, reason)
+        return _not_checked(name, error)
 
 
-def _myst() -> Finding:
-    """Whether the extension that draws the book's boxes has its files where JupyterLab looks."""
-    name = "MyST in JupyterLab"
-    if _version("jupyterlab-myst") is None:
+def _not_checked(name: str, error: Exception) -> Finding:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return Finding(name, "not checked", False, reason)
+
+
+def _extension(name: str, package: str) -> Finding:
+    """Whether an extension of JupyterLab has its files where JupyterLab looks."""
+    if _version(package) is None:
         return Finding(name, "none", None, "for the chapters in JupyterLab only")
-    files = metadata.files("jupyterlab-myst") or []
+    files = metadata.files(package) or []
     if any("labextensions" in file.parts and Path(file.locate()).exists() for file in files):
         return Finding(name, "found", True)
-    remark = "run: python -m pip install --force-reinstall --no-deps jupyterlab-myst"
+    remark = f"run: python -m pip install --force-reinstall --no-deps {package}"
     return Finding(name, "missing", False, remark)
 
 

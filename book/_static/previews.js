@@ -1,4 +1,4 @@
-// A reference to an equation, a figure or a section shows it under the mouse, or when it has the
+// A reference to an equation, a figure, a table or a section shows it under the mouse, or when it has the
 // focus of the keyboard, on other pages of the book too. Escape puts it away.
 (() => {
   const AFTER = 150, UNTIL = 250; // milliseconds of resting, and to reach the preview
@@ -56,14 +56,19 @@
   function partsOf(target) {
     if (target.matches(".math")) return [target];
     if (target.matches("dt")) return [target, target.nextElementSibling];
-    const picture = target.querySelector(".cell_output :is(picture, img)");
-    if (target.matches(".cell") && picture) return [picture, target.nextElementSibling].filter(Boolean);
+    const shown = target.matches("table") ? target
+      : target.matches(".cell") && target.querySelector(".cell_output :is(picture, img, table)");
+    const whole = target.closest(".pst-scrollable-table-container") ?? target;
+    if (shown) return [shown, whole.nextElementSibling].filter(Boolean);
     const section = target.closest("section");
     return [...(section?.querySelectorAll(":scope > :is(h1, h2, h3, h4), :scope > p") ?? [])].slice(0, 2);
   }
 
   // Below the link, or above it where there is more room, and within the text.
   function place(preview, link, article) {
+    const bar = document.querySelector(".bd-header-article")?.offsetHeight ?? 0;
+    const room = Math.max(link.top - bar, innerHeight - link.bottom) - 8;
+    preview.style.maxHeight = `${Math.min(0.6 * innerHeight, room)}px`;
     const left = Math.min(link.left, article.right - preview.offsetWidth);
     const above = link.bottom + preview.offsetHeight > innerHeight && link.top > innerHeight / 2;
     const top = above ? link.top - preview.offsetHeight - 4 : link.bottom + 4;

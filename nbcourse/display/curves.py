@@ -15,21 +15,33 @@ from nbcourse.experiments.controlled import Experiment, interval
 
 MARKERS = "osD^vPX*<>"
 STYLES = ("-", "--", ":", "-.")
+COSTS = {"responses": "responses sampled", "seconds": "seconds, sampling and evaluation included"}
+LONG_NAME = 24  # letters; longer ones have a line of the legend each
 
 
 def learning_curves(groups: list[Group]) -> Figure:
-    """Held-out accuracy against responses sampled: mean over seeds, and its 95 % interval."""
-    fig, axis = figure(figsize=(7.5, 4.0))
+    """Held-out accuracy against responses sampled, and against the seconds that the steps took.
+
+    The mean over seeds and its 95 % interval, from before the first step where that is recorded.
+    """
+    fig, axes = figure(1, 2, figsize=(9.0, 4.2), sharey=True)
     for group, marker in zip(groups, cycle(MARKERS), strict=False):
         points = group.held_out()
-        responses, means = [x for x, _ in points], [mean(y) for _, y in points]
-        (line,) = axis.plot(responses, means, marker=marker, markersize=4, label=group.name)
-        if len(points[0][1]) > 1:
-            bounds = [interval(y) for _, y in points]
-            low, high = zip(*bounds, strict=True)
-            axis.fill_between(responses, low, high, color=line.get_color(), alpha=0.15)
-    axis.set(xlabel="responses sampled", ylabel="held-out accuracy", ylim=(0, 1))
-    axis.legend()
+        means = [mean(point.held_out) for point in points]
+        for axis, cost in zip(axes, COSTS, strict=True):
+            spent = [getattr(point, cost) for point in points]
+            (line,) = axis.plot(spent, means, marker=marker, markersize=4, label=group.name)
+            if len(points[0].held_out) > 1:
+                low, high = zip(*(interval(point.held_out) for point in points), strict=True)
+                axis.fill_between(spent, low, high, color=line.get_color(), alpha=0.15)
+    for axis, label in zip(axes, COSTS.values(), strict=True):
+        axis.set(xlabel=label, ylim=(0, 1))
+        axis.set_xlim(left=0)
+    axes[0].set_ylabel("held-out accuracy")
+    names = axes[0].get_legend_handles_labels()
+    # whole names, below the panels: over a curve, a long one would hide it
+    columns = 1 if max(len(group.name) for group in groups) > LONG_NAME else 3
+    fig.legend(*names, loc="outside lower center", ncols=columns)
     return fig
 
 

@@ -8,7 +8,10 @@ import matplotlib.pyplot as plt
 from IPython.display import display
 from matplotlib.figure import Figure
 
+from nbcourse.errors import UserError
+
 STYLE = Path(__file__).with_name("book.mplstyle")
+FORMATS = (".png", ".svg", ".pdf")
 
 
 def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
@@ -24,6 +27,25 @@ def show(fig: Figure) -> None:
     comment, `<!-- alt: … -->`.
     """
     display({"image/svg+xml": as_svg(fig)}, raw=True)
+
+
+def check_file(path: Path) -> None:
+    """See that a figure can be written into a file, before any work is done for it.
+
+    Raises:
+        UserError: if its suffix is of no format that figures have, or its folder is not there.
+    """
+    if path.suffix.lower() not in FORMATS:
+        suffix = repr(path.suffix) if path.suffix else "missing"
+        raise UserError(f"{path}: the suffix is {suffix}, expected one of {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}")
+
+
+def save(fig: Figure, path: Path) -> None:
+    """Write a figure into a file, in the format of its suffix, and close it."""
+    fig.savefig(path)
+    plt.close(fig)
 
 
 def as_svg(fig: Figure) -> str:

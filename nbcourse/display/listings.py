@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from IPython.display import Markdown, display
 
+from nbcourse import numerals
 from nbcourse.installation import MARKS, report
 
 MAIN = ("Python", "torch", "transformers", "numpy", "matplotlib", "jupyterlab", "ipywidgets")
@@ -31,9 +32,11 @@ def show_source(function: Callable[..., object]) -> None:
 def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
     """Display rows as a table, columns of numbers to the right and with the digits that they need.
 
-    The floats of a column all get as many decimals as show four significant digits of the largest
-    and two of the smallest, but four at most, so that any CPU prints the same; zeros at the end of
-    all of them are left out.
+    Numbers may also come as text: "+3.5 %", "0.1 to 0.3" (see `nbcourse.numerals`). The floats of a
+    column all get as many decimals as show four significant digits of the largest and two of the
+    smallest, but four at most, so that any CPU prints the same; zeros at the end of all of them are
+    left out. Where this would print more than five digits of the largest, each has three of its
+    own, and four decimals at most.
 
     Raises:
         ValueError: if a row does not have as many cells as the header.
@@ -42,42 +45,54 @@ def table(rows: Sequence[Sequence[object]], *, header: Sequence[str]) -> None:
         if len(row) != len(header):
             raise ValueError(f"row {row!r} has {len(row)} cells, expected {len(header)}")
     columns = list(zip(*rows, strict=True)) or [()] * len(header)
-    sides = ["---:" if _is_numeric(column) else "---" for column in columns]
-    printed = zip(*map(_printed, columns), strict=True)
-    lines = [header, sides, *printed]
+    printed = list(map(_printed, columns))
+    numeric = map(_is_numeric, columns, printed)
+    sides = ["---:" if is_numeric else "---" for is_numeric in numeric]
+    lines = [header, sides, *zip(*printed, strict=True)]
     display(Markdown("\n".join("| " + " | ".join(line) + " |" for line in lines)))
 
 
-def _is_numeric(column: Sequence[object]) -> bool:
-    return bool(column) and all(
-        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in column
-    )
+def _is_numeric(column: Sequence[object], printed: Sequence[str]) -> bool:
+    if any(isinstance(cell, bool | list | tuple) for cell in column):
+        return False
+    floats = bool(column) and all(isinstance(cell, float) for cell in column)  # all nan, perhaps
+    return floats or numerals.is_numeric(printed)
 
 
 def _printed(column: Sequence[object]) -> list[str]:
     """The cells of a column as they are shown."""
-    floats = [x for cell in column for x in (cell if isinstance(cell, list | tuple) else [cell])]
-    decimals = _decimals([x for x in floats if isinstance(x, float)])
+    cells = [x for cell in column for x in (cell if isinstance(cell, list | tuple) else [cell])]
+    shared = _decimals([x for x in cells if isinstance(x, float)])
 
     def printed(value: object) -> str:
         if isinstance(value, list | tuple):
             return f"({', '.join(map(printed, value))})"
         if isinstance(value, float):  # + 0.0 turns −0.0 into 0.0
+            decimals = _own_decimals(value) if shared is None else shared
             return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
-        return f"−{-value}" if isinstance(value, int) and value < 0 else str(value)
+        return numerals.with_minus(str(value))
 
     return [printed(cell) for cell in column]
 
 
-def _decimals(numbers: Sequence[float]) -> int:
-    """How many decimals a column of numbers is shown with."""
+def _decimals(numbers: Sequence[float]) -> int | None:
+    """How many decimals a column of numbers is shown with; None if each has its own."""
     sizes = [abs(x) for x in numbers if math.isfinite(x) and round(x, 4) != 0]
     if not sizes:
         return 0
     largest, smallest = (math.floor(math.log10(size)) for size in (max(sizes), min(sizes)))
     most = min(max(3 - largest, 1 - smallest, 0), 4)
     shown = [f"{x:.{most}f}".rstrip("0").partition(".")[2] for x in sizes]
-    return max(map(len, shown)) if most else 0
+    needed = max(map(len, shown)) if most else 0
+    return None if needed and largest + 1 + needed > 5 else needed
+
+
+def _own_decimals(number: float) -> int:
+    """Those of three significant digits, and four at most."""
+    if not math.isfinite(number) or round(number, 4) == 0:
+        return 0
+    exponent = int(f"{number:.2e}".partition("e")[2])
+    return min(max(2 - exponent, 0), 4)
 
 
 def show_installation() -> None:

@@ -42,17 +42,47 @@ class Group:
         first, *others = map(_curve, self.metrics)
         return [step for step in first if all(step in curve for curve in others)]
 
-    def held_out(self) -> list[tuple[float, list[float]]]:
-        """The learning curve: responses sampled so far, and each seed's held-out accuracy then.
+    def held_out(self) -> list["Evaluations"]:
+        """The learning curve, at the steps after which all seeds were asked.
 
-        At the steps after which all seeds were asked; from before the first, where all were then.
+        From before the first step, where all were asked then.
         """
         curves = [_curve(rows) for rows in self.metrics]
         starts = [records.read_start(folder) for folder in self.folders]
         at_start = [start.mean().item() for start in starts if start is not None]
-        first = [(0.0, at_start)] if len(at_start) == len(starts) else []
+        first = [Evaluations(0.0, 0.0, at_start)] if len(at_start) == len(starts) else []
         together = [[curve[step] for curve in curves] for step in self.shared_steps()]
-        return first + [(mean(x for x, _ in points), [y for _, y in points]) for points in together]
+        return first + [
+            Evaluations(
+                mean(point.responses for point in points),
+                mean(point.seconds for point in points),
+                [point.held_out for point in points],
+            )
+            for points in together
+        ]
+
+
+class Evaluations(NamedTuple):
+    """The held-out accuracy of each seed after one step, and what it had cost by then.
+
+    Attributes:
+        responses: sampled so far.
+        seconds: measured so far, over all phases of the steps, sampling and evaluation included;
+            a mean over seeds.
+        held_out: one number for each seed.
+    """
+
+    responses: float
+    seconds: float
+    held_out: list[float]
+
+
+class _Evaluation(NamedTuple):
+    """The same of one run."""
+
+    responses: float
+    seconds: float
+    held_out: float
 
 
 class PlannedPhase(NamedTuple):
@@ -164,7 +194,7 @@ def _planned_phases(group: Group) -> list[PlannedPhase]:
 
 
 def _row(group: Group) -> list[str]:
-    last, end = group.held_out()[-1][1], group.shared_steps()[-1]
+    last, end = group.held_out()[-1].held_out, group.shared_steps()[-1]
     metrics = [[line for line in lines if line["step"] <= end] for lines in group.metrics]
     low_high = "one seed"
     if len(last) > 1:
@@ -182,11 +212,12 @@ def _row(group: Group) -> list[str]:
     ]
 
 
-def _curve(lines: Sequence[dict[str, float]]) -> dict[float, tuple[float, float]]:
-    """Step → (responses so far, held-out accuracy), wherever it was measured."""
-    points, responses = {}, 0.0
+def _curve(lines: Sequence[dict[str, float]]) -> dict[float, _Evaluation]:
+    """What was measured, by the step after which it was."""
+    points, responses, seconds = {}, 0.0, 0.0
     for line in lines:
         responses += line["responses"]
+        seconds += records.seconds(line)
         if "held_out" in line:
-            points[line["step"]] = responses, line["held_out"]
+            points[line["step"]] = _Evaluation(responses, seconds, line["held_out"])
     return points

@@ -9,6 +9,7 @@ Experiment   → the curves, and the difference between two configurations, seed
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
@@ -20,12 +21,6 @@ from nbcourse.errors import UserError
 from nbcourse.progress import track
 from nbcourse.rows import Row
 from nbcourse.training.recipe import Recipe
-
-# Student's t, 97.5 %, for 1, 2, … degrees of freedom.
-STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365),
-    *(2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
-)
 
 
 @dataclass(frozen=True)
@@ -192,15 +187,33 @@ def interval(numbers: Sequence[float]) -> tuple[float, float]:
     return mean(numbers) - radius, mean(numbers) + radius
 
 
+@cache
 def _student(freedom: int) -> float:
-    """The 97.5 % quantile: tabulated, then by its expansion around the normal distribution's.
+    """The 97.5 % quantile of Student's t: √n tan θ, where θ is found by bisection."""
+    low, high = 0.0, math.pi / 2
+    while low < (angle := (low + high) / 2) < high:
+        if _within(angle, freedom) < 0.95:
+            low = angle
+        else:
+            high = angle
+    return math.sqrt(freedom) * math.tan(high)
 
-    Source: Abramowitz & Stegun 1964, equation 26.7.5, its first two terms: off by less than .001.
+
+def _within(angle: float, freedom: int) -> float:
+    """P(|t| < √n tan θ) with n degrees of freedom, as a finite sum.
+
+        n odd:   2/π (θ + sin θ (cos θ + 2/3 cos³ θ + … + (2·4 ⋯ (n−3)) / (3·5 ⋯ (n−2)) cosⁿ⁻² θ))
+        n even:  sin θ (1 + 1/2 cos² θ + … + (1·3 ⋯ (n−3)) / (2·4 ⋯ (n−2)) cosⁿ⁻² θ)
+
+    Source: Abramowitz & Stegun 1964, equations 26.7.3 and 26.7.4.
     """
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    odd, square = freedom % 2, math.cos(angle) ** 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= square * (power + 1) / (power + 2)
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbcourse.installation import Finding
+
 
 @dataclass(frozen=True)
 class Published:
@@ -64,3 +66,26 @@ def cached(name: str) -> Path:
     chosen = os.environ.get("NBCOURSE_MODELS")
     models = Path(chosen) if chosen else user_cache_path("nbcourse", appauthor=False) / "models"
     return models / name
+
+
+def finding(name: str = "smollm2") -> Finding:
+    """A line for `nbcourse doctor`: whether a published model was fetched, and where it should lie.
+
+    Only its own recipes need it, so that it may be missing; half of a model may not.
+    """
+    fetch = f"run: nbcourse model {name}"
+    chosen = os.environ.get("NBCOURSE_MODELS")
+    if chosen and Path(chosen).exists() and not Path(chosen).is_dir():
+        return Finding(
+            name, "missing", False, f"NBCOURSE_MODELS names {chosen}, which is no folder"
+        )
+    folder = cached(name)
+    if not folder.exists():
+        return Finding(name, "not here", None, f"only the recipes {name}-… need it; {fetch}")
+    weights = [file for file in folder.glob("*.safetensors") if file.stat().st_size]
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    missing += [] if weights else ["weights"]
+    if missing:
+        remark = f"{folder} has no {' and no '.join(missing)}; remove it, then {fetch}"
+        return Finding(name, "missing", False, remark)
+    return Finding(name, "found", True)

@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-ANCHOR = re.compile(r'<div id="((?:eq|fig|sec)-[a-z0-9-]+)"></div>\s*')
+ANCHOR = re.compile(r'<div id="((?:eq|fig|tab|sec)-[a-z0-9-]+)"></div>\s*')
 ALT = re.compile(r"<!-- alt: (\S.*) -->\s*")
 EQUATION = re.compile(
     r"\\begin\{equation\*\}\n(?P<body>.*?)\n(?:\\tag\{(?P<number>[^}]*)\}\n)?\\end\{equation\*\}",
@@ -47,9 +47,9 @@ class Anchors(SphinxTransform):
     def _move(self, anchor: str, raw: nodes.raw) -> None:
         """Give the id of an anchor to what it stands for, and let links find it there."""
         target = next(raw.findall(include_self=False, descend=False, siblings=False, ascend=True))
-        if anchor.startswith("fig-"):
+        if anchor.startswith(("fig-", "tab-")):
             target["classes"].append("nb-caption")
-            target = _cell_before(raw) or target
+            target = _shown_before(raw) or target
         target["ids"].append(anchor)
         raw.parent.remove(raw)
         slugs = self.env.metadata[self.env.docname].setdefault("myst_slugs", {})
@@ -64,12 +64,12 @@ def _as_sphinx_numbers(block: nodes.math_block, body: str, number: str | None) -
     block["nowrap"], block["number"] = False, number
 
 
-def _cell_before(raw: nodes.raw) -> nodes.Element | None:
-    """The cell whose figure has its caption where `raw` stands."""
+def _shown_before(raw: nodes.raw) -> nodes.Element | None:
+    """The cell whose figure or table has its caption where `raw` stands, or a table by hand."""
     siblings = raw.parent.children
     position = siblings.index(raw)
     before = siblings[position - 1] if position else None
-    return before if isinstance(before, nodes.container) else None
+    return before if isinstance(before, nodes.container | nodes.table) else None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,10 +1,10 @@
-r"""One numbering for the book: equations (11.3), figures, sections, and the links that lead there.
+r"""One numbering for the book: equations (11.3), figures, tables, sections, and links to them.
 
 A text names things by labels: `$$ … $$ (eq-x)` is an equation and {eq}`eq-x` refers to it,
-`*Figure (fig-x).* …` is a caption and {numref}`fig-x` refers to it, and a section has its number in
-its heading. `numbered` turns this into Markdown that shows the same numbers in JupyterLab, with and
-without its MyST extension, and on the site: `\tag{11.3}`, and links to anchors. `plain` leads back,
-so that no number but a section's is written by hand.
+`*Figure (fig-x).* …` and `*Table (tab-x).* …` are captions and {numref}`fig-x` refers to one, and a
+section has its number in its heading. `numbered` turns this into Markdown that shows the same
+numbers in JupyterLab, with and without its MyST extension, and on the site: `\tag{11.3}`, and links
+to anchors. `plain` leads back, so that no number but a section's is written by hand.
 
 Display mathematics becomes `\begin{equation*}`, since the MyST extension would give every `$$` a
 number of its own.
@@ -23,7 +23,8 @@ from nbcourse.publishing.bibliography import READINGS, Work
 
 SECTION = r"(?:\d{1,2}|[A-Z])\.\d{1,2}\b(?!\.\d)"  # 2.4 and B.18, but not the 4.1.2 of a paper
 EQUATION = r"^(?P<indent> *)\$\$\n(?P<body>.*?)\n(?P=indent)\$\$(?: \((?P<label>eq-[a-z0-9-]+)\))?$"
-CAPTION = r"^\*Figure \((?P<label>fig-[a-z0-9-]+)\)\.\*"
+CAPTION = r"^\*(?P<kind>{}) \((?P<label>{}-[a-z0-9-]+)\)\.\*"
+FIGURE, TABLE = CAPTION.format("Figure", "fig"), CAPTION.format("Table", "tab")
 HEADING = rf"^(?=#+ (?P<label>{SECTION}) )"
 REFERENCE = r"\{(?P<role>eq|numref)\}`(?P<label>[^`\n]*)`"
 # section 2.4 · Sections 8.5, 8.6 and 8.7 · § 12.1 · appendix C.7 · (B.18)
@@ -52,12 +53,15 @@ WRITTEN = [
         ),
     ),
     (
-        r'^<div id="(?P<label>fig-[a-z0-9-]+)"></div>\n\n\*Figure [^*\n]*\.\*',
-        lambda m: f"*Figure ({m['label']}).*",
+        r'^<div id="(?P<label>(?:fig|tab)-[a-z0-9-]+)"></div>\n\n\*(?P<kind>\w+) [^*\n]*\.\*',
+        lambda m: f"*{m['kind']} ({m['label']}).*",
     ),
     (r'^<div id="sec-[a-z0-9-]+"></div>\n\n', lambda m: ""),
     (r"\[[^\]\n]*\]\([^)\n]*#(?P<label>eq-[a-z0-9-]+)\)", lambda m: f"{{eq}}`{m['label']}`"),
-    (r"\[[^\]\n]*\]\([^)\n]*#(?P<label>fig-[a-z0-9-]+)\)", lambda m: f"{{numref}}`{m['label']}`"),
+    (
+        r"\[[^\]\n]*\]\([^)\n]*#(?P<label>(?:fig|tab)-[a-z0-9-]+)\)",
+        lambda m: f"{{numref}}`{m['label']}`",
+    ),
     (
         bibliography.CITED,
         lambda m: f"{{cite}}`{Work(m['authors'], m['year'], m['title'], m['url']).key}`",
@@ -82,7 +86,7 @@ class Place:
 
 
 def places(book: Path = chapters.BOOK) -> dict[str, Place]:
-    """Everything in the texts of a book that has a number, by its label: eq-x, fig-x, 11.5.
+    """Everything in the texts of a book that has a number, by its label: eq-x, fig-x, tab-x, 11.5.
 
     Raises:
         UserError: if two things have the same label.
@@ -99,7 +103,7 @@ def places(book: Path = chapters.BOOK) -> dict[str, Place]:
 def _places_in(text: Path) -> Iterator[tuple[str, Place]]:
     chapter = chapters.names(text)[0].upper()
     source = re.sub(CODE, "", text.read_text(encoding="utf-8"), flags=re.M | re.S)
-    for kind in (EQUATION, CAPTION):
+    for kind in (EQUATION, FIGURE, TABLE):
         labels = [found["label"] for found in re.finditer(kind, source, re.M | re.S)]
         for position, label in enumerate(filter(None, labels), start=1):
             yield label, Place(label, f"{chapter}.{position}", text.stem)
@@ -155,7 +159,8 @@ class Writer:
 
     def __call__(self, source: str) -> str:
         source = _outside(CODE, EQUATION, self._equation, source)
-        source = _outside(CODE, CAPTION, self._caption, source)
+        for caption in (FIGURE, TABLE):
+            source = _outside(CODE, caption, self._caption, source)
         if self.here is not None:
             source = _outside(CODE, HEADING, self._heading, source)
         source = _outside(CODE, REFERENCE, self._reference, source)
@@ -179,7 +184,7 @@ class Writer:
 
     def _caption(self, found: re.Match[str]) -> str:
         place = self.places[found["label"]]
-        return f"{ANCHOR.format(place.anchor)}*Figure {place.number}.*"
+        return f"{ANCHOR.format(place.anchor)}*{found['kind']} {place.number}.*"
 
     def _heading(self, found: re.Match[str]) -> str:
         return ANCHOR.format(self.places[found["label"]].anchor)
@@ -187,7 +192,8 @@ class Writer:
     def _reference(self, found: re.Match[str]) -> str:
         role, label = found["role"], found["label"]
         place = self._find(label, f"{{{role}}}`{label}`")
-        return self._link(f"({place.number})" if role == "eq" else f"figure {place.number}", place)
+        kind = "table" if label.startswith("tab-") else "figure"
+        return self._link(f"({place.number})" if role == "eq" else f"{kind} {place.number}", place)
 
     def _citation(self, found: re.Match[str]) -> str:
         if found["key"] not in self.works:

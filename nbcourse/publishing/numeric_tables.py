@@ -1,19 +1,16 @@
 """Tables of numbers as the site shows them: a Sphinx extension.
 
-Columns of numbers are aligned to the right; in them, and in cells like "-0.1 (-0.3 to +0.1)", a
-hyphen before a number becomes a minus sign.
+Columns of numbers are aligned to the right, and a hyphen before a number becomes a minus sign, by
+the same rules as in `display.table`: what is left for the site are tables written by hand.
 """
 
-import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-NUMBER = re.compile(r"[−-]?[\d,]+(\.\d+)?(e[−-]?\d+)?( ?%)?")
-NUMBERS = re.compile(r"(?:[\d\se.,%()+−-]|to)*")
-NO_NUMBER = {"", "nan", "—", "–", "-"}
+from nbcourse import numerals
 
 
 class NumericColumns(SphinxTransform):
@@ -26,20 +23,13 @@ class NumericColumns(SphinxTransform):
             rows = [row for body in table.findall(nodes.tbody) for row in body.children]
             titles = [row for head in table.findall(nodes.thead) for row in head.children]
             for column in zip(*(row.children for row in rows), strict=False):
-                if is_numeric([entry.astext() for entry in column]):
+                if numerals.is_numeric([entry.astext() for entry in column]):
                     position = column[0].parent.index(column[0])
                     for entry in [*column, *(row[position] for row in titles)]:
                         entry["classes"] = [*_without_alignment(entry), "nb-number"]
                 for entry in column:
-                    if NUMBERS.fullmatch(entry.astext()):
+                    if numerals.has_hyphen(entry.astext()):
                         _true_minus(entry)
-
-
-def is_numeric(cells: list[str]) -> bool:
-    """Whether every cell of a column is a number or says that there is none."""
-    return any(map(NUMBER.fullmatch, cells)) and all(
-        cell in NO_NUMBER or NUMBER.fullmatch(cell) for cell in cells
-    )
 
 
 def _without_alignment(entry: nodes.Element) -> list[str]:
@@ -49,7 +39,7 @@ def _without_alignment(entry: nodes.Element) -> list[str]:
 
 def _true_minus(entry: nodes.Element) -> None:
     for text in list(entry.findall(nodes.Text)):
-        text.parent.replace(text, nodes.Text(re.sub(r"(?<![\d)])-(?=\d)", "−", text.astext())))
+        text.parent.replace(text, nodes.Text(numerals.with_minus(text.astext())))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,17 +1,24 @@
 """The reference pages of the site: every public function of the package, from its source.
 
-One page for each room of the package. An entry has the signature, the docstring, links to the
-book's equation and to the chapter that derives it, the tests that call it, and the source. The
-source is read and not imported, so a page costs nothing but its text.
+One page for each room of the package, one for the modules beside the rooms, and one for the command
+line. An entry has the signature, the docstring, links to the book's equations, sections and
+chapters that it names and to the chapters whose code uses it, the tests that call it, and the
+source. The source is read and not imported, so a page costs nothing but its text; the command line
+describes itself.
 """
 
 import ast
 import re
+import subprocess
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from nbcourse.publishing import uses
 from nbcourse.publishing.numbering import Place
+from nbcourse.publishing.uses import Headings
 from nbcourse.repository import ROOT
 
 PACKAGE = ROOT / "nbcourse"
@@ -28,6 +35,9 @@ ROOMS = {
     "budget": "What a run will need, in memory and time",
     "display": "Figures, tables and explorers of the chapters",
 }
+BESIDE = "beside-the-rooms"  # the page of what lies in no folder
+MODULES = ("grpo_on_one_page", "rows", "seeds")
+COMMAND_LINE = "command-line"
 FOLDER = "reference"
 MANY_TESTS = 4
 SECTIONS = {  # of a docstring → its title on the page
@@ -39,27 +49,81 @@ SECTIONS = {  # of a docstring → its title on the page
 
 # What Markdown would read as its own, but for *emphasis*, which docstrings have as well.
 MARKS = re.compile(r"[\\_$<>\[\]|#]|\*(?![^\s*][^*]*\*)(?<!\w\*)")
+EQUATION = r"\((?P<equation>eq-[a-z0-9-]+)\)"
+# chapter 10, "One table" · section 3.6 · section "Actor and critic" · appendix B; but not the
+# section of a paper, after its title, or after its year
+MENTION = re.compile(
+    rf"{EQUATION}|(?<!\d, )(?<!\w, )\b(?P<words>[Cc]hapters? (?P<chapter>\d{{1,2}})"
+    r"|[Aa]ppendix (?P<appendix>[A-Z])|[Ss]ection (?P<section>\d{1,2}\.\d{1,2})(?!\.?\d))\b"
+    r"(?:, \"(?P<title>[^\"]+)\")?|\b[Ss]ection \"(?P<alone>[^\"]+)\""
+)
+SOURCE = re.compile(r"(?=\bSource: )")  # what follows is about papers
+COMMAND = "typer nbcourse.cli utils docs --name nbcourse"
 
 Public = ast.FunctionDef | ast.ClassDef
 
 
-def write(book: Path, places: Mapping[str, Place]) -> list[str]:
-    """Write a page for each room into `book`/reference and return their names, without suffix.
+@dataclass(frozen=True)
+class Book:
+    """What the pages link to.
+
+    Attributes:
+        places: the equations and sections that docstrings name, `numbering.places`.
+        headings: the titles of sections that they name, and the files of chapters.
+        used: the chapters whose code uses a function, by its dotted name.
+        repository: the address of the repository, or nothing.
+    """
+
+    places: Mapping[str, Place]
+    headings: Headings
+    used: Mapping[str, list[str]]
+    repository: str = ""
+
+    def file(self, path: Path, line: int = 0) -> str:
+        """The name of a file, which is a link where the book has a repository."""
+        name = path.relative_to(ROOT).as_posix()
+        at = f"#L{line}" if line else ""
+        shown = f"{name}, line {line}" if line else f"`{name}`"
+        return f"[{shown}]({self.repository}/blob/main/{name}{at})" if self.repository else shown
+
+
+def write(book: Path, places: Mapping[str, Place], *, repository: str = "") -> list[str]:
+    """Write all pages into `book`/reference and return their names, without suffix.
 
     Args:
         book: the folder of the pages.
-        places: where the equations are that docstrings name, `numbering.places`.
+        places: where the equations and sections are, `numbering.places`.
+        repository: the address that `_config.yml` gives, or nothing.
     """
+    if not ROOMS:
+        return []
     folder = book / FOLDER
     folder.mkdir()
     tests = {
         file: set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
     }
+    linked = Book(places, uses.headings(), uses.by_chapters(), repository.rstrip("/"))
     for room, purpose in ROOMS.items():
-        page = "\n\n".join(_page(room, purpose, places, tests))
-        (folder / f"{room}.md").write_text(page + "\n", encoding="utf-8")
-    return [f"{FOLDER}/{room}" for room in ROOMS]
+        modules = sorted((PACKAGE / room).glob("*.py"))
+        _write(folder / f"{room}.md", _page(f"nbcourse.{room}", purpose, modules, linked, tests))
+    beside = [PACKAGE / f"{name}.py" for name in MODULES]
+    purpose = "Modules that lie beside the folders of the package"
+    _write(folder / f"{BESIDE}.md", _page("nbcourse", purpose, beside, linked, tests))
+    _write(folder / f"{COMMAND_LINE}.md", [command_line()])
+    return [f"{FOLDER}/{page}" for page in (*ROOMS, BESIDE, COMMAND_LINE)]
+
+
+def _write(file: Path, parts: Iterable[str]) -> None:
+    file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def command_line() -> str:
+    """The page of the command line: what each command says of itself with `--help`."""
+    command = [sys.executable, "-m", *COMMAND.split(), "--title", "The command line"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8")
+    # The overview cuts its sentences, and the page has a table of contents.
+    return re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+", "", shown.stdout)
 
 
 def public(module: Path) -> Iterator[Public]:
@@ -70,22 +134,55 @@ def public(module: Path) -> Iterator[Public]:
 
 
 def _page(
-    room: str, purpose: str, places: Mapping[str, Place], tests: Mapping[Path, set[str]]
+    title: str, purpose: str, modules: list[Path], book: Book, tests: Mapping[Path, set[str]]
 ) -> Iterator[str]:
-    yield f"# nbcourse.{room}\n\n{purpose}."
-    for module in sorted((PACKAGE / room).glob("*.py")):
+    yield f"# {title}\n\n{purpose}."
+    for module in modules:
         nodes = list(public(module))
         if not nodes:
             continue
         source = module.read_text(encoding="utf-8")
-        summary = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
-        yield f"## {room}.{module.stem}\n\n{_prose(summary, places)}"
+        about = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")
+        named = [text for text in about[1:] if MENTION.search(SOURCE.split(text)[0])]
+        name = ".".join(module.relative_to(PACKAGE).with_suffix("").parts)
+        yield f"## {name}\n\n" + "\n\n".join(_prose(text, book) for text in (about[0], *named))
+        used = {one for node in nodes for one in book.used.get(f"nbcourse.{name}.{node.name}", [])}
+        yield from _chapters("Used in", sorted(used))
         for node in nodes:
             yield f"### {node.name}"
             yield f"```python\n{signature(node)}\n```"
-            yield docstring(node, places)
-            yield from _links(node, _tests_of(module, node, tests), places)
-            yield _folded(module, node, source)
+            yield docstring(node, book)
+            yield from methods(node, book)
+            yield from _links(f"nbcourse.{name}.{node.name}", node, book)
+            yield from _tested(_tests_of(module, node, tests), book)
+            yield _folded(module, node, source, book)
+
+
+def methods(node: Public, book: Book) -> Iterator[str]:
+    """The public methods and properties of a class, each with what it does in a sentence."""
+    if isinstance(node, ast.FunctionDef):
+        return
+    lines = []
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+            kinds = {line.id for line in method.decorator_list if isinstance(line, ast.Name)}
+            is_property = bool(kinds & {"property", "cached_property"})
+            called = (
+                method.name if is_property else _call(method, bound="staticmethod" not in kinds)
+            )
+            first = (ast.get_docstring(method) or "").partition("\n\n")[0]
+            lines.append(f"- `{called}`" + (f": {_prose(first, book)}" if first else ""))
+    if lines:
+        yield "**Methods**\n\n" + "\n".join(lines)
+
+
+def _call(method: ast.FunctionDef, *, bound: bool) -> str:
+    """`paired(number: str, …) -> Tensor`, as it is called: without `self`."""
+    arguments = ast.unparse(method.args)
+    if bound:
+        arguments = re.sub(r"^\w+(?:, /)?(?:, )?", "", arguments)
+    returns = f" -> {ast.unparse(method.returns)}" if method.returns else ""
+    return f"{method.name}({arguments}){returns}"
 
 
 def signature(node: Public) -> str:
@@ -113,76 +210,118 @@ def _split(arguments: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def docstring(node: Public, places: Mapping[str, Place]) -> str:
+def docstring(node: Public, book: Book) -> str:
     """A docstring as Markdown: indented formulas stay as they are, arguments become a list."""
     written = []
     for block in (ast.get_docstring(node) or "").split("\n\n"):
         heading, _, rest = block.partition("\n")
         if heading in SECTIONS:
-            entries = _entries(textwrap.dedent(rest), places)
+            entries = _entries(textwrap.dedent(rest), book)
             written.append(f"**{SECTIONS[heading]}**\n\n{entries}")
         elif block.startswith("    "):
             written.append(f"```text\n{textwrap.dedent(block)}\n```")
         else:
-            written.append(_prose(block, places))
+            written.append(_prose(block, book))
     return "\n\n".join(written)
 
 
-def _entries(text: str, places: Mapping[str, Place]) -> str:
+def _entries(text: str, book: Book) -> str:
     """`name: what it is` of a section, as a list; what has no name stays a paragraph."""
     lines = []
     for entry in re.split(r"\n(?=\S)", text):
         name, colon, meaning = entry.partition(": ")
         if colon and re.fullmatch(r"[\w, *]+", name):
             names = ", ".join(f"`{part}`" for part in name.split(", "))
-            lines.append(f"- {names}: {_prose(meaning, places)}")
+            lines.append(f"- {names}: {_prose(meaning, book)}")
         else:
-            lines.append(("  " if lines else "") + _prose(entry, places))
+            lines.append(("  " if lines else "") + _prose(entry, book))
     return "\n".join(lines)
 
 
-def _prose(text: str, places: Mapping[str, Place]) -> str:
+def _prose(text: str, book: Book) -> str:
     """A paragraph, with what Markdown would read as its own marks escaped, and links."""
-    spans = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    said, *source = SOURCE.split(" ".join(text.split()), maxsplit=1)
+    linked: list[str] = []
+
+    def keep(found: re.Match[str]) -> str:
+        """A link, put aside while the rest is escaped."""
+        link = _mentioned(found, book)
+        if link is None:
+            return found[0]
+        linked.append(link)
+        return f"\0{len(linked) - 1}\0"
+
+    def only_equations(found: re.Match[str]) -> str:
+        return keep(found) if found["equation"] else found[0]
+
+    text = MENTION.sub(keep, said) + MENTION.sub(only_equations, "".join(source))
+    spans = re.split(r"(`[^`]+`)", text)
     spans[::2] = [MARKS.sub(r"\\\g<0>", span) for span in spans[::2]]
+    return re.sub("\0(\\d+)\0", lambda found: linked[int(found[1])], "".join(spans))
 
-    def link(found: re.Match[str]) -> str:
-        return _link(places[found[1]], f"({places[found[1]].number})")
 
-    return re.sub(r"\((eq-[a-z0-9-]+)\)", link, "".join(spans))
+def _mentioned(found: re.Match[str], book: Book) -> str | None:
+    """The link of a mention; None if nothing of this name is in the book."""
+    if label := found["equation"]:
+        return _link(book.places[label], f"({book.places[label].number})")
+    if title := found["alone"]:
+        near = book.headings.find(title)
+        return _to(near, found[0]) if near else None
+    if (number := found["section"]) is not None:
+        place = book.places.get(number)
+        return _link(place, found[0]) if place else None
+    chapter = book.headings.chapters.get(found["appendix"] or f"{int(found['chapter']):02}")
+    if chapter is None:
+        return None
+    title = found["title"]
+    near = book.headings.find(title, chapter=chapter) if title else None
+    return _to(near or chapter, found[0])
+
+
+def _to(target: str, words: str) -> str:
+    return f"[{words}](../{target})"
 
 
 def _link(place: Place, words: str) -> str:
-    return f"[{words}](../{place.chapter}.ipynb#{place.anchor})"
+    return _to(f"{place.chapter}.ipynb#{place.anchor}", words)
 
 
-def _links(node: Public, tests: list[str], places: Mapping[str, Place]) -> Iterator[str]:
-    """The chapters that derive its equations, and the tests that call it."""
-    labels = re.findall(r"\((eq-[a-z0-9-]+)\)", ast.get_docstring(node) or "")
-    derived = sorted({places[label].chapter for label in labels})
-    if derived:
-        chapters = ", ".join(f"[chapter {int(name[:2])}](../{name}.ipynb)" for name in derived)
-        yield f"*Derived in* {chapters}."
+def _links(name: str, node: Public, book: Book) -> Iterator[str]:
+    """The chapters that derive its equations, and those whose code uses it."""
+    labels = re.findall(EQUATION, ast.get_docstring(node) or "")
+    derived = sorted({book.places[label].chapter for label in labels})
+    yield from _chapters("Derived in", derived)
+    yield from _chapters("Used in", book.used.get(name, []))
+
+
+def _chapters(relation: str, names: list[str]) -> Iterator[str]:
+    if names:
+        links = ", ".join(_to(f"{name}.ipynb", uses.called(name)) for name in names)
+        yield f"*{relation}* {links}."
+
+
+def _tested(tests: list[Path], book: Book) -> Iterator[str]:
     if tests:
-        shown = ", ".join(f"`{name}`" for name in tests[:MANY_TESTS])
+        shown = ", ".join(book.file(file) for file in tests[:MANY_TESTS])
         more = f" and {len(tests) - MANY_TESTS} more" if len(tests) > MANY_TESTS else ""
         yield f"*Tested in* {shown}{more}."
 
 
-def _folded(module: Path, node: Public, source: str) -> str:
+def _folded(module: Path, node: Public, source: str, book: Book) -> str:
     first = min([node.lineno, *(line.lineno for line in node.decorator_list)])
     lines = source.splitlines()[first - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:  # it stands above
         said = node.body[0]
         del lines[said.lineno - first : (said.end_lineno or said.lineno) - first + 1]
-    path = module.relative_to(ROOT).as_posix()
     code = "\n".join(lines)
-    return f"::::{{dropdown}} Source: {path}, line {first}\n```python\n{code}\n```\n::::"
+    where = f"{module.relative_to(ROOT).as_posix()}, line {first}"
+    link = f"\n\n{book.file(module, first)}" if book.repository else ""
+    return f"::::{{dropdown}} Source: {where}\n```python\n{code}\n```{link}\n::::"
 
 
-def _tests_of(module: Path, node: Public, tests: Mapping[Path, set[str]]) -> list[str]:
+def _tests_of(module: Path, node: Public, tests: Mapping[Path, set[str]]) -> list[Path]:
     """The test files that name it and its module, the module's own first."""
     own = f"test_{module.stem}.py"
     found = [file for file, words in tests.items() if {node.name, module.stem} <= words]
     found.sort(key=lambda file: (file.name != own, file.parent.name != module.parent.name))
-    return [file.relative_to(ROOT).as_posix() for file in found]
+    return found

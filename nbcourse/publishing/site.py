@@ -55,7 +55,10 @@ def assemble(root: Path, source: Path) -> None:
     shutil.copytree(root / "book", source / "book", ignore=shutil.ignore_patterns(".*", "runs"))
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(root / name, source)
-    pages = reference.write(source / "book", numbering.places(root / "book"))
+    config = (root / "_config.yml").read_text(encoding="utf-8")
+    (repository,) = re.findall(r'^ *repository_url: "(.*)"', config, re.M)
+    places = numbering.places(root / "book")
+    pages = reference.write(source / "book", places, repository=repository)
     if pages:
         pages.append(bibliography.write(source / "book"))
         part = "".join(f"      - file: {page}\n" for page in pages)

@@ -1,6 +1,7 @@
 """One numbering: what a text labels has the same number in every form, and every link arrives."""
 
 import ast
+import itertools
 import re
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from nbcourse.publishing import bibliography, chapters, numbering, stored, twins
 TEXTS = [*chapters.texts(), *chapters.texts(chapters.SOLUTIONS)]
 NOTEBOOKS = [*chapters.notebooks(), *chapters.notebooks(chapters.BOOK / "exercises")]
 ROOT = chapters.ROOT
-LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s#]*)#((?:eq|fig|sec)-[a-z0-9-]+)\)")
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s#]*)#((?:eq|fig|tab|sec)-[a-z0-9-]+)\)")
 ANCHOR = re.compile(r'<div id="([a-z0-9-]+)"></div>')
 
 
@@ -50,7 +51,7 @@ def test_the_numbers_of_a_chapter_go_up_by_one():
     places = numbering.places()
     for text in chapters.texts():
         own = {label: place for label, place in places.items() if place.chapter == text.stem}
-        for kind in ("eq", "fig", "sec"):
+        for kind in ("eq", "fig", "tab", "sec"):
             numbers = [place.number for place in own.values() if place.anchor.startswith(kind)]
             chapter = chapters.names(text)[0].upper()
             assert numbers == [f"{chapter}.{i}" for i in range(1, len(numbers) + 1)]
@@ -73,6 +74,20 @@ def test_every_figure_has_a_caption_behind_it():
             if any("image/svg+xml" in output.get("data", {}) for output in cell.get("outputs", [])):
                 assert after is not None
                 assert after.source.startswith('<div id="fig-'), (path.name, cell.id)
+
+
+def test_the_caption_of_a_table_stands_behind_it():
+    """Behind the cell that shows one, or in the text below one that is written by hand."""
+    found = 0
+    for path in chapters.notebooks():
+        cells = stored.read(path).cells
+        for before, cell in itertools.pairwise(cells):
+            if cell.source.startswith('<div id="tab-'):
+                shown = [out.get("data", {}).get("text/markdown", "") for out in before.outputs]
+                assert shown[-1].startswith("|"), (path.name, cell.id)
+                found += 1
+            assert '\n<div id="tab-' not in re.sub(r"\|\n\n<div", "", cell.source)
+    assert found > 4
 
 
 # ---------------------------------------------------------------- a small book
@@ -102,6 +117,10 @@ $$
   $$ (eq-in-a-list)
 
 *Figure (fig-x).* A caption, and {numref}`fig-x`.
+
+*Table (tab-x).* A table's, with {numref}`tab-x` and {numref}`tab-y`.
+
+*Table (tab-y).* Another.
 
 ```
 $$
@@ -152,6 +171,14 @@ See [(1.1)](#eq-x), [(2.1)](02-two.ipynb#eq-y),
 <div id="fig-x"></div>
 
 *Figure 1.1.* A caption, and [figure 1.1](#fig-x).
+
+<div id="tab-x"></div>
+
+*Table 1.1.* A table's, with [table 1.1](#tab-x) and [table 1.2](#tab-y).
+
+<div id="tab-y"></div>
+
+*Table 1.2.* Another.
 
 ```
 $$
@@ -208,6 +235,7 @@ def test_exercises_link_to_the_chapters_one_folder_up(book):
     [
         ("{eq}`eq-z`", "03-three.md: {eq}`eq-z` leads nowhere in the book; did you mean 'eq-"),
         ("{numref}`fig-nothing`", "{numref}`fig-nothing` leads nowhere in the book"),
+        ("{numref}`tab-z`", "{numref}`tab-z` leads nowhere in the book; did you mean 'tab-"),
         ("see section 1.9", "section 1.9 leads nowhere in the book"),
         ("$$\nx\n$$ (eq-x)", "eq-x is in 01-one and again in 03-three"),
         ("## 1.1 Again", "1.1 is in 01-one and again in 03-three"),

@@ -5,11 +5,34 @@ import re
 
 import pytest
 
-from nbcourse.publishing import chapters, numbering, reference
+from nbcourse import cli
+from nbcourse.publishing import chapters, numbering, reference, uses
+from nbcourse.publishing.uses import Headings
 
 ROOMS = sorted(reference.ROOMS)
+MODULES = [
+    *(file for room in ROOMS for file in sorted((reference.PACKAGE / room).glob("*.py"))),
+    *(reference.PACKAGE / f"{name}.py" for name in reference.MODULES),
+]
+ALL_MODULES = pytest.mark.parametrize(
+    "module", MODULES, ids=lambda module: f"{module.parent.name}-{module.stem}"
+)
 # Machinery, and the checks, whose source would tell the answers.
 NOT_FOR_READERS = {"builds", "checks", "classroom", "publishing", "recipes"}
+
+
+BOOK = reference.Book(
+    places=numbering.places(),
+    headings=Headings(
+        {"03": "03-critics.ipynb", "10": "10-grpo.ipynb", "B": "appendix-b-errata.ipynb"},
+        {
+            "One table": ["10-grpo.ipynb#sec-10-9"],
+            "Exercises": ["03-critics.ipynb", "10-grpo.ipynb"],
+            "Actor and critic": ["08-rlhf.ipynb"],
+        },
+    ),
+    used={},
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,28 +42,75 @@ def pages(tmp_path_factory):
     return {name.rpartition("/")[2]: (book / f"{name}.md").read_text("utf-8") for name in written}
 
 
+def page_of(module):
+    return reference.BESIDE if module.parent == reference.PACKAGE else module.parent.name
+
+
+def section_of(pages, module):
+    title = ".".join(module.relative_to(reference.PACKAGE).with_suffix("").parts)
+    return pages[page_of(module)].partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def entry_of(pages, module, name):
+    return section_of(pages, module).partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+
+
 def test_every_room_that_readers_call_has_a_page(pages):
     folders = {path.parent.name for path in reference.PACKAGE.glob("*/__init__.py")}
-    assert set(pages) == folders - NOT_FOR_READERS
+    others = {reference.BESIDE, reference.COMMAND_LINE}
+    assert set(pages) == (folders - NOT_FOR_READERS) | others
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_public_name_has_an_entry_with_its_source(pages, room):
-    for module in (reference.PACKAGE / room).glob("*.py"):
-        section = pages[room].partition(f"\n## {room}.{module.stem}\n")[2].partition("\n## ")[0]
-        for node in reference.public(module):
-            entry = section.partition(f"\n### {node.name}\n")[2].partition("\n### ")[0]
-            assert entry.startswith(f"\n```python\n{reference.signature(node)}\n```\n"), node.name
-            assert f"nbcourse/{room}/{module.name}, line " in entry
+@ALL_MODULES
+def test_every_public_name_has_an_entry_with_its_source(pages, module):
+    where = module.relative_to(reference.ROOT).as_posix()
+    for node in reference.public(module):
+        entry = entry_of(pages, module, node.name)
+        assert entry.startswith(f"\n```python\n{reference.signature(node)}\n```\n"), node.name
+        assert f"{where}, line " in entry
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_signature_is_the_code_s_own(room):
-    for module in (reference.PACKAGE / room).glob("*.py"):
-        for node in reference.public(module):
-            if isinstance(node, ast.FunctionDef):
-                again = ast.parse(f"def {reference.signature(node)}: ...").body[0]
-                assert ast.dump(again.args) == ast.dump(node.args)
+@ALL_MODULES
+def test_a_signature_is_the_code_s_own(module):
+    for node in reference.public(module):
+        if isinstance(node, ast.FunctionDef):
+            again = ast.parse(f"def {reference.signature(node)}: ...").body[0]
+            assert ast.dump(again.args) == ast.dump(node.args)
+
+
+@ALL_MODULES
+def test_every_public_method_of_a_class_is_listed(pages, module):
+    for node in reference.public(module):
+        methods = [
+            part.name
+            for part in node.body
+            if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
+        ]
+        if isinstance(node, ast.ClassDef):
+            listed = entry_of(pages, module, node.name).partition("**Methods**\n\n")[2]
+            found = re.findall(r"^- `(\w+)", listed.partition("\n\n")[0], re.M)
+            assert found == methods, node.name
+
+
+def test_a_method_is_shown_as_it_is_called(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "class C:\n"
+        '    def one(self, x: int, /, *, y=2) -> str:\n        """The *first*.\n\n    More."""\n'
+        "    def two(self): ...\n"
+        '    @property\n    def three(self) -> int:\n        """A number."""\n'
+        "    @staticmethod\n    def four(a, b): ...\n"
+        "    @classmethod\n    def five(cls, a): ...\n"
+        "    def _six(self): ...\n"
+    )
+    (node,) = reference.public(module)
+    assert "\n".join(reference.methods(node, BOOK)).splitlines()[2:] == [
+        "- `one(x: int, /, *, y=2) -> str`: The *first*.",
+        "- `two()`",
+        "- `three`: A number.",
+        "- `four(a, b)`",
+        "- `five(a)`",
+    ]
 
 
 def test_an_entry_leads_to_its_equation_its_chapter_and_its_tests(pages):
@@ -66,8 +136,106 @@ def test_what_markdown_would_take_for_its_own_is_escaped(tmp_path):
     module = tmp_path / "module.py"
     module.write_text(source)
     (node,) = reference.public(module)
-    assert reference.docstring(node, {}) == r"a\_b \<c\> \[d\] *e* 2 \* 3, `g_h`."
+    assert reference.docstring(node, BOOK) == r"a\_b \<c\> \[d\] *e* 2 \* 3, `g_h`."
 
 
 def test_the_reference_is_made_for_the_site_alone():
     assert not (chapters.BOOK / reference.FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ('chapter 10, "One table"', "10-grpo.ipynb#sec-10-9"),
+        ('chapter 10, "Exercises"', "10-grpo.ipynb"),
+        ('chapter 10, "No such section"', "10-grpo.ipynb"),
+        ("chapter 3", "03-critics.ipynb"),
+        ("appendix B", "appendix-b-errata.ipynb"),
+        ("section 10.9", "10-grpo.ipynb#sec-10-9"),
+        ('section "Actor and critic"', "08-rlhf.ipynb"),
+    ],
+)
+def test_what_a_docstring_names_is_a_link(tmp_path, text, link):
+    assert f"Book: [{text}](../{link})." in said(tmp_path, f"Book: {text}.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Source: Schulman et al. 2017, section 4.1.",
+        "Source: Shao et al. 2024 (GRPO), section 4.1.2.",
+        "More prompts (Yu et al. 2025, DAPO, section 3.2).",
+        "Source: derived in chapter 3.",
+        'See section "Exercises".',  # of which chapter?
+        "See chapter 77.",
+    ],
+)
+def test_what_is_not_of_this_book_is_none(tmp_path, text):
+    assert "](" not in said(tmp_path, text)
+
+
+def said(tmp_path, text):
+    module = tmp_path / "module.py"
+    module.write_text(f"def f():\n    '''{text}'''\n")
+    (node,) = reference.public(module)
+    return reference.docstring(node, BOOK)
+
+
+def test_an_entry_leads_to_the_chapters_whose_code_uses_it(pages):
+    table = entry_of(pages, reference.PACKAGE / "display" / "listings.py", "table")
+    assert "[chapter 3](../03-critics.ipynb)" in table  # imported there from nbcourse.display
+    assert "[appendix B](../appendix-b-errata.ipynb)" in table
+    drawing = entry_of(pages, reference.PACKAGE / "display" / "figures.py", "as_svg")
+    assert "*Used in*" not in drawing
+
+
+def test_uses_are_found_by_every_way_of_importing(tmp_path):
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    from nbcourse.publishing import stored
+
+    cells = [
+        "%matplotlib inline\nfrom nbcourse.functional import kl, returns as r",
+        "kl.estimate(1, 2, 'k1')\nr.token_gae",
+        "from nbcourse.display import table\nimport nbcourse.functional.masking as m\ntable()",
+        "m.masked_mean(x)\nother.masked_whiten(x)\nprint('kl.exact')",
+    ]
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+    stored.write(notebook, tmp_path / "01-one.ipynb")
+    found = {name for name, where in uses.by_chapters(tmp_path).items() if where == ["01-one"]}
+    assert {
+        "nbcourse.functional.kl.estimate",
+        "nbcourse.functional.returns.token_gae",
+        "nbcourse.display.listings.table",
+        "nbcourse.functional.masking.masked_mean",
+    } <= found
+    assert not {"nbcourse.functional.masking.masked_whiten", "nbcourse.functional.kl.exact"} & found
+
+
+def test_most_modules_lead_to_the_book(pages):
+    """Of themselves or in one of their entries; the others are parts of the command line's work."""
+    linked = [".ipynb" in section_of(pages, module) for module in MODULES if module.stem[0] != "_"]
+    assert sum(linked) > 0.6 * len(linked)
+
+
+def test_files_are_links_where_the_book_has_a_repository(tmp_path):
+    place = "https://github.com/ada/book"
+    reference.write(tmp_path, numbering.places(), repository=f"{place}/")
+    page = (tmp_path / "reference" / "functional.md").read_text(encoding="utf-8")
+    entry = page.partition("### leave_one_out\n")[2].partition("\n### ")[0]
+    file = "tests/functional/test_advantages.py"
+    assert f"*Tested in* [`{file}`]({place}/blob/main/{file}), " in entry
+    source = reference.PACKAGE / "functional" / "advantages.py"
+    lines = source.read_text(encoding="utf-8").splitlines()
+    first = lines.index("def leave_one_out(rewards: Tensor, *, group_size: int) -> Tensor:") + 1
+    assert f"({place}/blob/main/nbcourse/functional/advantages.py#L{first})" in entry
+
+
+def test_the_command_line_has_every_command_with_its_options(pages):
+    page = pages[reference.COMMAND_LINE]
+    for command in cli.app.registered_commands:
+        name = command.name or command.callback.__name__.replace("_", "-")
+        assert f"\n## `nbcourse {name}`\n" in page, name
+    compare = page.partition("## `nbcourse compare`\n")[2].partition("\n## ")[0]
+    assert "* `--figure <path>`: Draw the learning curves into this file" in compare
+    assert "**Commands**" not in page  # typer's overview cuts its sentences

@@ -13,7 +13,6 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from nbcourse.publishing import (
     hosted,
     mathematics,
-    numeric_tables,
     pages,
     reference,
     site,
@@ -124,22 +123,6 @@ def test_mistakes_in_formulas_and_references_fail_and_are_placed(tmp_path):
         site.build(root, root=root)
     for mistake in ("Missing close brace", r"eq-no\b", "eq-none"):
         assert re.search(rf"01-one\.ipynb(, cell \d)?: .*{mistake}", str(caught.value)), mistake
-
-
-@pytest.mark.parametrize(
-    ("cells", "numeric"),
-    [
-        (["1", "-2.5", "−3", "1,319", "1e-5", "12 %"], True),
-        (["1", ""], True),
-        (["nan", "2"], True),
-        (["", "—"], False),
-        (["1", "x"], False),
-        (["1.2.3"], False),
-        (["(1, 2)"], False),
-    ],
-)
-def test_a_column_is_one_of_numbers_if_every_cell_is(cells, numeric):
-    assert numeric_tables.is_numeric(cells) == numeric
 
 
 def test_without_an_address_a_page_names_none(built):

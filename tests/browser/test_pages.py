@@ -12,6 +12,7 @@ from nbcourse.publishing import (
     anchors,
     bibliography,
     chapters,
+    index_entries,
     numbering,
     printing,
     reference,
@@ -23,7 +24,9 @@ from tests.effort import swept
 
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
-REFERENCE = [*(f"reference/{room}" for room in reference.ROOMS), bibliography.NAME]
+ROOMS = [*reference.ROOMS, reference.BESIDE, reference.COMMAND_LINE]
+REFERENCE = [*(f"reference/{room}" for room in ROOMS), bibliography.NAME]
+SHEETS = [f"exercises/{sheet.stem}" for sheet in (chapters.BOOK / "exercises").glob("*.ipynb")]
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
@@ -80,14 +83,14 @@ def test_a_foreign_request_and_an_error_are_noticed(open_tab, serve, tmp_path):
     assert any("oops" in error for error in tab.errors)
 
 
-@on_pages("index", "intro", "search", "genindex", *CHAPTERS)
+@on_pages("index", "intro", "search", "genindex", *CHAPTERS, *SHEETS, *REFERENCE)
 def test_a_page_needs_nothing_from_elsewhere(tab):
     tab.page.wait_for_load_state("networkidle")
     assert tab.foreign == []
     assert tab.errors == []
 
 
-@on_pages("intro", *CHAPTERS)
+@on_pages("intro", *CHAPTERS, *SHEETS, *REFERENCE)
 def test_a_page_is_light(tab, built):
     """Bytes as it opens, before a figure comes into sight; requests to its very end."""
     opened = {urlsplit(url).path.lstrip("/") for url in tab.requests}
@@ -156,7 +159,15 @@ READ_THROUGH = """async () => {
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
     "name",
-    swept([*PAGES, *CHAPTERS, *REFERENCE], keep=["intro", CHAPTERS[5]]),
+    swept(
+        [*PAGES, *CHAPTERS, *SHEETS, *REFERENCE],
+        keep=[
+            "intro",
+            CHAPTERS[5],
+            "exercises/02-sequences",
+            f"reference/{reference.COMMAND_LINE}",
+        ],
+    ),
     ids=lambda name: name,
 )
 def test_a_page_is_there_for_everyone(open_tab, address, name, look):
@@ -166,6 +177,34 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     tab.page.evaluate(READ_THROUGH)
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+
+
+def section_of(term: str) -> str:
+    (found,) = (one for one in index_entries.glossary(chapters.BOOK) if one.name == term)
+    return f"{found.page}.html#{found.anchor}"
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("leave_one_out", ["reference/functional.html#leave-one-out"]),
+        ("GAE", [section_of("GAE"), "reference/functional.html#token-gae"]),
+        ("in-sample", [section_of("in-sample KL")]),
+        ("clip fraction", [section_of("clip fraction"), "reference/functional.html#clip-fraction"]),
+    ],
+)
+def test_a_search_leads_to_the_section_and_to_the_function(open_tab, address, query, places):
+    """Among the first results: whatever else has the word comes after them."""
+    page = open_tab().page
+    page.goto(f"{address}/search.html")
+    box = page.locator("input[name=q]:visible").first
+    box.fill(query)
+    box.press("Enter")
+    page.locator("#search-results p", has_text="Search finished").wait_for()
+    results = page.locator("#search-results li > a").evaluate_all(
+        "links => links.slice(0, 8).map(link => link.getAttribute('href'))"
+    )
+    assert set(places) <= set(results)
 
 
 ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]
@@ -286,6 +325,25 @@ def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
     assert preview.locator("[id], [tabindex]").count() == 0  # nothing is there twice
     page.keyboard.press("Escape")
     assert preview.count() == 0
+
+
+@on_pages("12-kl-in-training")
+def test_a_reference_shows_its_table(tab):
+    page = tab.page
+    place = numbering.places()["tab-weight-caps"]
+    link = page.get_by_role("link", name=f"table {place.number}", exact=True).first
+    assert page.locator("#tab-weight-caps .cell_output table").count() == 1
+    link.hover()
+    preview = page.locator(PREVIEW)
+    preview.locator("table").wait_for()
+    assert "KL(π‖π_old)" in preview.locator("table").inner_text()
+    assert (
+        preview.locator(".nb-caption").inner_text().startswith(f"Table {place.number}. What a cap")
+    )
+    assert preview.locator("[id], [tabindex]").count() == 0
+    page.keyboard.press("Escape")
+    link.click()
+    page.wait_for_function(IN_SIGHT, arg="tab-weight-caps")
 
 
 @on_pages("10-grpo")

@@ -54,7 +54,9 @@ def test_a_table_rounds_and_never_shows_a_negative_zero(shown):
         ([12.3456, 1.5], ["12.35", "1.50"]),
         ([1234.56, 2000.4], ["1235", "2000"]),
         ([0.33333, 0.5], ["0.3333", "0.5000"]),
-        ([1000.0, 0.001234], ["1000.0000", "0.0012"]),
+        ([1000.0, 0.001234], ["1000", "0.0012"]),
+        ([20.13552, 0.00144, 1 - 1e-12, 0.0], ["20.1", "0.0014", "1.00", "0"]),
+        ([-999.963, 0.0512], ["−1000", "0.0512"]),
         ([-0.5, float("nan")], ["−0.5", "nan"]),
         ([-1e-9, 0.0], ["0", "0"]),
         ([9.99996, 1.0], ["10", "1"]),
@@ -65,6 +67,32 @@ def test_a_table_rounds_and_never_shows_a_negative_zero(shown):
 def test_a_column_has_the_digits_that_it_needs(shown, column, printed):
     display.table([[cell] for cell in column], header=["x"])
     assert [line.strip("| ") for line in shown[0].data.splitlines()[2:]] == printed
+
+
+@pytest.mark.parametrize(
+    ("column", "side", "printed"),
+    [
+        (["-0.5", "+1.25"], "---:", ["−0.5", "+1.25"]),
+        (["12.5%", "-3 %"], "---:", ["12.5%", "−3 %"]),
+        (["-3.91 to -2.20", "63 to 98"], "---:", ["−3.91 to −2.20", "63 to 98"]),
+        (["0.75 ± 0.02", ""], "---:", ["0.75 ± 0.02", ""]),
+        (["-0.1 (-0.3 to +0.1)", "nan"], "---:", ["−0.1 (−0.3 to +0.1)", "nan"]),
+        (["2 → 7", "1,319"], "---:", ["2 → 7", "1,319"]),
+        (["3 of 100", "–"], "---:", ["3 of 100", "–"]),
+        (["< 1e-11", "8e-06"], "---:", ["< 1e−11", "8e−06"]),
+        (["**-0.5**", 0.25], "---:", ["**−0.5**", "0.25"]),
+        (["-0.92, -0.83"], "---", ["−0.92, −0.83"]),  # two numbers, which are no column
+        (["1", "word-2"], "---", ["1", "word-2"]),
+        (["2026-11-25"], "---", ["2026-11-25"]),
+        (["17-25=-8"], "---", ["17-25=-8"]),
+        (["`-3`"], "---", ["`-3`"]),
+        ([True, False], "---", ["True", "False"]),
+        ([float("nan")], "---:", ["nan"]),
+    ],
+)
+def test_numbers_may_come_as_text(shown, column, side, printed):
+    display.table([[cell] for cell in column], header=["x"])
+    assert [line[2:-2] for line in shown[0].data.splitlines()[1:]] == [side, *printed]
 
 
 def test_a_table_without_rows_has_its_header(shown):

@@ -4,14 +4,17 @@ import json
 import re
 import shutil
 from pathlib import Path
+from statistics import mean
 from typing import Annotated
 
+import matplotlib.pyplot as plt
 import pytest
 
 from nbcourse.budget import machines
-from nbcourse.experiments import comparison
+from nbcourse.display import curves
+from nbcourse.experiments import comparison, records
 from nbcourse.training.recipe import Pretraining, Recipe
-from tests.command import invoke
+from tests.command import invoke, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "arithmetic-rloo"
@@ -125,10 +128,72 @@ def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
     done = invoke("compare", *folders, "--figure", str(figure))
     assert done.exit_code == 0, done.output
     assert figure.read_bytes().startswith(b"\x89PNG")
+    assert not plt.get_fignums()  # closed again
     compared = comparison.groups(folders)
     assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
-    assert [x for x, _ in compared[0].held_out()] == [0, 8, 16, 24]  # responses so far
+    assert [point.responses for point in compared[0].held_out()] == [
+        0,
+        8,
+        16,
+        24,
+    ]  # responses so far
     assert "differ in" not in done.output  # rollouts.temperature is one field
+
+
+LONG = "smollm2-word-problems-float32-grpo-and-more"
+OTHER = "smollm2-word-problems-float32-rloo-and-more"
+
+
+@pytest.mark.parametrize("columns", [200, 90, 80, 30])
+def test_compare_cuts_no_name_and_no_header(runs, tmp_path, monkeypatch, columns):
+    """As one table, a table for each run, or a line for each number: whatever the width allows."""
+    folders = [
+        shutil.copytree(runs / name, tmp_path / new)
+        for name, new in (("rloo-seed0", LONG), ("other", OTHER))
+    ]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    told = invoke("compare", *folders).output
+    assert "…" not in told
+    for word in " ".join((LONG, OTHER, *comparison.HEADER, *comparison.PLAN_HEADER)).split():
+        assert word == "run" or word in told.split() or f"┃ {word} " in told
+    tables = [line for line in told.splitlines() if re.match(r"[ ┏━─]+[┓━─]", line)]
+    assert len(tables) == {200: 2, 90: 4, 80: 4, 30: 0}[columns], told
+    assert all(len(line) <= columns for line in told.splitlines() if line not in (LONG, OTHER))
+
+
+def test_the_curves_are_by_samples_and_by_time_from_before_the_first_step(runs):
+    groups = comparison.groups([runs / "rloo-seed0", runs / "rloo-seed1", runs / "other"])
+    drawn = curves.learning_curves(groups)
+    by_samples, by_time = drawn.axes
+    assert by_samples.get_xlabel() == "responses sampled"
+    assert by_time.get_xlabel() == "seconds, sampling and evaluation included"
+    for position, group in enumerate(groups):
+        points = group.held_out()
+        assert list(by_samples.lines[position].get_xdata()) == [0, 8, 16, 24]
+        seconds = [
+            [sum(map(records.seconds, lines[:step])) for lines in group.metrics]
+            for step in range(4)
+        ]
+        assert list(by_time.lines[position].get_xdata()) == pytest.approx([*map(mean, seconds)])
+        heights = [mean(point.held_out) for point in points]
+        assert list(by_time.lines[position].get_ydata()) == heights
+    plt.close(drawn)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("curves.docx", "the suffix is '.docx', expected one of .png, .svg, .pdf"),
+        ("curves", "the suffix is missing, expected one of .png, .svg, .pdf"),
+        ("nowhere/curves.png", "there is no folder"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path, file, reason
+):
+    told = refused("compare", tmp_path / "no-run", "--figure", tmp_path / file)
+    assert reason in told
+    assert "no run in" not in told
 
 
 def test_compare_says_so_if_runs_differ_in_more_than_one_field(runs, tmp_path):

@@ -184,20 +184,45 @@ def test_pairing_removes_what_the_seeds_share():
     curves = {"a": {"height": heights}, "b": {"height": heights + lift}}
     made = Experiment(differ({"a": {"x": 1}, "b": {"x": 2}}), (0, 1, 2), (0,), curves)
     centre, low, high = made.gain("height", "b", against="a")
-    # mean 2, standard deviation 1, t = 4.303 with two degrees of freedom: 4.303 / √3 = 2.484
-    assert (centre, low, high) == pytest.approx((2.0, -0.4843, 4.4843), abs=1e-4)
+    # mean 2, standard deviation 1, t = 4.30265 with two degrees of freedom: 4.30265 / √3 = 2.48414
+    assert (centre, low, high) == pytest.approx((2.0, -0.48414, 4.48414), abs=1e-5)
+
+
+def quantile(freedom):
+    """The quantile that an interval of that many numbers and one was made with."""
+    numbers = [float(i) for i in range(freedom + 1)]
+    spread = (sum((n - mean(numbers)) ** 2 for n in numbers) / freedom) ** 0.5
+    low, high = interval(numbers)
+    assert (high + low) / 2 == pytest.approx(mean(numbers))
+    return (high - low) / 2 * (freedom + 1) ** 0.5 / spread
 
 
 @pytest.mark.parametrize(
-    ("count", "quantile"),  # Student's t at 97.5 %, from printed tables
-    [(2, 12.706), (13, 2.179), (14, 2.1604), (15, 2.1448), (16, 2.1314), (31, 2.042), (121, 1.980)],
+    ("freedom", "printed"),  # Student's t at 97.5 %, from printed tables
+    [
+        *[(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (5, 2.57058), (13, 2.16037)],
+        *[(14, 2.14479), (15, 2.13145), (16, 2.11991), (30, 2.04227), (60, 2.0003), (120, 1.97993)],
+    ],
 )
-def test_the_interval_is_students(count, quantile):
-    numbers = [float(i) for i in range(count)]
-    spread = (sum((n - mean(numbers)) ** 2 for n in numbers) / (count - 1)) ** 0.5
-    low, high = interval(numbers)
-    assert (high - low) / 2 * count**0.5 / spread == pytest.approx(quantile, abs=1e-3)
-    assert (high + low) / 2 == pytest.approx(mean(numbers))
+def test_the_interval_is_students(freedom, printed):
+    digits = 6 - len(str(int(printed)))
+    assert round(quantile(freedom), digits) == printed
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 15, 41, 200, 1001])
+def test_the_interval_holds_95_per_cent_of_students_density(freedom):
+    """Simpson's rule over the density, whose constant is Γ((n+1)/2) / (√(nπ) Γ(n/2))."""
+    end, pieces = quantile(freedom), 20_000
+    constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    constant /= math.sqrt(freedom * math.pi)
+
+    def density(t):
+        return constant * (1 + t * t / freedom) ** (-(freedom + 1) / 2)
+
+    weights = [1, *([4, 2] * (pieces // 2))[:-1], 1]
+    width = end / pieces
+    area = sum(w * density(i * width) for i, w in enumerate(weights)) * width / 3
+    assert 2 * area == pytest.approx(0.95, abs=1e-11)
 
 
 def test_one_number_has_no_interval():

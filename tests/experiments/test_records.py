@@ -63,7 +63,7 @@ def test_a_curve_starts_where_the_model_was(run):
     before = verdicts(untrained, 8)
     assert records.read_start(run[0]).tolist() == before.tolist()
     (group,) = comparison.groups([run[0]])
-    assert group.held_out()[0] == (0.0, [before.mean().item()])
+    assert group.held_out()[0] == (0.0, 0.0, [before.mean().item()])
 
 
 def made_up(folder, seed, held_out, **changes):
@@ -88,8 +88,22 @@ def test_seeds_are_compared_at_the_same_steps(tmp_path):
         made_up(tmp_path, 1, {2: 0.3, 4: 0.4, 6: 0.8}),
     ]
     (group,) = comparison.groups(folders)
-    assert group.held_out() == [(20, [0.1, 0.3]), (40, [0.2, 0.4]), (60, [0.9, 0.8])]
+    assert group.held_out() == [
+        (20, 2, [0.1, 0.3]),
+        (40, 4, [0.2, 0.4]),
+        (60, 6, [0.9, 0.8]),
+    ]
     assert comparison.rows([group])[0][3] == "0.850"
+
+
+def test_the_seconds_of_a_curve_are_those_of_all_phases(tmp_path):
+    """The second seed samples for two seconds more at each step: means of 1 and 3, of 2 and 6."""
+    folders = [made_up(tmp_path, seed, {1: 0.5, 2: 0.5}) for seed in (0, 1)]
+    lines = [json.loads(line) for line in (folders[1] / "metrics.jsonl").open()]
+    slower = [line | {"seconds_sample": 2.0} for line in lines]
+    (folders[1] / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in slower))
+    (group,) = comparison.groups(folders)
+    assert [point.seconds for point in group.held_out()] == [2, 4]
 
 
 def test_seeds_without_a_common_evaluation_are_refused(tmp_path):

@@ -517,8 +517,9 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
 
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     here = found()
-    assert set(here) == {"MyST in JupyterLab", "GSM8K", "GPU", "browser", "disk"}
-    assert here["MyST in JupyterLab"].ok
+    extensions = {"MyST in JupyterLab", "widgets in JupyterLab"}
+    assert set(here) == extensions | {"GSM8K", "GPU", "browser", "disk"}
+    assert all(here[name].ok for name in extensions)
     assert here["GSM8K"].ok is None
 
     (tmp_path / "train.jsonl").touch()
@@ -530,11 +531,31 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
     poor = found()
     assert {name for name, row in poor.items() if row.ok is False} == {
         "MyST in JupyterLab",
+        "widgets in JupyterLab",
         "GSM8K",
         "disk",
     }
+    remark = poor["widgets in JupyterLab"].remark
+    assert remark.endswith("--force-reinstall --no-deps jupyterlab-widgets")
     assert poor["GSM8K"].remark.endswith("has no test.jsonl")
     assert poor["browser"].ok is None
+
+
+@pytest.mark.parametrize("text", [b"torch==2\xff", b"torch==2\nno such thing ==\n", None])
+def test_the_doctor_survives_requirements_that_cannot_be_read(tmp_path, monkeypatch, text):
+    for name in ("pyproject.toml", "requirements.txt"):
+        shutil.copy(repository.ROOT / name, tmp_path)
+    lock = tmp_path / "requirements.txt"
+    lock.unlink() if text is None else lock.write_bytes(text)
+    monkeypatch.setattr(repository, "ROOT", tmp_path)
+    monkeypatch.setattr(repository, "is_here", lambda: True)
+    found = rows()
+    assert found["requirements.txt"].ok is False
+    assert found["requirements.txt"].remark
+    assert found["torch"].ok  # by its range
+    assert "not installed" not in {row.version for row in found.values()}
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff")
+    assert rows()["requirements"].ok is False
 
 
 def test_the_doctor_survives_a_broken_driver(monkeypatch):

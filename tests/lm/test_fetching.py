@@ -241,3 +241,26 @@ def test_the_real_model_is_what_the_documents_say(monkeypatch):
     message = [{"role": "user", "content": "Hi"}]
     text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
     assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_the_doctor_says_whether_a_model_was_fetched(place):
+    folder = place / "smollm2"
+    assert (places.finding().version, places.finding().ok) == ("not here", None)
+    assert places.finding().remark.endswith("run: nbcourse model smollm2")
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").touch()  # a disk that was full
+    assert places.finding().ok is False
+    assert f"{folder} has no config.json and no weights; remove it" in places.finding().remark
+    (folder / "config.json").write_text("{}")
+    assert f"{folder} has no weights; remove it" in places.finding().remark
+    (folder / "model.safetensors").write_bytes(b"1")
+    assert (places.finding().version, places.finding().ok) == ("found", True)
+    told = " ".join(nbcourse("doctor").output.split())
+    assert "smollm2 │ found" in told
+
+
+def test_the_doctor_says_if_the_folder_of_the_models_is_none(place):
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("a file")
+    assert places.finding().ok is False
+    assert places.finding().remark == f"NBCOURSE_MODELS names {place}, which is no folder"
