@@ -247,13 +247,17 @@ SMOLLM2 = sorted(records.RUNS.glob("smollm2-word-problems-float32-*-seed*"))
 
 @pytest.mark.parametrize("folder", SMOLLM2, ids=lambda folder: folder.name)
 def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder):
-    """Whatever else the machine had to do. The longest prompt has 70 tokens, the shortest 47."""
+    """Whatever else the machine had to do. The longest prompt has 70 tokens, the shortest 47.
+
+    These runs measured the KL to the reference in every step, and today's trainer does not: the
+    phase is left out on both sides.
+    """
     first = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
     shape = PUBLISHED["smollm2"]
     earlier = forecast.earlier_run(first, MACHINE, shape=shape, prompt=70)
     plan = budget.Plan(records.read_recipe(folder), shape, 70)
     found = forecast.forecast(plan, MACHINE, earlier, shortest_prompt=47)
     steps = records.read_metrics(folder)
-    taken = sum(map(records.seconds, steps)) / len(steps)
-    expected = sum(seconds.expected for seconds in found.values())
+    taken = sum(records.seconds(step) - step["seconds_consult"] for step in steps) / len(steps)
+    expected = sum(found[phase].expected for phase in found if phase != "consult")
     assert 1 / 1.5 < expected / taken < 1.5
