@@ -45,6 +45,7 @@ class BackgroundRun(Watch):
 
     def __init__(self, recipe: Recipe, folder: str | Path) -> None:
         self.recipe, self.folder = recipe, Path(folder)
+        self._place = self.folder.resolve()  # wherever the program goes meanwhile
         if (self.folder / records.RECIPE).is_file():
             run.require_same(self.folder, recipe)
         self.metrics: list[dict[str, float]] = []
@@ -55,7 +56,8 @@ class BackgroundRun(Watch):
         self.working = False
         self.error: BaseException | None = None
         self.listeners: list[Callable[[], None]] = []
-        self._asked = threading.Event()
+        self._asked, self._ended = threading.Event(), threading.Event()
+        self._ended.set()
         self._thread: threading.Thread | None = None
         self._taken: list[Sample] = []
         self._stepping = False
@@ -83,11 +85,12 @@ class BackgroundRun(Watch):
         """
         if self.working:
             return
-        if (there := _at_work.get(self.folder.resolve())) is not None:
-            raise UserError(f"a run is at work in {there.folder} already")
-        _at_work[self.folder.resolve()] = self
+        if self._place in _at_work:
+            raise UserError(f"a run is at work in {self.folder} already")
+        _at_work[self._place] = self
         self.error, self.working, self._stepping = None, True, False
         self._asked.clear()
+        self._ended.clear()
         name = f"nbcourse run in {self.folder.name}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._tell()
@@ -106,15 +109,22 @@ class BackgroundRun(Watch):
             Exception: what ended the run, if that was a failure.
             KeyboardInterrupt: after Ctrl-C, which stops the run as well.
         """
-        if self._thread is not None:
-            try:
-                self._thread.join()
-            except KeyboardInterrupt:
-                self.stop()
-                self._thread.join()
-                raise
+        try:
+            self._join()
+        except KeyboardInterrupt:
+            self.stop()
+            self._join()
+            raise
         if self.error is not None:
             raise self.error
+
+    def _join(self) -> None:
+        # Not by `join` alone: on Windows Ctrl-C does not reach it, and Python 3.11 takes a thread
+        # for ended whose `join` was interrupted.
+        while not self._ended.wait(0.2):
+            pass
+        if self._thread is not None:
+            self._thread.join()
 
     def before_updates(
         self, learner: Learner, experience: Any, estimate: Any, penalty: Any, step: int
@@ -151,10 +161,11 @@ class BackgroundRun(Watch):
         except BaseException as error:
             self.error = error
         finally:
-            del _at_work[self.folder.resolve()]
+            del _at_work[self._place]
             self._resting = "failed" if self.error is not None else self._found()
             self.working = False
             self._tell()
+            self._ended.set()
 
     def _found(self) -> State:
         """What the files of the folder say, when no thread is at work."""
@@ -201,5 +212,4 @@ def _stop_all() -> None:
     """A program that ends lets the steps at work be kept, unless that takes too long."""
     for each in list(_at_work.values()):
         each.stop()
-        if each._thread is not None:
-            each._thread.join(PATIENCE)
+        each._ended.wait(PATIENCE)
