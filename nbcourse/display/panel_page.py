@@ -183,13 +183,10 @@ def runs(run: BackgroundRun, beside: Sequence[Other]) -> str:
     """The runs with the lines that they are drawn in, and what tells the others apart from this."""
     if not beside:
         return ""
-    own = (f"{run.folder.name}, this run", run.metrics, run.held_out_at_start, "")
-    rows = [own]
-    for other in beside:
-        told = _told_apart(run.recipe, other.recipe)
-        rows.append((other.name, other.metrics, other.held_out_at_start, told))
+    rows = [(f"{run.folder.name}, this run", run.metrics, run.held_out_at_start)]
+    rows += [(other.name, other.metrics, other.held_out_at_start) for other in beside]
     lines = []
-    for (name, metrics, start, told), colour, dash in zip(rows, COLOURS, DASHES, strict=False):
+    for (name, metrics, start), colour, dash in zip(rows, COLOURS, DASHES, strict=False):
         asked = _held_out(metrics, start)
         numbers = [
             str(int(metrics[-1]["step"])) if metrics else "0",
@@ -201,17 +198,16 @@ def runs(run: BackgroundRun, beside: Sequence[Other]) -> str:
             f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dash}"/></svg>'
         )
         cells = "".join(f"<td>{number}</td>" for number in numbers)
-        lines.append(
-            f'<tr><th scope="row">{swatch} {escape(name)}</th>{cells}'
-            f'<td class="nb-words">{escape(told)}</td></tr>'
-        )
-    header = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("run", "steps", "reward", "held out", "what is different")
+        lines.append(f'<tr><th scope="row">{swatch} {escape(name)}</th>{cells}</tr>')
+    header = "".join(f'<th scope="col">{x}</th>' for x in ("run", "steps", "reward", "held out"))
+    apart = "".join(
+        f"<p>What is different in {escape(other.name)}: "
+        f"{escape(_told_apart(run.recipe, other.recipe))}.</p>"
+        for other in beside
     )
     return (
         f'<div class="nb-numbers nb-runs"><table><thead><tr>{header}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<tbody>{''.join(lines)}</tbody></table>{apart}</div>"
     )
 
 

@@ -161,7 +161,7 @@ class BackgroundRun(Watch):
         except BaseException as error:
             self.error = error
         finally:
-            del _at_work[self._place]
+            _at_work.pop(self._place, None)
             self._resting = "failed" if self.error is not None else self._found()
             self.working = False
             self._tell()
