@@ -13,6 +13,7 @@ from typing import Any
 
 from nbcourse.display import panel_page
 from nbcourse.display.in_page import FILES, STYLE
+from nbcourse.errors import UserError
 from nbcourse.experiments.background import BackgroundRun, follow
 from nbcourse.training.recipe import Recipe
 
@@ -125,7 +126,11 @@ class _Live:
         self._draw()
 
     def _start(self, button: Any) -> None:
-        self.run.start()
+        try:
+            self.run.start()
+        except UserError as error:  # what a button raises is seen by nobody
+            shown = panel_page.sentence(self.run, live=True) + panel_page.error_line(error)
+            self.sentence.value = _framed(shown)
 
     def _stop(self, button: Any) -> None:
         self.run.stop()

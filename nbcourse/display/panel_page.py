@@ -82,12 +82,16 @@ def sentence(run: BackgroundRun, *, live: bool) -> str:
         "finished": f"Finished: {done} steps",
         "failed": f"Failed after {so_far}",
     }
-    parts = [f'<p class="nb-state">{escape(" · ".join([words[run.state], *_numbers(run)]))}</p>']
-    if run.error is not None and run.state == "failed":
-        kind = "" if isinstance(run.error, UserError) else f"{type(run.error).__name__}: "
-        line = (str(run.error) or "no message").splitlines()[0]
-        parts.append(f'<p class="nb-error" role="alert">{escape(kind + line)}</p>')
-    return f'<div class="nb-readout">{"".join(parts)}</div>'
+    line = escape(" · ".join([words[run.state], *_numbers(run)]))
+    error = "" if run.error is None or run.state != "failed" else error_line(run.error)
+    return f'<div class="nb-readout"><p class="nb-state">{line}</p>{error}</div>'
+
+
+def error_line(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    line = (str(error) or "no message").splitlines()[0]
+    return f'<p class="nb-error" role="alert">{escape(kind + line)}</p>'
 
 
 def _numbers(run: BackgroundRun) -> list[str]:

@@ -149,8 +149,11 @@ def test_an_error_is_shown_in_one_line_and_stays(tmp_path, monkeypatch):
 
 
 def test_a_cell_that_is_run_again_shows_the_run_at_work(tmp_path):
-    panel = training_panel(one(), folder=tmp_path / "run")
+    panel, too_late = (training_panel(one(), folder=tmp_path / "run") for _ in range(2))
+    box = too_late.widget()
     panel.start()
+    box.children[1].children[0].click()  # Start, in a cell that was run before the other's
+    assert f"a run is at work in {tmp_path / 'run'} already</p>" in box.children[2].value
     again = training_panel(one(), folder=tmp_path / "run")
     assert again.run is panel.run
     again.start()  # is at work already
