@@ -1,7 +1,7 @@
 """A panel for a training run: watch it learn, read what it writes, stop it, go on.
 
 In a live notebook it is made of ipywidgets, and the run of a thread; a page without a kernel gets
-the state that the run was in when the cell was run, and no buttons.
+the state that the run was in when the cell was run, and a slider for its texts in place of buttons.
 """
 
 import threading
@@ -24,8 +24,23 @@ LOOKS = STYLE + "".join(
 # In a notebook that is not trusted yet nothing is drawn, and the sentence stays.
 STORED = """<div class="nb-explorer" id="%(id)s">Run this cell to see the training run.</div>
 <script type="text/html" id="%(id)s-content">%(content)s</script>
-<script>document.getElementById("%(id)s").innerHTML =
-  document.getElementById("%(id)s-content").textContent;</script>"""
+<script>(() => {
+  const root = document.getElementById("%(id)s");
+  root.innerHTML = document.getElementById("%(id)s-content").textContent;
+  const slider = root.querySelector("input");
+  if (!slider) return;
+  const frames = [...root.querySelectorAll(".nb-frame")];
+  const mark = root.querySelector(".nb-marked");
+  const show = () => {
+    const { step, fromFirst } = frames[slider.value].dataset;
+    frames.forEach(frame => { frame.hidden = frame.dataset.step !== step; });
+    mark.setAttribute("transform", `translate(${mark.dataset.oneStep * fromFirst} 0)`);
+    slider.nextElementSibling.textContent = step;
+    slider.setAttribute("aria-valuetext", `step ${step}`);
+  };
+  slider.addEventListener("input", show);
+  show();
+})();</script>"""
 SECONDS = 0.2  # from one drawing to the next: steps may be shorter
 
 

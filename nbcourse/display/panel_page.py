@@ -1,6 +1,7 @@
 """What a training panel shows: a sentence, curves, other runs and texts, as HTML that draws itself.
 
-The live panel replaces these parts while a run goes on; a page without a kernel keeps the last.
+The live panel replaces these parts while a run goes on; a page without a kernel keeps the last, and
+turns over the texts by itself.
 """
 
 import math
@@ -20,6 +21,7 @@ from nbcourse.training.recipe import Recipe
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A5C00")  # the run's own, and the others'
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")
 LONGEST = 300  # characters of a text
+MOST = 40  # steps whose texts a page holds
 RECENT = 10  # steps, from whose time that of the others is guessed
 WIDTH, HEIGHT = 340, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 330, 28, 180
@@ -158,8 +160,8 @@ def _chart(title: str, lines: Sequence[Points], steps: int, marked: int | None =
         )
     if marked is not None:
         parts.append(
-            f'<path class="nb-marked" d="M{x(marked):.1f},{TOP} V{BOTTOM}" stroke="#777" '
-            'stroke-dasharray="2 3"/>'
+            f'<path class="nb-marked" data-one-step="{x(1) - x(0):.4f}" '
+            f'd="M{x(marked):.1f},{TOP} V{BOTTOM}" stroke="#777" stroke-dasharray="2 3"/>'
         )
     drawn = list(zip(shown, COLOURS, DASHES, strict=False))
     for line, colour, dash in reversed(drawn):  # the run's own above the others
@@ -258,9 +260,18 @@ def _verdict(sample: Sample) -> str:
 
 
 def page(run: BackgroundRun, beside: Sequence[Other]) -> str:
-    """All of it for a page without a kernel: the texts of the first, a middle and the last step."""
+    """All of it for a page without a kernel, with a slider for the step whose texts are read."""
     kept = sorted(run.samples)
-    chosen = sorted({kept[0], kept[len(kept) // 2], kept[-1]}) if kept else []
-    written = "".join(texts(step, run.samples[step]) for step in chosen)
-    written = f'<div class="nb-written">{written}</div>'
-    return sentence(run, live=False) + curves(run, beside) + runs(run, beside) + written
+    every = -(-len(kept) // MOST) or 1
+    chosen = sorted({*kept[::every], *kept[-1:]})
+    frames = "".join(
+        f'<div class="nb-frame" data-step="{step}" data-from-first="{step - kept[0]}" hidden>'
+        f"{texts(step, run.samples[step])}</div>"
+        for step in chosen
+    )
+    slider = (
+        '<label>texts of step<input type="range" min="0" '
+        f'max="{len(chosen) - 1}" value="0"><output></output></label>'
+    )
+    drawing = curves(run, beside, marked=kept[0] if kept else None) + runs(run, beside)
+    return sentence(run, live=False) + drawing + (slider + frames if kept else "")
