@@ -54,7 +54,7 @@ def train(
         like: a run that was made on this machine, whose lengths, groups and speed are expected of
             this one; see `forecast`.
         watch: is shown what every step does, and told its numbers.
-        stop: is asked after each step whether the run is to stop there.
+        stop: is asked at the end of each step whether the run is to stop there.
 
     Returns:
         The learner with its trained policy, and one dictionary of numbers for each step;
@@ -77,8 +77,9 @@ def train(
         rows = []
         for row in _shown(learner, begin(recipe), processes, progress):
             rows.append(row)
+            ends = any(processes.gather([stop()], processes.count))
             watch.after_step(row)
-            if any(processes.gather([stop()], processes.count)):
+            if ends:
                 raise KeyboardInterrupt
         return learner, rows
     folder = Path(folder)
@@ -118,14 +119,13 @@ def _in(
     with stopping.after_this_step(stop) as asked:
         for row in _shown(learner, state, processes, progress and writing):
             history.append(row)
+            ends = any(processes.gather([asked()], processes.count))
             if metrics is not None:
                 metrics.write(row)
+                if ends or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                    metrics.sync()
+                    checkpoint.save(folder / CHECKPOINTS, learner, state)
             watch.after_step(row)
-            ends = any(processes.gather([asked()], processes.count))
-            due = ends or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps
-            if due and metrics is not None:
-                metrics.sync()
-                checkpoint.save(folder / CHECKPOINTS, learner, state)
             if ends:
                 processes.wait()  # a process that ends takes the others with it
                 raise KeyboardInterrupt

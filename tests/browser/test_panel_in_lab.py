@@ -14,7 +14,7 @@ from . import jupyterlab
 from .jupyterlab import ERRORS
 
 CHANGES = {"steps": 8, "evaluation": {"every": 2, "problems": 8}}
-HELD = 3  # the step after which the run waits for Stop to be pressed
+HELD = 3  # steps before the run waits for Stop to be pressed
 CELLS = [
     f"""import time
 from nbcourse.display import training_panel
@@ -77,9 +77,11 @@ def test_start_stop_and_resume_by_mouse_and_keys(lab, open_tab):
 
     buttons["Stop"].focus()
     page.keyboard.press("Enter")
-    state.filter(has_text=f"Stopped after step {HELD} of 8; Resume goes on from there").wait_for()
+    state.filter(
+        has_text=f"Stopped after step {HELD + 1} of 8; Resume goes on from there"
+    ).wait_for()
     assert enabled(buttons) == ["Resume"]
-    assert len(records.read_metrics(folder / "run")) == HELD
+    assert len(records.read_metrics(folder / "run")) == HELD + 1  # the step at work is kept
 
     texts = panel.get_by_label("Texts of step")  # by keys, and by buttons for fingers
     texts.fill("1")

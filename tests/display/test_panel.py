@@ -48,8 +48,8 @@ def no_thread_is_left():
 
 
 def stopping_after(panel, step):
-    """Press Stop as soon as a step is done."""
-    panel.run.listeners.append(lambda: panel.run.step == step and panel.stop())
+    """Press Stop while a step is at work."""
+    panel.run.listeners.append(lambda: panel.run.step == step - 1 and panel.stop())
 
 
 def pressed(panel):

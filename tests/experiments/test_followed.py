@@ -64,9 +64,9 @@ def test_observers_look_on_together_in_their_order():
     assert first.seen == [each for each in steps_of(1) for _ in range(2)]
 
 
-def test_whoever_wants_a_run_to_stop_is_asked_after_each_step(tmp_path):
+def test_whoever_wants_a_run_to_stop_is_asked_at_the_end_of_each_step(tmp_path):
     notes = Notes()
-    arguments = {"progress": False, "watch": notes, "stop": lambda: len(notes.rows) == 2}
+    arguments = {"progress": False, "watch": notes, "stop": lambda: len(notes.rows) == 1}
     with pytest.raises(KeyboardInterrupt):
         train(recipe(steps=4), **arguments)
     assert len(notes.rows) == 2
