@@ -14,6 +14,7 @@ from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.length_explorer import explore_lengths
 from nbcourse.display.listings import show_installation, show_source, table
 from nbcourse.display.memory_explorer import explore_memory
+from nbcourse.display.panel import training_panel
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
 
@@ -39,4 +40,5 @@ __all__ = [
     "show_suspects",
     "table",
     "training_loop",
+    "training_panel",
 ]

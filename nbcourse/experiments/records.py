@@ -9,6 +9,7 @@ summary.json       how it ended, written when it is done
 checkpoint/        what --resume goes on from
 model/             the trained model, in the hub's layout
 witness/           witness batches, if the recipe asks for them
+samples.jsonl      a few responses of each step, if a panel follows the run
 
 If the recipe names a file of the reader's own code, a copy of it lies beside these.
 """

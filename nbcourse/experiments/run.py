@@ -27,6 +27,7 @@ from nbcourse.training.loop import State, begin, steps
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import VLLM, Pretraining, Recipe
+from nbcourse.training.watch import Together, Watch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,6 +41,8 @@ def train(
     progress: bool = True,
     log: str | None = None,
     like: Path | None = None,
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = stopping.never,
 ) -> tuple[Learner, list[dict[str, float]]]:
     """Train by a recipe.
 
@@ -51,6 +54,8 @@ def train(
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
         like: a run that was made on this machine, whose lengths, groups and speed are expected of
             this one; see `forecast`.
+        watch: is shown what every step does, and told its numbers.
+        stop: is asked at the end of each step whether the run is to stop there.
 
     Returns:
         The learner with its trained policy, and one dictionary of numbers for each step;
@@ -61,8 +66,8 @@ def train(
             recipe, or a damaged checkpoint; or if the recipe asks for vLLM.
         FloatingPointError: if a loss, a gradient or a reward is not finite. The last checkpoint is
             that of an earlier step.
-        KeyboardInterrupt: after Ctrl-C or SIGTERM; with a folder, once the step at work is done
-            and kept.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, or if `stop` says so; with a folder, once the
+            step at work is done and kept.
 
     Book: chapter 8, "One loop".
     """
@@ -71,45 +76,63 @@ def train(
             f"rollouts.engine is {VLLM!r}, which --engine trl alone has; this package's own are "
             f"{', '.join(map(repr, ENGINES))}"
         )
-    processes = connect()
+    processes, watch = connect(), watch or Watch()
     if folder is None:
         learner = build(recipe, processes, progress=progress)
-        return learner, list(_shown(learner, begin(recipe), processes, progress))
+        learner.watch = watch
+        rows = []
+        for row in _shown(learner, begin(recipe), processes, progress):
+            rows.append(row)
+            ends = any(processes.gather([stop()], processes.count))
+            watch.after_step(row)
+            if ends:
+                raise KeyboardInterrupt
+        return learner, rows
     folder = Path(folder)
     with prepared(folder, recipe, resume=resume, processes=processes):
         if processes.count == 1 and not (folder / CHECKPOINTS).exists():
             keep_plan(folder, recipe, like)
-        return _in(folder, recipe, processes, progress=progress, log=log)
+        return _in(folder, recipe, processes, watch, stop, progress=progress, log=log)
 
 
 def _in(
-    folder: Path, recipe: Recipe, processes: Processes, *, progress: bool, log: str | None
+    folder: Path,
+    recipe: Recipe,
+    processes: Processes,
+    watch: Watch,
+    stop: Callable[[], bool],
+    *,
+    progress: bool,
+    log: str | None,
 ) -> tuple[Learner, list[dict[str, float]]]:
     """The run in a folder that is prepared."""
     writing = processes.rank == 0
     start = perf_counter()
     learner, state = _start_or_load(folder, recipe, processes, progress=progress)
     built = perf_counter() - start
+    learner.watch = watch
     if writing and recipe.witness.every:
-        learner.watch = Recorder(
+        recorder = Recorder(
             recipe.witness.every,
             recipe.witness.tokens,
             keeper(folder),
             processes=processes.count,
         )
+        learner.watch = Together(watch, recorder)
     history = records.read_history(folder, done=state.step)
     processes.wait()  # all have read the file before the first one rewrites it
     metrics = keep_metrics(folder, recipe, kept=history, log=log) if writing else None
-    with stopping.after_this_step() as asked:
+    with stopping.after_this_step(stop) as asked:
         for row in _shown(learner, state, processes, progress and writing):
             history.append(row)
-            stop = any(processes.gather([asked()], processes.count))
+            ends = any(processes.gather([asked()], processes.count))
             if metrics is not None:
                 metrics.write(row)
-                if stop or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
+                if ends or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
                     metrics.sync()
                     checkpoint.save(folder / CHECKPOINTS, learner, state)
-            if stop:
+            watch.after_step(row)
+            if ends:
                 processes.wait()  # a process that ends takes the others with it
                 raise KeyboardInterrupt
     if metrics is not None:
@@ -187,13 +210,7 @@ def _prepare(
     if recipe.steps < done:
         raise UserError(f"steps is {recipe.steps}, but the run in {folder} has done {done}")
     if there:
-        before = records.read_any_recipe(folder).model_dump()
-        differences = _differences(before, recipe.model_dump())
-        harmless = ("steps ", "witness.")  # neither changes a step
-        differences = [line for line in differences if not line.startswith(harmless)]
-        if differences:
-            raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
-        _same_code(folder, recipe)
+        require_same(folder, recipe)
         if last is None and isinstance(recipe, Recipe):  # a base model has none before its first
             _without_numbers(folder)
     code = recipe.own_code
@@ -203,6 +220,21 @@ def _prepare(
         if code.path is not None:
             durable.write(folder / code.path.name, code.path.read_bytes())
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
+
+
+def require_same(folder: Path, recipe: Recipe | Pretraining) -> None:
+    """See that the run in a folder is one of this recipe, with more steps or fewer.
+
+    Raises:
+        ValueError: if it is one of another recipe or of other code of the reader's own.
+    """
+    before = records.read_any_recipe(folder).model_dump()
+    differences = _differences(before, recipe.model_dump())
+    harmless = ("steps ", "witness.")  # neither changes a step
+    differences = [line for line in differences if not line.startswith(harmless)]
+    if differences:
+        raise UserError(f"{folder} holds a run of another recipe: {'; '.join(differences)}")
+    _same_code(folder, recipe)
 
 
 def _without_numbers(folder: Path) -> None:

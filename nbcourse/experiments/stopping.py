@@ -12,12 +12,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEATED = 1.0  # seconds: torchrun passes on what a terminal has sent to every process already
 
 
+def never() -> bool:
+    """The answer of those who do not want a run to stop."""
+    return False
+
+
 @contextmanager
-def after_this_step() -> Iterator[Callable[[], bool]]:
+def after_this_step(wanted: Callable[[], bool] = never) -> Iterator[Callable[[], bool]]:
     """Note Ctrl-C or SIGTERM instead of being interrupted; a second one interrupts.
 
     A signal that is ignored, as Ctrl-C is in the background of a shell script, stays ignored.
     Threads other than the main one are sent no signals, and nothing changes for them.
+
+    Args:
+        wanted: whether somebody else wants the run to stop, such as a reader with a button.
 
     Yields:
         Whether the run has been asked to stop.
@@ -38,7 +46,7 @@ def after_this_step() -> Iterator[Callable[[], bool]]:
         if handler is not signal.SIG_IGN:
             signal.signal(number, note)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(asked) or wanted()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -41,6 +41,40 @@ class Watch:
     def after_updates(self, learner: Any) -> None:
         """All updates of this step are done."""
 
+    def after_step(self, metrics: dict[str, float]) -> None:
+        """The step is done, and its numbers are kept where the run has a folder."""
+
+
+class Together(Watch):
+    """Several observers, each of which is shown everything, in this order."""
+
+    def __init__(self, *watches: Watch) -> None:
+        self.watches = watches
+
+    def before_updates(
+        self, learner: Any, experience: Any, estimate: Any, penalty: Any, step: int
+    ) -> None:
+        """Show each the batch."""
+        for watch in self.watches:
+            watch.before_updates(learner, experience, estimate, penalty, step)
+
+    def tokens(
+        self, rows: Tensor, batch_mask: Tensor, log_probs: Tensor, old_log_probs: Tensor
+    ) -> None:
+        """Show each the rows."""
+        for watch in self.watches:
+            watch.tokens(rows, batch_mask, log_probs, old_log_probs)
+
+    def after_updates(self, learner: Any) -> None:
+        """Tell each that the updates are done."""
+        for watch in self.watches:
+            watch.after_updates(learner)
+
+    def after_step(self, metrics: dict[str, float]) -> None:
+        """Tell each the numbers."""
+        for watch in self.watches:
+            watch.after_step(metrics)
+
 
 @torch.no_grad()
 def fingerprint(parameters: Iterable[Tensor]) -> str:

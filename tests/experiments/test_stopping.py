@@ -50,3 +50,11 @@ def test_another_thread_is_asked_nothing(handlers):
     thread.start()
     thread.join()
     assert found == [False, handlers]
+
+
+def test_whoever_else_wants_the_run_to_stop_is_asked():
+    wanted = []
+    with stopping.after_this_step(lambda: bool(wanted)) as asked:
+        assert not asked()
+        wanted.append(True)
+        assert asked()
