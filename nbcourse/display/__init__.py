@@ -3,7 +3,7 @@
 Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
 """
 
-from nbcourse.display.curve_explorers import explore_group, explore_passes
+from nbcourse.display.curve_explorers import explore_beta, explore_group, explore_passes
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
@@ -22,6 +22,7 @@ __all__ = [
     "draw_paired",
     "draw_seeds",
     "explore_baseline",
+    "explore_beta",
     "explore_clip",
     "explore_downhill",
     "explore_group",

@@ -23,6 +23,12 @@ from tests.conftest import Watched
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
 BENCHMARK = records.RUNS / "silent-failures"
+ANSWERS = {
+    "names": ["75", "85", "95", "185", "985"],
+    "ref_probs": [0.5, 0.25, 0.15, 0.08, 0.02],
+    "rewards": [0, 1, 0, 0, 0],
+    "scores": [0.0, 0.8, 0.5, 0.6, 1.0],
+}
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
@@ -32,6 +38,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "passes": (display.explore_passes, "30-16-4", "30-16-0"),
     "lengths": (display.explore_lengths, "8-8-2-24", "8-8-2-25"),
     "memory": (display.explore_memory, "1-1-0-0-2-1-4-2", "1-1-0-0-2-3-4-2"),
+    "beta": (lambda: display.explore_beta(**ANSWERS), "0-100", "51-100"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -140,6 +147,31 @@ def test_both_estimates_of_pass_at_k_are_those_of_every_outcome(opened, p, n, k)
     expected.append(expected[-2] - truth)
     assert shown[2] == pytest.approx(truth, abs=0.00051)
     assert shown[-len(expected) :] == pytest.approx(expected, abs=0.00051)
+
+
+# ---------------------------------------------------------------- beta
+
+
+@pytest.mark.parametrize(("position", "score"), [(0, 100), (14, 100), (50, 100), (6, 70), (2, 0)])
+def test_the_best_policy_for_a_beta_is_that_of_the_package(opened, position, score):
+    shown = numbers(follow(opened, "beta", f"{position}-{score}"))
+    ref_probs, rewards = (torch.tensor(ANSWERS[key]).double() for key in ("ref_probs", "rewards"))
+    scores = torch.tensor([*ANSWERS["scores"][:-1], score / 100], dtype=torch.float64)
+
+    def best(position):
+        return bandit.kl_optimum(ref_probs.log(), scores, beta=10 ** (position / 20 - 1.5))
+
+    probs = best(position)
+    kl = probs @ (probs.log() - ref_probs.log())
+    worth = [kl, (probs - ref_probs) @ scores, probs @ rewards, ref_probs @ rewards]
+    assert shown[:4] == pytest.approx([float(x) for x in worth], abs=0.00051)
+    rows = opened.of("beta").locator("tr:has(th[scope=row])").all()
+    table = [numbers(row.inner_text()) for row in rows]
+    expected = torch.stack([scores, ref_probs, probs], dim=1)
+    for row, three in zip(table, expected.tolist(), strict=True):
+        assert row[1:] == pytest.approx(three, abs=0.00051)
+    share, beta = max((float(best(i) @ rewards), 10 ** (i / 20 - 1.5)) for i in range(51))
+    assert shown[-2:] == pytest.approx([beta, share], abs=0.0006 if beta < 1 else 0.051)
 
 
 # ---------------------------------------------------------------- lengths

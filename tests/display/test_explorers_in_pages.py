@@ -7,6 +7,7 @@ import pytest
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.display import (
+    explore_beta,
     explore_group,
     explore_guesses,
     explore_lengths,
@@ -59,6 +60,22 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_group(wrong=2.5), "wrong is 2.5, expected a multiple of 0.1 from -2"),
         (lambda _: explore_group(group_size=1), "group_size is 1, expected a multiple of 1 from 2"),
         (lambda _: explore_passes(k=65), "k is 65, expected a multiple of 1 from 1 to 64"),
+        (
+            lambda _: explore_beta(["a"], [1.0], [1, 0], [0.5]),
+            "names, ref_probs, rewards and scores have lengths [1, 1, 2, 1]",
+        ),
+        (
+            lambda _: explore_beta("ab", [1.0, 0.0], [1, 0], [0, 1]),
+            "ref_probs is [1.0, 0.0], expected positive numbers with sum 1",
+        ),
+        (
+            lambda _: explore_beta("ab", [0.5, 0.5], [1, 0], [0, 2]),
+            "scores[-1] is 2, expected a multiple of 0.01 from 0 to 1.5",
+        ),
+        (
+            lambda _: explore_beta("a", [1.0], [1], [1], beta=0),
+            "beta is 0, expected 0.0316 to 10",
+        ),
         (lambda _: explore_lengths((3, 0)), "lengths is (3, 0), expected one to 4 numbers from 1"),
         (lambda _: explore_lengths((1,) * 5), "lengths is (1, 1, 1, 1, 1), expected one to 4"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
