@@ -16,6 +16,7 @@ from nbcourse.display.listings import show_installation, show_source, table
 from nbcourse.display.memory_explorer import explore_memory
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
+from nbcourse.display.verifier_explorer import explore_verifiers
 
 __all__ = [
     "controlled",
@@ -33,6 +34,7 @@ __all__ = [
     "explore_memory",
     "explore_passes",
     "explore_tokens",
+    "explore_verifiers",
     "figure",
     "show",
     "show_installation",

@@ -5,7 +5,10 @@ The programs of KL and downhill have files of their own for what only they can d
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +20,12 @@ from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_fo
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, records
 from nbcourse.functional import accuracy, advantages, aggregation
+from nbcourse.publishing import chapters, stored
+from nbcourse.tasks import answers
 from nbcourse.toys import bandit, enumeration
 from nbcourse.training import recipe
 from tests.conftest import Watched
+from tests.tasks.test_answers import CASES
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
 BENCHMARK = records.RUNS / "silent-failures"
@@ -39,6 +45,11 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "lengths": (display.explore_lengths, "8-8-2-24", "8-8-2-25"),
     "memory": (display.explore_memory, "1-1-0-0-2-1-4-2", "1-1-0-0-2-3-4-2"),
     "beta": (lambda: display.explore_beta(**ANSWERS), "0-100", "51-100"),
+    "verifier": (
+        lambda: display.explore_verifiers(["#### 18", "#### 18 or 20\n#### 18"]),
+        "35-35-35-35-49-56",
+        "35-55296",
+    ),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -102,7 +113,8 @@ def test_a_link_brings_a_state_back_and_a_wrong_one_does_nothing(opened, name):
 
 
 def test_a_finger_hits_every_control_and_nothing_is_wider_than_the_phone(opened):
-    for control in opened.page.locator("input, select, button, .nb-link").all():
+    controls = "input, select, textarea, button, .nb-link"
+    for control in opened.page.locator(controls).all():
         assert control.bounding_box()["height"] >= 44
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
 
@@ -264,6 +276,67 @@ def test_the_memory_shown_is_that_which_a_plan_foresees(opened, state, recipe_na
             assert float(texts[column] or 0) == pytest.approx(expected / 1e9, abs=0.0102)
         assert set(owners) <= set(table)
     assert ("does not fit" in words) == (max(plan.peaks.values()) > plan.machine.memory)
+
+
+# ---------------------------------------------------------------- verifiers
+
+
+def of_chapter_13() -> dict:
+    """The cells of chapter 13 that define its verifiers, their cases, and pieces of texts."""
+    names = ("def found_anywhere", "GOLDEN =", "NAIVE =", "PIECES =", "corpus =")
+    cells = stored.read(chapters.find("13-gsm8k")).cells
+    defined = {"re": re, "is_correct": answers.is_correct, "extract": answers.extract}
+    for cell in cells:
+        if cell.cell_type == "code" and any(name in cell.source for name in names):
+            exec(re.split(r"\nrandom =|\nrows =", cell.source)[0], defined)
+    return defined
+
+
+def test_each_verdict_is_that_of_the_chapter_and_of_the_parser(opened):
+    book = of_chapter_13()
+    texts = [text for text, *_ in (*book["GOLDEN"], *book["EXPLOITS"], *CASES)] + book["corpus"]
+    texts = [text for text in texts if len(text) <= 300 and "\ud800" not in text]
+    random = Random(0)
+    odd = ["\\boxed{", "}", "The answer is", "or", "٤٢", "𝟏𝟖", "½", "1_8", "1e1", "inf", "\u200b"]
+    pieces = [*book["PIECES"], *odd, "#### 18", "\n", " ", "−", "–"]
+    texts += ["".join(random.choices(pieces, k=random.randint(1, 7))) for _ in range(2000)]
+    part = opened.of("verifier")
+    shown = part.evaluate(
+        """(part, texts) => texts.map(text => {
+          const area = part.querySelector("textarea");
+          area.value = text;
+          area.dispatchEvent(new Event("input"));
+          return [...part.querySelectorAll("tr")].slice(1).map(row =>
+            [...row.querySelectorAll("td")].map(cell => cell.textContent));
+        })""",
+        texts,
+    )
+    seen = Counter()
+    for text, rows in zip(texts, shown, strict=True):
+        verdicts = [book["judge"](v, text, 18) for v in (*book["NAIVE"], book["strict"])]
+        read = [answers.extract(text, strict=mode) for mode in (True, False)]
+        verdicts.append("pays" if read[1] == 18 else "–")
+        assert [verdict for verdict, _ in rows] == verdicts, text
+        for (_, says), number in zip(rows[-2:], read, strict=True):
+            whole = len(says) < 30 or not says.endswith("…")
+            assert not whole or (None if says == "nothing" else Decimal(says)) == number, text
+        seen.update(enumerate(verdicts))
+    assert all(seen[i, verdict] > 20 for i in range(6) for verdict in ("pays", "–"))
+    assert seen[2, "crashes"] > 20
+
+
+def test_what_a_reader_types_is_a_text_and_no_program(opened):
+    hostile = "####<img src=x onerror=x>"
+    follow(opened, "verifier", "-".join(str(ord(c)) for c in hostile))
+    part = opened.of("verifier")
+    assert part.locator("img").count() == 0
+    assert "<img" in part.locator("tr").nth(3).inner_text()
+    assert part.locator("textarea").input_value() == hostile
+    part.locator("textarea").fill("")
+    assert part.get_by_label("example").input_value() == ""
+    part.get_by_label("example").select_option("1")
+    assert part.locator("textarea").input_value() == "#### 18 or 20\n#### 18"
+    assert part.locator("tr td:nth-child(2)").all_inner_texts()[-6:] == ["pays"] * 4 + ["–"] * 2
 
 
 # ---------------------------------------------------------------- tokens

@@ -13,6 +13,7 @@ from nbcourse.display import (
     explore_lengths,
     explore_passes,
     explore_tokens,
+    explore_verifiers,
 )
 from nbcourse.display.in_page import in_page
 from nbcourse.experiments import evidence, records
@@ -78,6 +79,8 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         ),
         (lambda _: explore_lengths((3, 0)), "lengths is (3, 0), expected one to 4 numbers from 1"),
         (lambda _: explore_lengths((1,) * 5), "lengths is (1, 1, 1, 1, 1), expected one to 4"),
+        (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),
+        (lambda _: explore_verifiers(["18"], gold=1.5), "gold must be a finite Decimal, an int"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
         (lambda w: explore_guesses({"007": None}, {}), "run '007' has no result"),
         (lambda w: explore_tokens(w, groups=9), "groups is 9, expected 1 to 4"),
