@@ -9,6 +9,7 @@ from nbcourse.display.diagrams import training_loop
 from nbcourse.display.downhill_explorer import explore_downhill
 from nbcourse.display.explorers import explore_baseline, explore_clip, explore_lambda
 from nbcourse.display.figures import figure, show
+from nbcourse.display.frozen_explorer import explore_frozen
 from nbcourse.display.guess_explorer import explore_guesses
 from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.length_explorer import explore_lengths
@@ -26,6 +27,7 @@ __all__ = [
     "explore_beta",
     "explore_clip",
     "explore_downhill",
+    "explore_frozen",
     "explore_group",
     "explore_guesses",
     "explore_kl",

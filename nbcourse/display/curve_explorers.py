@@ -28,9 +28,9 @@ def explore_group(p: float = 0.25, *, wrong: float = 0.0, group_size: int = 4) -
     Book: equations (eq-rloo-variance), (eq-two-arms).
     """
     start = [
-        _position(p, name="p", unit=0.01, low=1, high=99),
-        _position(wrong, name="wrong", unit=0.1, low=-20, high=20) + 20,  # links have no minus
-        _position(group_size, name="group_size", unit=1, low=2, high=32),
+        position(p, name="p", unit=0.01, low=1, high=99),
+        position(wrong, name="wrong", unit=0.1, low=-20, high=20) + 20,  # links have no minus
+        position(group_size, name="group_size", unit=1, low=2, high=32),
     ]
     return in_page("group", start, parts=["curves"])
 
@@ -52,9 +52,9 @@ def explore_passes(p: float = 0.1, *, samples: int = 8, k: int = 8) -> HTML:
     Book: equation (eq-pass-at-k).
     """
     start = [
-        _position(p, name="p", unit=0.01, low=1, high=99),
-        _position(samples, name="samples", unit=1, low=1, high=64),
-        _position(k, name="k", unit=1, low=1, high=64),
+        position(p, name="p", unit=0.01, low=1, high=99),
+        position(samples, name="samples", unit=1, low=1, high=64),
+        position(k, name="k", unit=1, low=1, high=64),
     ]
     return in_page("passes", start, parts=["curves"])
 
@@ -97,13 +97,13 @@ def explore_beta(
         raise ValueError(f"beta is {beta}, expected 0.0316 to 10")
     start = [
         round(20 * (math.log10(beta) + 1.5)),
-        _position(scores[-1], name="scores[-1]", unit=0.01, low=0, high=150),
+        position(scores[-1], name="scores[-1]", unit=0.01, low=0, high=150),
     ]
     answers = {"names": names, "refProbs": ref_probs, "rewards": rewards, "scores": scores}
     return in_page("beta", answers, start, parts=["curves", "numbers"])
 
 
-def _position(value: float, *, name: str, unit: float, low: int, high: int) -> int:
+def position(value: float, *, name: str, unit: float, low: int, high: int) -> int:
     """Where a slider of steps of `unit` stands."""
     steps = value / unit
     if abs(steps - round(steps)) > 1e-6 or not low <= round(steps) <= high:

@@ -18,11 +18,11 @@ from nbcourse import display
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
-from nbcourse.experiments import evidence, records
+from nbcourse.experiments import evidence, kl_sequences, records
 from nbcourse.functional import accuracy, advantages, aggregation
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
-from nbcourse.toys import bandit, enumeration
+from nbcourse.toys import bandit, enumeration, regularised
 from nbcourse.training import recipe
 from tests.conftest import Watched
 from tests.tasks.test_answers import CASES
@@ -50,6 +50,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
         "35-35-35-35-49-56",
         "35-55296",
     ),
+    "frozen": (lambda: display.explore_frozen(*kl_problem()), "10-6", "10-33"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -59,6 +60,11 @@ pytestmark = pytest.mark.browser
 
 def witness():
     return evidence.read(BATCH).witnesses[-1]
+
+
+def kl_problem():
+    """One of those that chapter 12's ablations were recorded on: space, reference, rewards."""
+    return kl_sequences.problem(kl_sequences.Training((3, 3, None), 0, "none", 1, None))
 
 
 def recorded():
@@ -337,6 +343,41 @@ def test_what_a_reader_types_is_a_text_and_no_program(opened):
     part.get_by_label("example").select_option("1")
     assert part.locator("textarea").input_value() == "#### 18 or 20\n#### 18"
     assert part.locator("tr td:nth-child(2)").all_inner_texts()[-6:] == ["pays"] * 4 + ["–"] * 2
+
+
+# ---------------------------------------------------------------- frozen penalties
+
+
+@pytest.mark.parametrize(("rate", "updates"), [(10, 1), (10, 6), (40, 1), (20, 4), (5, 32)])
+def test_both_penalties_train_as_the_package_does(opened, rate, updates):
+    shown = numbers(follow(opened, "frozen", f"{rate}-{updates}"))
+    space, ref, rewards = kl_problem()
+    best = regularised.optimum(space, ref, rewards, beta=1.0)
+    places = {}
+    for form in ("k1 in reward, recomputed", "k1 in reward"):
+        logits, places[form] = ref, [0.0]
+        for _ in range(30):
+            old, shares = logits, space.probs(logits)
+            for _ in range(updates):
+                logits = logits + rate / 10 * regularised.gradient(
+                    space, logits, old, ref, rewards, shares, form=form, beta=1.0
+                )
+            places[form].append(regularised.divergence(space, logits, ref).item())
+        left = regularised.divergence(space, logits, best).item()
+        assert shown[-1 if "recomputed" in form else -2] == pytest.approx(left, abs=0.000051)
+    scores = torch.func.jacrev(lambda x: space.log_probs(x).sum(dim=1))(best).flatten(1)
+    fisher = scores.T @ (space.probs(best)[:, None] * scores)
+    largest = torch.linalg.matrix_norm(fisher, 2).item()
+    assert shown[0] == pytest.approx(rate / 10 * updates * largest, abs=0.0051)
+    lines = (
+        opened.of("frozen")
+        .locator("polyline")
+        .evaluate_all("all => all.map(line => [...line.points].map(({ y }) => y))")
+    )
+    top = regularised.divergence(space, best, ref).item()
+    scale = (lines[1][0] - lines[0][0]) / top  # pixels for a nat
+    for drawn, curve in zip(lines[1:], places.values(), strict=True):
+        assert [(lines[1][0] - y) / scale for y in drawn] == pytest.approx(curve, abs=0.5 / scale)
 
 
 # ---------------------------------------------------------------- tokens

@@ -3,11 +3,13 @@
 import re
 
 import pytest
+import torch
 
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.display import (
     explore_beta,
+    explore_frozen,
     explore_group,
     explore_guesses,
     explore_lengths,
@@ -17,6 +19,10 @@ from nbcourse.display import (
 )
 from nbcourse.display.in_page import in_page
 from nbcourse.experiments import evidence, records
+from nbcourse.toys.sequences import SequenceSpace
+
+PAIRS = SequenceSpace(2, 2)
+REF, ZEROS = torch.zeros(3, 2), torch.zeros(4)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +85,11 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         ),
         (lambda _: explore_lengths((3, 0)), "lengths is (3, 0), expected one to 4 numbers from 1"),
         (lambda _: explore_lengths((1,) * 5), "lengths is (1, 1, 1, 1, 1), expected one to 4"),
+        (
+            lambda _: explore_frozen(PAIRS, REF, ZEROS, updates=0),
+            "updates is 0, expected a multiple",
+        ),
+        (lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0), "beta is 0, expected a positive"),
         (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),
         (lambda _: explore_verifiers(["18"], gold=1.5), "gold must be a finite Decimal, an int"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
