@@ -15,6 +15,7 @@ from nbcourse.display.kl_explorer import explore_kl
 from nbcourse.display.length_explorer import explore_lengths
 from nbcourse.display.listings import show_installation, show_source, table
 from nbcourse.display.memory_explorer import explore_memory
+from nbcourse.display.mismatch_explorer import explore_mismatch
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
 from nbcourse.display.verifier_explorer import explore_verifiers
@@ -34,6 +35,7 @@ __all__ = [
     "explore_lambda",
     "explore_lengths",
     "explore_memory",
+    "explore_mismatch",
     "explore_passes",
     "explore_tokens",
     "explore_verifiers",

@@ -20,6 +20,7 @@ from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_fo
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, kl_sequences, records
 from nbcourse.functional import accuracy, advantages, aggregation
+from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
 from nbcourse.toys import bandit, enumeration, regularised
@@ -35,6 +36,9 @@ ANSWERS = {
     "rewards": [0, 1, 0, 0, 0],
     "scores": [0.0, 0.8, 0.5, 0.6, 1.0],
 }
+# One state of a language model; a name that is no HTML.
+LOGITS = torch.tensor([0.5, 2.25, -3.0, 1.5, -1.25, 0.125], dtype=torch.float64)
+NAMES = ["4", "2", "<eos>", "7", "␣", "&"]
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
@@ -51,6 +55,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
         "35-55296",
     ),
     "frozen": (lambda: display.explore_frozen(*kl_problem()), "10-6", "10-33"),
+    "mismatch": (lambda: display.explore_mismatch(LOGITS, NAMES), "20-18-3", "20-18-2"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -378,6 +383,49 @@ def test_both_penalties_train_as_the_package_does(opened, rate, updates):
     scale = (lines[1][0] - lines[0][0]) / top  # pixels for a nat
     for drawn, curve in zip(lines[1:], places.values(), strict=True):
         assert [(lines[1][0] - y) / scale for y in drawn] == pytest.approx(curve, abs=0.5 / scale)
+
+
+# ---------------------------------------------------------------- mismatch
+
+
+@pytest.mark.parametrize(
+    ("sampler", "share", "learner"), [(6, 20, 10), (10, 18, 10), (3, 4, 15), (20, 13, 7)]
+)
+def test_ratios_and_pushes_are_those_of_sampler_and_learner(opened, sampler, share, learner):
+    shown = numbers(follow(opened, "mismatch", f"{sampler}-{share}-{learner}"))
+    mu = (LOGITS / (sampler / 10)).softmax(dim=0)
+    likeliest, order = mu.sort(descending=True)
+    kept = order[likeliest.cumsum(dim=0) - likeliest < share / 20]
+    mu = torch.zeros_like(mu).index_add(0, kept, mu[kept])
+    mu = mu / mu.sum()
+    leaf = LOGITS.clone().requires_grad_()
+    every = leaf.expand(len(LOGITS), -1), torch.arange(len(LOGITS))
+    log_probs = token_log_probs(*every, temperature=learner / 10)
+    (push,) = torch.autograd.grad(mu @ log_probs, leaf)
+    pi = log_probs.detach().exp()
+    ratio = torch.where(mu > 0, pi / mu, 0.0)
+    expected = [mu @ ratio, ratio.max(), mu @ ratio**2, pi[mu == 0].sum()]
+    assert shown[:4] == pytest.approx([float(x) for x in expected], abs=0.0051)
+    part = opened.of("mismatch")
+    assert numbers(part.locator("p:last-child b").first.inner_text()) == pytest.approx(
+        [push.max().item()], abs=0.00051
+    )
+    names = part.locator(".nb-readout i").all_inner_texts()
+    assert names == [NAMES[push.argmax()], NAMES[push.argmin()]]
+    assert part.locator("svg path").count() == int((mu == 0).sum())
+    heights = part.locator("svg circle").evaluate_all("all => all.map(dot => dot.cy.baseVal.value)")
+    drawn = ratio[LOGITS.argsort(descending=True)]
+    powers = drawn[drawn > 0].log10().tolist()
+    pixels = [height - heights[0] for height in heights[1:]]
+    if pixels:
+        unit = pixels[-1] / (powers[-1] - powers[0])
+        assert pixels == pytest.approx([(p - powers[0]) * unit for p in powers[1:]], abs=0.3)
+
+
+def test_one_policy_is_told_from_two(opened):
+    assert "are one policy" in follow(opened, "mismatch", "7-20-7")
+    assert "Two policies" in follow(opened, "mismatch", "7-20-8")
+    assert "Two policies" in follow(opened, "mismatch", "7-12-7")
 
 
 # ---------------------------------------------------------------- tokens
