@@ -3,6 +3,7 @@
 Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
 """
 
+from nbcourse.display.credit_explorer import explore_credit
 from nbcourse.display.curve_explorers import explore_beta, explore_group, explore_passes
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
 from nbcourse.display.diagrams import training_loop
@@ -27,6 +28,7 @@ __all__ = [
     "explore_baseline",
     "explore_beta",
     "explore_clip",
+    "explore_credit",
     "explore_downhill",
     "explore_frozen",
     "explore_group",

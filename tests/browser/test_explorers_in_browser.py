@@ -19,7 +19,7 @@ from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, kl_sequences, records
-from nbcourse.functional import accuracy, advantages, aggregation
+from nbcourse.functional import accuracy, advantages, aggregation, kl, returns
 from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
@@ -36,6 +36,12 @@ ANSWERS = {
     "rewards": [0, 1, 0, 0, 0],
     "scores": [0.0, 0.8, 0.5, 0.6, 1.0],
 }
+# An answer's tokens, its log-ratios to the reference, and what a critic says.
+CREDIT = (
+    ["3", "0", "+", "1", "2", "=", "42", "<eos>"],
+    [0.3, -0.2, 0.1, 0.6, -0.1, 0.0, 0.4, 0.1],
+    [0.5, 0.55, 0.5, 0.5, 0.2, 0.6, 0.7, 0.9],
+)
 # One state of a language model; a name that is no HTML.
 LOGITS = torch.tensor([0.5, 2.25, -3.0, 1.5, -1.25, 0.125], dtype=torch.float64)
 NAMES = ["4", "2", "<eos>", "7", "␣", "&"]
@@ -56,6 +62,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     ),
     "frozen": (lambda: display.explore_frozen(*kl_problem()), "10-6", "10-33"),
     "mismatch": (lambda: display.explore_mismatch(LOGITS, NAMES), "20-18-3", "20-18-2"),
+    "credit": (lambda: display.explore_credit(*CREDIT), "50-30-90", "50-101-90"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -426,6 +433,36 @@ def test_one_policy_is_told_from_two(opened):
     assert "are one policy" in follow(opened, "mismatch", "7-20-7")
     assert "Two policies" in follow(opened, "mismatch", "7-20-8")
     assert "Two policies" in follow(opened, "mismatch", "7-12-7")
+
+
+# ---------------------------------------------------------------- credit
+
+
+@pytest.mark.parametrize(("beta", "lam", "gamma"), [(10, 95, 100), (0, 0, 90), (100, 100, 50)])
+def test_the_credit_of_a_token_is_that_of_the_package(opened, beta, lam, gamma):
+    shown = numbers(follow(opened, "credit", f"{beta}-{lam}-{gamma}").split("\n")[0])
+    names, log_ratios, values = CREDIT
+    d, v = (torch.tensor([row], dtype=torch.float64) for row in (log_ratios, values))
+    mask = torch.ones_like(d, dtype=torch.bool)
+    score = torch.ones(1, dtype=torch.float64)
+    rewards = kl.rewards_with_kl(score, d, torch.zeros_like(d), mask, beta=beta / 100)
+    settings = {"gamma": gamma / 100, "lam": lam / 100}
+    found, _ = returns.token_gae(rewards, v, mask, **settings)
+    delta, _ = returns.token_gae(rewards, v, mask, gamma=gamma / 100, lam=0.0)
+    part = opened.of("credit")
+    rows = part.locator("tr:has(th[scope=row])").all()
+    assert [row.locator("th").inner_text() for row in rows] == names
+    table = [[numbers(cell)[0] for cell in row.locator("td").all_inner_texts()] for row in rows]
+    expected = torch.cat([rewards, v, delta, found]).T
+    for row, four in zip(table, expected.tolist(), strict=True):
+        assert row == pytest.approx(four, abs=0.00051)
+    unpaid = torch.zeros(1, dtype=torch.float64)
+    rewards = kl.rewards_with_kl(unpaid, d, torch.zeros_like(d), mask, beta=beta / 100)
+    reach = found - returns.token_gae(rewards, v, mask, **settings)[0]
+    assert shown[-1] == pytest.approx(reach[0, 0].item(), abs=0.00051)
+    heights = part.locator("svg rect").evaluate_all("all => all.map(r => r.height.baseVal.value)")
+    unit = max(heights) / found.abs().max().item()
+    assert heights == pytest.approx([abs(a) * unit for a in found[0].tolist()], abs=0.3)
 
 
 # ---------------------------------------------------------------- tokens

@@ -9,6 +9,7 @@ from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.display import (
     explore_beta,
+    explore_credit,
     explore_frozen,
     explore_group,
     explore_guesses,
@@ -93,6 +94,8 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0), "beta is 0, expected a positive"),
         (lambda _: explore_mismatch(ZEROS, "abc"), "logits has shape (4,), expected (3,)"),
         (lambda _: explore_mismatch(ZEROS, "abcd", top_p=0), "top_p is 0, expected a multiple of"),
+        (lambda _: explore_credit("ab", [0], [0]), "names, log_ratios and values have lengths"),
+        (lambda _: explore_credit("a", [0], [0], lam=2), "lam is 2, expected a multiple of 0.01"),
         (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),
         (lambda _: explore_verifiers(["18"], gold=1.5), "gold must be a finite Decimal, an int"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
