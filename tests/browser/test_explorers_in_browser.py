@@ -130,6 +130,19 @@ def test_a_link_brings_a_state_back_and_a_wrong_one_does_nothing(opened, name):
     assert part.locator(".nb-readout").inner_text() == first
 
 
+def test_plain_keys_are_the_explorers_and_shortcuts_the_pages(opened):
+    opened.page.evaluate(
+        "() => { window.heard = [];"
+        " document.addEventListener('keydown', event => heard.push(event.key)); }"
+    )
+    slider = opened.of("group").get_by_role("slider").first
+    slider.press("ArrowRight")  # JupyterLab would move to another cell
+    slider.press("Control+k")  # the site would search
+    heard = opened.page.evaluate("heard")
+    assert "k" in heard
+    assert "ArrowRight" not in heard
+
+
 def test_a_finger_hits_every_control_and_nothing_is_wider_than_the_phone(opened):
     controls = "input, select, textarea, button, .nb-link"
     for control in opened.page.locator(controls).all():
