@@ -19,17 +19,21 @@ from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.experiments import evidence, kl_sequences, records
-from nbcourse.functional import accuracy, advantages, aggregation, kl, returns
+from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, surrogates
 from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
-from nbcourse.toys import bandit, enumeration, regularised
+from nbcourse.toys import bandit, chain, enumeration, regularised
 from nbcourse.training import recipe
 from tests.conftest import Watched
 from tests.tasks.test_answers import CASES
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
 BENCHMARK = records.RUNS / "silent-failures"
+BANDIT = (
+    torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64),
+    torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64),
+)
 ANSWERS = {
     "names": ["75", "85", "95", "185", "985"],
     "ref_probs": [0.5, 0.25, 0.15, 0.08, 0.02],
@@ -47,6 +51,9 @@ LOGITS = torch.tensor([0.5, 2.25, -3.0, 1.5, -1.25, 0.125], dtype=torch.float64)
 NAMES = ["4", "2", "<eos>", "7", "␣", "&"]
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
+    "baseline": (lambda: display.explore_baseline(*BANDIT), "40", "61"),
+    "clip": (lambda: display.explore_clip(clip_high=0.28), "10", "10-1"),
+    "lambda": (lambda: explore_a_walk(), "10", "11"),
     "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
     "kl": (display.explore_kl, "20-30-50-60-30-10", "20-30-50-60-30-11"),
     "tokens": (lambda: display.explore_tokens(witness()), "2-6-5-3", "2-6-99-3"),
@@ -72,6 +79,19 @@ pytestmark = pytest.mark.browser
 
 def witness():
     return evidence.read(BATCH).witnesses[-1]
+
+
+def explore_a_walk():
+    """Three states in a row, both ways equally likely; the exact critic and one without a view."""
+    moves = torch.zeros(2, 5, 5, dtype=torch.float64)
+    inner = torch.arange(1, 4)
+    moves[0, inner, inner - 1] = moves[1, inner, inner + 1] = 1.0
+    pays = torch.zeros(5, 5, dtype=torch.float64)
+    pays[3, 4] = 1.0
+    process = chain.DecisionProcess(moves, pays, torch.tensor([True, False, False, False, True]))
+    coin = torch.full((5, 2), 0.5, dtype=torch.float64)
+    critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
+    return display.explore_lambda(process, coin, critics, start=2)
 
 
 def kl_problem():
@@ -148,6 +168,50 @@ def test_a_finger_hits_every_control_and_nothing_is_wider_than_the_phone(opened)
     for control in opened.page.locator(controls).all():
         assert control.bounding_box()["height"] >= 44
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# ---------------------------------------------------------------- one slider, drawn in advance
+
+
+@pytest.mark.parametrize("position", [0, 13, 60])
+def test_the_variance_of_a_baseline_is_the_packages(opened, position):
+    words = follow(opened, "baseline", str(position))
+    probs, rewards = BANDIT
+    baseline = torch.linspace(-1.4, 6.4, 61, dtype=torch.float64)[position].item()
+    exact = bandit.gradient_variance(probs.log(), rewards, baseline=baseline).item()
+    assert numbers(words)[:2] == pytest.approx([baseline, exact], abs=0.0051)
+
+
+@pytest.mark.parametrize("position", [0, 20, 30])
+def test_the_push_of_a_ratio_is_the_gradient_of_the_loss(opened, position):
+    words = follow(opened, "clip", str(position))
+    ratio = 0.125 + 0.05 * position
+    for advantage, part in zip((1.0, -1.0), words.split(" · ")[1:], strict=True):
+        log_ratio = torch.tensor([[ratio]], dtype=torch.float64).log().requires_grad_()
+        zero = torch.zeros_like(log_ratio)
+        loss = surrogates.ppo_clip(log_ratio, zero, zero + advantage, clip_low=0.2, clip_high=0.28)
+        loss.sum().backward()
+        push = -log_ratio.grad.item()
+        assert numbers(part)[1] == pytest.approx(-loss.item(), abs=0.00051)
+        assert ("no push" in part) == (push == 0)
+        assert push == 0 or numbers(part)[2] == pytest.approx(push, abs=0.00051)
+
+
+def test_a_key_moves_a_slider_and_its_drawing(opened):
+    part = opened.of("lambda")
+    part.get_by_role("button", name="Start again").click()
+    drawing = part.locator("svg").inner_html()
+    part.get_by_role("slider").press("ArrowRight")
+    assert "2 episodes a batch" in part.locator(".nb-readout").inner_text()
+    assert part.locator("svg").inner_html() != drawing
+
+
+def test_letters_are_legible_on_a_phone(opened):
+    sizes = opened.page.locator("svg text").evaluate_all(
+        "all => all.map(text => [parseFloat(getComputedStyle(text).fontSize)"
+        " * text.getScreenCTM().a, text.closest('[data-of]').dataset.of])"
+    )
+    assert {whose for size, whose in sizes if size < 11.5} <= {"kl", "guess"}  # those have 10.4
 
 
 # ---------------------------------------------------------------- group
@@ -602,4 +666,4 @@ def test_in_the_dark_white_becomes_the_page_and_on_paper_there_is_an_address(ope
     assert explorer.evaluate(filters) == "none"
     assert not explorer.locator("button").is_visible()
     printed = "link => getComputedStyle(link, '::after').content"
-    assert "page.html#downhill-" in explorer.locator(".nb-link").evaluate(printed)
+    assert "page.html#baseline-" in explorer.locator(".nb-link").evaluate(printed)
