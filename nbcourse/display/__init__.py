@@ -1,6 +1,6 @@
 """Figures, explorers and source listings for the chapters.
 
-Nothing below imports this room; matplotlib, IPython and ipywidgets are imported only in here.
+Nothing below imports this room; matplotlib and IPython are imported only in here.
 """
 
 from nbcourse.display.credit_explorer import explore_credit
