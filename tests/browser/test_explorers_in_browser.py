@@ -207,6 +207,7 @@ def test_a_key_moves_a_slider_and_its_drawing(opened):
 
 
 def test_letters_are_legible_on_a_phone(opened):
+    """Here a drawing is 366 pixels wide; on the site's pages the margins take another 24."""
     sizes = opened.page.locator("svg text").evaluate_all(
         "all => all.map(text => [parseFloat(getComputedStyle(text).fontSize)"
         " * text.getScreenCTM().a, text.closest('[data-of]').dataset.of])"
