@@ -1,111 +1,22 @@
-"""Explorers: move a slider, watch the mathematics move.
-
-An explorer is one drawing function of one number. In a live notebook it becomes an ipywidgets
-slider that calls the function; for pages without a kernel the same drawings are stored, one for
-each position of a plain HTML slider. Both travel in one output; the reader's program picks.
-"""
+"""Explorers of one number: the package draws each position of a slider, and the page shows one."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from html import escape
-from typing import Any
 
 import torch
+from IPython.display import HTML
 from torch import Tensor
 
-from nbcourse.display.in_page import STYLE
+from nbcourse.display.in_page import in_page
 from nbcourse.functional.advantages import variance_optimal_baseline
 from nbcourse.functional.surrogates import ppo_clip
 from nbcourse.toys import bandit, chain, enumeration
 
-# The drawings are kept in a script element: a notebook that is not trusted yet runs no script and
-# shows no SVG, and would otherwise show the bare labels, run together in one line.
-STORED = """<div class="nb-explorer" id="%(id)s">Run this cell to move the slider.</div>
-<script type="text/html" id="%(id)s-content">%(content)s</script>
-<script>(() => {
-  const root = document.getElementById("%(id)s");
-  root.innerHTML = document.getElementById("%(id)s-content").textContent;
-  const slider = root.querySelector("input");
-  const frames = root.querySelectorAll("g[data-readout]");
-  const readout = root.querySelector(".nb-readout");
-  const draw = () => frames.forEach((frame, i) => {
-    const chosen = i === Number(slider.value);
-    frame.toggleAttribute("hidden", !chosen);
-    if (chosen) readout.textContent = frame.dataset.readout;
-  });
-  slider.addEventListener("input", draw);
-  draw();
-})();</script>"""
 
-
-@dataclass(frozen=True)
-class Explorer:
-    """A slider and a drawing.
-
-    Args:
-        label: what the slider sets.
-        values: its positions, ascending and evenly spaced.
-        start: index of the first position shown.
-        background: SVG that does not move, in a box of 720 × 300.
-        draw: value → the SVG that does.
-        read: value → the same in words and numbers.
-    """
-
-    label: str
-    values: Sequence[float]
-    start: int
-    background: str
-    draw: Callable[[float], str]
-    read: Callable[[float], str]
-
-    def widget(self) -> Any:
-        """The live form: an ipywidgets box whose slider redraws through the kernel."""
-        import ipywidgets
-
-        step = self.values[1] - self.values[0]
-        slider = ipywidgets.FloatSlider(
-            value=self.values[self.start],
-            min=self.values[0],
-            max=self.values[-1],
-            step=step,
-            description=self.label,
-            style={"description_width": "initial"},
-            layout={"width": "600px"},
-        )
-        drawing = ipywidgets.HTML()
-
-        def redraw(change: Any = None) -> None:
-            moving = f"{self.background}<g>{self.draw(slider.value)}</g>"
-            readout = f'<div class="nb-readout">{escape(self.read(slider.value))}</div>'
-            drawing.value = f'{STYLE}<div class="nb-explorer">{_svg(moving)}{readout}</div>'
-
-        slider.observe(redraw, names="value")
-        redraw()
-        return ipywidgets.VBox([slider, drawing])
-
-    def html(self) -> str:
-        """The stored form: every position drawn once, shown one at a time by a short script."""
-        frames = "".join(
-            f'<g data-readout="{escape(self.read(value), quote=True)}">{self.draw(value)}</g>'
-            for value in self.values
-        )
-        content = (
-            f"{STYLE}{_svg(self.background + frames)}<label>{escape(self.label)}"
-            f'<input type="range" min="0" max="{len(self.values) - 1}" value="{self.start}">'
-            '</label><output class="nb-readout"></output>'
-        )
-        identity = "nb-explorer-" + sha256(content.encode()).hexdigest()[:8]
-        return STORED % {"id": identity, "content": content}
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        forms = {"text/plain": "an explorer with a slider", "text/html": self.html()}
-        return self.widget()._repr_mimebundle_() | forms
-
-
-def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> Explorer:
+def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> HTML:
     """Move the baseline of a bandit: the mean of the gradient estimate stays, its spread does not.
 
     Args:
@@ -114,7 +25,7 @@ def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> 
         positions: number of slider positions.
 
     Returns:
-        An explorer to be shown as the last line of a cell.
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
     """
     logits = probs.log()
     mean_reward = bandit.expected_reward(logits, rewards).item()
@@ -187,7 +98,17 @@ def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> 
             f"mean gradient ({slopes}), whatever b"
         )
 
-    return Explorer("baseline b", values, positions // 4, "".join(background), draw, read)
+    return _frames(
+        "baseline",
+        label="baseline b",
+        values=values,
+        start=positions // 4,
+        background=background,
+        boxes=("0 0 400 300", "380 0 400 300"),
+        draw=draw,
+        read=read,
+        shown=lambda baseline: f"{baseline:.2f}",
+    )
 
 
 def explore_clip(
@@ -196,7 +117,7 @@ def explore_clip(
     clip_high: float | None = None,
     dual_clip: float | None = None,
     largest: float = 2.0,
-) -> Explorer:
+) -> HTML:
     """Move the ratio of one action: what PPO's clip makes of it, for A = +1 and for A = −1.
 
     The objective is drawn, not the loss: the push, an arrow, points uphill. Value and slope come
@@ -209,7 +130,7 @@ def explore_clip(
         largest: no ratio is drawn beyond.
 
     Returns:
-        An explorer to be shown as the last line of a cell.
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
 
     Raises:
         ValueError: if a clip is out of range.
@@ -280,15 +201,25 @@ def explore_clip(
             value, slope = objective(ratio, advantage)
             branch = f"push {slope:+.3f}" if slope else "clipped, no push"
             parts.append(f"A = {advantage:+.0f}: objective {value:+.3f}, {branch}")
-        return " · ".join(parts).replace("-", "−")
+        return " · ".join(parts)
 
     above = next(i for i, ratio in enumerate(values) if ratio > high)
-    return Explorer("ratio ρ", values, above + 1, "".join(background), draw, read)
+    return _frames(
+        "clip",
+        label="ratio ρ",
+        values=values,
+        start=above + 1,
+        background=background,
+        boxes=("0 0 360 300", "360 0 360 300"),
+        draw=draw,
+        read=read,
+        shown=lambda ratio: f"{ratio:.3f}",
+    )
 
 
 def explore_lambda(
     process: chain.DecisionProcess, policy: Tensor, critics: Mapping[str, Tensor], *, start: int
-) -> Explorer:
+) -> HTML:
     """Move the number of episodes of a batch: each critic's best λ moves with it.
 
     Args:
@@ -298,7 +229,7 @@ def explore_lambda(
         start: the state in which episodes begin.
 
     Returns:
-        An explorer to be shown as the last line of a cell.
+        What a cell shows when it is its last line; the same in a live notebook and on the site.
     """
     lambdas = [i / 40 for i in range(39)] + [0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 1.0]
     moments = {
@@ -322,15 +253,15 @@ def explore_lambda(
 
     exponents = [float(k) for k in range(11)]
     everything = [e for name in critics for k in exponents for e in errors(name, 2 ** int(k))]
-    x = _scale(0.0, 1.0, 60, 520)
+    x = _scale(0.0, 1.0, 46, 388)
     y = _scale(math.log(min(everything)), math.log(max(everything)), 245, 35)
     background = [
-        _text(60, 18, "Error of the gradient, relative to its length", weight="bold"),
-        _line(60, 250, 520, 250),
-        _line(60, 250, 60, 35),
-        _text(290, 290, "λ", anchor="middle"),
-        _line(60, y(0.0), 520, y(0.0), color="#777", dash="2 4"),
-        _text(530, y(0.0) + 4, "as wrong as no step at all"),
+        _text(4, 18, "Error of the gradient, relative to its length", weight="bold"),
+        _line(46, 250, 388, 250),
+        _line(46, 250, 46, 35),
+        _text(217, 286, "λ", anchor="middle"),
+        _line(46, y(0.0), 388, y(0.0), color="#777", dash="2 4"),
+        _text(388, y(0.0) - 5, "as wrong as no step at all", anchor="end"),
     ]
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         background += [
@@ -339,11 +270,11 @@ def explore_lambda(
         ]
     for tick in (0.03, 0.1, 0.3, 1.0, 3.0):
         if min(everything) <= tick <= max(everything):
-            background.append(_text(52, y(math.log(tick)) + 4, f"{tick:g}", anchor="end"))
+            background.append(_text(40, y(math.log(tick)) + 4, f"{tick:g}", anchor="end"))
     for row, (name, color) in enumerate(colors.items()):
         background += [
-            _line(535, 35 + 18 * row, 560, 35 + 18 * row, color=color, width=2),
-            _text(567, 39 + 18 * row, name),
+            _line(46, 304 + 18 * row, 80, 304 + 18 * row, color=color, width=2),
+            _text(88, 308 + 18 * row, name),
         ]
 
     def draw(exponent: float) -> str:
@@ -368,16 +299,68 @@ def explore_lambda(
             parts.append(f"{name}: best λ = {lam:.3g}, error {least:.2f}")
         return " · ".join(parts)
 
-    return Explorer("log₂ of the batch", exponents, 0, "".join(background), draw, read)
+    return _frames(
+        "lambda",
+        label="episodes a batch",
+        values=exponents,
+        start=0,
+        background=background,
+        boxes=(f"0 0 400 {296 + 18 * len(critics)}",),
+        draw=draw,
+        read=read,
+        shown=lambda exponent: str(2 ** round(exponent)),
+    )
+
+
+def _frames(
+    name: str,
+    *,
+    label: str,
+    values: Sequence[float],
+    start: int,
+    background: Sequence[str],
+    boxes: Sequence[str],
+    draw: Callable[[float], str],
+    read: Callable[[float], str],
+    shown: Callable[[float], str],
+) -> HTML:
+    """A slider and a drawing for each of its positions.
+
+    Args:
+        name: of the explorer, in links.
+        label: what the slider sets.
+        values: its positions.
+        start: index of the first position shown.
+        background: SVG that does not move.
+        boxes: the panels of the drawing, as view boxes.
+        draw: value → the SVG that does.
+        read: value → the same in words and numbers.
+        shown: value → how the slider says it.
+    """
+    data = {
+        "label": label,
+        "background": "".join(background),
+        "boxes": list(boxes),
+        "frames": [
+            {
+                "shown": _minus(shown(value)),
+                "words": _minus(read(value)),
+                "picture": draw(value),
+            }
+            for value in values
+        ],
+    }
+    return in_page("frames", name, data, start)
+
+
+def _minus(words: str) -> str:
+    """With the minus of mathematics before numbers."""
+    return re.sub(r"-(?=\d)", "−", words)
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """A linear map from data to SVG units."""
     return lambda value: start + (value - low) / (high - low) * (end - start)
-
-
-def _svg(content: str) -> str:
-    return f'<svg viewBox="0 0 720 300" aria-hidden="true">{content}</svg>'  # the readout speaks
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:

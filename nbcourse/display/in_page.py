@@ -21,7 +21,12 @@ STORED = """%(style)s<style>%(own_style)s</style>
 <div class="nb-explorer" id="%(id)s">Run this cell to move what it shows.</div>
 <script>(() => {
 %(program)s
-explore(document.getElementById("%(id)s"), %(data)s);
+const root = document.getElementById("%(id)s");
+// JupyterLab has uses of its own for plain keys.
+root.addEventListener("keydown", event => {
+  if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+});
+explore(root, %(data)s);
 })();</script>"""
 
 

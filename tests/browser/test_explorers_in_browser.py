@@ -5,7 +5,10 @@ The programs of KL and downhill have files of their own for what only they can d
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -15,16 +18,42 @@ from nbcourse import display
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
-from nbcourse.experiments import evidence, records
-from nbcourse.functional import accuracy, advantages, aggregation
-from nbcourse.toys import bandit, enumeration
+from nbcourse.experiments import evidence, kl_sequences, records
+from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, surrogates
+from nbcourse.lm.log_probs import token_log_probs
+from nbcourse.publishing import chapters, stored
+from nbcourse.tasks import answers
+from nbcourse.toys import bandit, chain, enumeration, regularised
 from nbcourse.training import recipe
 from tests.conftest import Watched
+from tests.tasks.test_answers import CASES
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
 BENCHMARK = records.RUNS / "silent-failures"
+BANDIT = (
+    torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64),
+    torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64),
+)
+ANSWERS = {
+    "names": ["75", "85", "95", "185", "985"],
+    "ref_probs": [0.5, 0.25, 0.15, 0.08, 0.02],
+    "rewards": [0, 1, 0, 0, 0],
+    "scores": [0.0, 0.8, 0.5, 0.6, 1.0],
+}
+# An answer's tokens, its log-ratios to the reference, and what a critic says.
+CREDIT = (
+    ["3", "0", "+", "1", "2", "=", "42", "<eos>"],
+    [0.3, -0.2, 0.1, 0.6, -0.1, 0.0, 0.4, 0.1],
+    [0.5, 0.55, 0.5, 0.5, 0.2, 0.6, 0.7, 0.9],
+)
+# One state of a language model; a name that is no HTML.
+LOGITS = torch.tensor([0.5, 2.25, -3.0, 1.5, -1.25, 0.125], dtype=torch.float64)
+NAMES = ["4", "2", "<eos>", "7", "␣", "&"]
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
+    "baseline": (lambda: display.explore_baseline(*BANDIT), "40", "61"),
+    "clip": (lambda: display.explore_clip(clip_high=0.28), "10", "10-1"),
+    "lambda": (lambda: explore_a_walk(), "10", "11"),
     "downhill": (display.explore_downhill, "90-1-9-1-100-0-3", "90-1-8-1-100-0-3"),
     "kl": (display.explore_kl, "20-30-50-60-30-10", "20-30-50-60-30-11"),
     "tokens": (lambda: display.explore_tokens(witness()), "2-6-5-3", "2-6-99-3"),
@@ -32,6 +61,15 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "passes": (display.explore_passes, "30-16-4", "30-16-0"),
     "lengths": (display.explore_lengths, "8-8-2-24", "8-8-2-25"),
     "memory": (display.explore_memory, "1-1-0-0-2-1-4-2", "1-1-0-0-2-3-4-2"),
+    "beta": (lambda: display.explore_beta(**ANSWERS), "0-100", "51-100"),
+    "verifier": (
+        lambda: display.explore_verifiers(["#### 18", "#### 18 or 20\n#### 18"]),
+        "35-35-35-35-49-56",
+        "35-55296",
+    ),
+    "frozen": (lambda: display.explore_frozen(*kl_problem()), "10-6", "10-33"),
+    "mismatch": (lambda: display.explore_mismatch(LOGITS, NAMES), "20-18-3", "20-18-2"),
+    "credit": (lambda: display.explore_credit(*CREDIT), "50-30-90", "50-101-90"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?"
@@ -41,6 +79,24 @@ pytestmark = pytest.mark.browser
 
 def witness():
     return evidence.read(BATCH).witnesses[-1]
+
+
+def explore_a_walk():
+    """Three states in a row, both ways equally likely; the exact critic and one without a view."""
+    moves = torch.zeros(2, 5, 5, dtype=torch.float64)
+    inner = torch.arange(1, 4)
+    moves[0, inner, inner - 1] = moves[1, inner, inner + 1] = 1.0
+    pays = torch.zeros(5, 5, dtype=torch.float64)
+    pays[3, 4] = 1.0
+    process = chain.DecisionProcess(moves, pays, torch.tensor([True, False, False, False, True]))
+    coin = torch.full((5, 2), 0.5, dtype=torch.float64)
+    critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
+    return display.explore_lambda(process, coin, critics, start=2)
+
+
+def kl_problem():
+    """One of those that chapter 12's ablations were recorded on: space, reference, rewards."""
+    return kl_sequences.problem(kl_sequences.Training((3, 3, None), 0, "none", 1, None))
 
 
 def recorded():
@@ -94,10 +150,69 @@ def test_a_link_brings_a_state_back_and_a_wrong_one_does_nothing(opened, name):
     assert part.locator(".nb-readout").inner_text() == first
 
 
+def test_plain_keys_are_the_explorers_and_shortcuts_the_pages(opened):
+    opened.page.evaluate(
+        "() => { window.heard = [];"
+        " document.addEventListener('keydown', event => heard.push(event.key)); }"
+    )
+    slider = opened.of("group").get_by_role("slider").first
+    slider.press("ArrowRight")  # JupyterLab would move to another cell
+    slider.press("Control+k")  # the site would search
+    heard = opened.page.evaluate("heard")
+    assert "k" in heard
+    assert "ArrowRight" not in heard
+
+
 def test_a_finger_hits_every_control_and_nothing_is_wider_than_the_phone(opened):
-    for control in opened.page.locator("input, select, button, .nb-link").all():
+    controls = "input, select, textarea, button, .nb-link"
+    for control in opened.page.locator(controls).all():
         assert control.bounding_box()["height"] >= 44
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# ---------------------------------------------------------------- one slider, drawn in advance
+
+
+@pytest.mark.parametrize("position", [0, 13, 60])
+def test_the_variance_of_a_baseline_is_the_packages(opened, position):
+    words = follow(opened, "baseline", str(position))
+    probs, rewards = BANDIT
+    baseline = torch.linspace(-1.4, 6.4, 61, dtype=torch.float64)[position].item()
+    exact = bandit.gradient_variance(probs.log(), rewards, baseline=baseline).item()
+    assert numbers(words)[:2] == pytest.approx([baseline, exact], abs=0.0051)
+
+
+@pytest.mark.parametrize("position", [0, 20, 30])
+def test_the_push_of_a_ratio_is_the_gradient_of_the_loss(opened, position):
+    words = follow(opened, "clip", str(position))
+    ratio = 0.125 + 0.05 * position
+    for advantage, part in zip((1.0, -1.0), words.split(" · ")[1:], strict=True):
+        log_ratio = torch.tensor([[ratio]], dtype=torch.float64).log().requires_grad_()
+        zero = torch.zeros_like(log_ratio)
+        loss = surrogates.ppo_clip(log_ratio, zero, zero + advantage, clip_low=0.2, clip_high=0.28)
+        loss.sum().backward()
+        push = -log_ratio.grad.item()
+        assert numbers(part)[1] == pytest.approx(-loss.item(), abs=0.00051)
+        assert ("no push" in part) == (push == 0)
+        assert push == 0 or numbers(part)[2] == pytest.approx(push, abs=0.00051)
+
+
+def test_a_key_moves_a_slider_and_its_drawing(opened):
+    part = opened.of("lambda")
+    part.get_by_role("button", name="Start again").click()
+    drawing = part.locator("svg").inner_html()
+    part.get_by_role("slider").press("ArrowRight")
+    assert "2 episodes a batch" in part.locator(".nb-readout").inner_text()
+    assert part.locator("svg").inner_html() != drawing
+
+
+def test_letters_are_legible_on_a_phone(opened):
+    """Here a drawing is 366 pixels wide; on the site's pages the margins take another 24."""
+    sizes = opened.page.locator("svg text").evaluate_all(
+        "all => all.map(text => [parseFloat(getComputedStyle(text).fontSize)"
+        " * text.getScreenCTM().a, text.closest('[data-of]').dataset.of])"
+    )
+    assert {whose for size, whose in sizes if size < 11.5} <= {"kl", "guess"}  # those have 10.4
 
 
 # ---------------------------------------------------------------- group
@@ -140,6 +255,31 @@ def test_both_estimates_of_pass_at_k_are_those_of_every_outcome(opened, p, n, k)
     expected.append(expected[-2] - truth)
     assert shown[2] == pytest.approx(truth, abs=0.00051)
     assert shown[-len(expected) :] == pytest.approx(expected, abs=0.00051)
+
+
+# ---------------------------------------------------------------- beta
+
+
+@pytest.mark.parametrize(("position", "score"), [(0, 100), (14, 100), (50, 100), (6, 70), (2, 0)])
+def test_the_best_policy_for_a_beta_is_that_of_the_package(opened, position, score):
+    shown = numbers(follow(opened, "beta", f"{position}-{score}"))
+    ref_probs, rewards = (torch.tensor(ANSWERS[key]).double() for key in ("ref_probs", "rewards"))
+    scores = torch.tensor([*ANSWERS["scores"][:-1], score / 100], dtype=torch.float64)
+
+    def best(position):
+        return bandit.kl_optimum(ref_probs.log(), scores, beta=10 ** (position / 20 - 1.5))
+
+    probs = best(position)
+    kl = probs @ (probs.log() - ref_probs.log())
+    worth = [kl, (probs - ref_probs) @ scores, probs @ rewards, ref_probs @ rewards]
+    assert shown[:4] == pytest.approx([float(x) for x in worth], abs=0.00051)
+    rows = opened.of("beta").locator("tr:has(th[scope=row])").all()
+    table = [numbers(row.inner_text()) for row in rows]
+    expected = torch.stack([scores, ref_probs, probs], dim=1)
+    for row, three in zip(table, expected.tolist(), strict=True):
+        assert row[1:] == pytest.approx(three, abs=0.00051)
+    share, beta = max((float(best(i) @ rewards), 10 ** (i / 20 - 1.5)) for i in range(51))
+    assert shown[-2:] == pytest.approx([beta, share], abs=0.0006 if beta < 1 else 0.051)
 
 
 # ---------------------------------------------------------------- lengths
@@ -232,6 +372,175 @@ def test_the_memory_shown_is_that_which_a_plan_foresees(opened, state, recipe_na
             assert float(texts[column] or 0) == pytest.approx(expected / 1e9, abs=0.0102)
         assert set(owners) <= set(table)
     assert ("does not fit" in words) == (max(plan.peaks.values()) > plan.machine.memory)
+
+
+# ---------------------------------------------------------------- verifiers
+
+
+def of_chapter_13() -> dict:
+    """The cells of chapter 13 that define its verifiers, their cases, and pieces of texts."""
+    names = ("def found_anywhere", "GOLDEN =", "NAIVE =", "PIECES =", "corpus =")
+    cells = stored.read(chapters.find("13-gsm8k")).cells
+    defined = {"re": re, "is_correct": answers.is_correct, "extract": answers.extract}
+    for cell in cells:
+        if cell.cell_type == "code" and any(name in cell.source for name in names):
+            exec(re.split(r"\nrandom =|\nrows =", cell.source)[0], defined)
+    return defined
+
+
+def test_each_verdict_is_that_of_the_chapter_and_of_the_parser(opened):
+    book = of_chapter_13()
+    texts = [text for text, *_ in (*book["GOLDEN"], *book["EXPLOITS"], *CASES)] + book["corpus"]
+    texts = [text for text in texts if len(text) <= 300 and "\ud800" not in text]
+    random = Random(0)
+    odd = ["\\boxed{", "}", "The answer is", "or", "٤٢", "𝟏𝟖", "½", "1_8", "1e1", "inf", "\u200b"]
+    pieces = [*book["PIECES"], *odd, "#### 18", "\n", " ", "−", "–"]
+    texts += ["".join(random.choices(pieces, k=random.randint(1, 7))) for _ in range(2000)]
+    part = opened.of("verifier")
+    shown = part.evaluate(
+        """(part, texts) => texts.map(text => {
+          const area = part.querySelector("textarea");
+          area.value = text;
+          area.dispatchEvent(new Event("input"));
+          return [...part.querySelectorAll("tr")].slice(1).map(row =>
+            [...row.querySelectorAll("td")].map(cell => cell.textContent));
+        })""",
+        texts,
+    )
+    seen = Counter()
+    for text, rows in zip(texts, shown, strict=True):
+        verdicts = [book["judge"](v, text, 18) for v in (*book["NAIVE"], book["strict"])]
+        read = [answers.extract(text, strict=mode) for mode in (True, False)]
+        verdicts.append("pays" if read[1] == 18 else "–")
+        assert [verdict for verdict, _ in rows] == verdicts, text
+        for (_, says), number in zip(rows[-2:], read, strict=True):
+            whole = len(says) < 30 or not says.endswith("…")
+            assert not whole or (None if says == "nothing" else Decimal(says)) == number, text
+        seen.update(enumerate(verdicts))
+    assert all(seen[i, verdict] > 20 for i in range(6) for verdict in ("pays", "–"))
+    assert seen[2, "crashes"] > 20
+
+
+def test_what_a_reader_types_is_a_text_and_no_program(opened):
+    hostile = "####<img src=x onerror=x>"
+    follow(opened, "verifier", "-".join(str(ord(c)) for c in hostile))
+    part = opened.of("verifier")
+    assert part.locator("img").count() == 0
+    assert "<img" in part.locator("tr").nth(3).inner_text()
+    assert part.locator("textarea").input_value() == hostile
+    part.locator("textarea").fill("")
+    assert part.get_by_label("example").input_value() == ""
+    part.get_by_label("example").select_option("1")
+    assert part.locator("textarea").input_value() == "#### 18 or 20\n#### 18"
+    assert part.locator("tr td:nth-child(2)").all_inner_texts()[-6:] == ["pays"] * 4 + ["–"] * 2
+
+
+# ---------------------------------------------------------------- frozen penalties
+
+
+@pytest.mark.parametrize(("rate", "updates"), [(10, 1), (10, 6), (40, 1), (20, 4), (5, 32)])
+def test_both_penalties_train_as_the_package_does(opened, rate, updates):
+    shown = numbers(follow(opened, "frozen", f"{rate}-{updates}"))
+    space, ref, rewards = kl_problem()
+    best = regularised.optimum(space, ref, rewards, beta=1.0)
+    places = {}
+    for form in ("k1 in reward, recomputed", "k1 in reward"):
+        logits, places[form] = ref, [0.0]
+        for _ in range(30):
+            old, shares = logits, space.probs(logits)
+            for _ in range(updates):
+                logits = logits + rate / 10 * regularised.gradient(
+                    space, logits, old, ref, rewards, shares, form=form, beta=1.0
+                )
+            places[form].append(regularised.divergence(space, logits, ref).item())
+        left = regularised.divergence(space, logits, best).item()
+        assert shown[-1 if "recomputed" in form else -2] == pytest.approx(left, abs=0.000051)
+    scores = torch.func.jacrev(lambda x: space.log_probs(x).sum(dim=1))(best).flatten(1)
+    fisher = scores.T @ (space.probs(best)[:, None] * scores)
+    largest = torch.linalg.matrix_norm(fisher, 2).item()
+    assert shown[0] == pytest.approx(rate / 10 * updates * largest, abs=0.0051)
+    lines = (
+        opened.of("frozen")
+        .locator("polyline")
+        .evaluate_all("all => all.map(line => [...line.points].map(({ y }) => y))")
+    )
+    top = regularised.divergence(space, best, ref).item()
+    scale = (lines[1][0] - lines[0][0]) / top  # pixels for a nat
+    for drawn, curve in zip(lines[1:], places.values(), strict=True):
+        assert [(lines[1][0] - y) / scale for y in drawn] == pytest.approx(curve, abs=0.5 / scale)
+
+
+# ---------------------------------------------------------------- mismatch
+
+
+@pytest.mark.parametrize(
+    ("sampler", "share", "learner"), [(6, 20, 10), (10, 18, 10), (3, 4, 15), (20, 13, 7)]
+)
+def test_ratios_and_pushes_are_those_of_sampler_and_learner(opened, sampler, share, learner):
+    shown = numbers(follow(opened, "mismatch", f"{sampler}-{share}-{learner}"))
+    mu = (LOGITS / (sampler / 10)).softmax(dim=0)
+    likeliest, order = mu.sort(descending=True)
+    kept = order[likeliest.cumsum(dim=0) - likeliest < share / 20]
+    mu = torch.zeros_like(mu).index_add(0, kept, mu[kept])
+    mu = mu / mu.sum()
+    leaf = LOGITS.clone().requires_grad_()
+    every = leaf.expand(len(LOGITS), -1), torch.arange(len(LOGITS))
+    log_probs = token_log_probs(*every, temperature=learner / 10)
+    (push,) = torch.autograd.grad(mu @ log_probs, leaf)
+    pi = log_probs.detach().exp()
+    ratio = torch.where(mu > 0, pi / mu, 0.0)
+    expected = [mu @ ratio, ratio.max(), mu @ ratio**2, pi[mu == 0].sum()]
+    assert shown[:4] == pytest.approx([float(x) for x in expected], abs=0.0051)
+    part = opened.of("mismatch")
+    assert numbers(part.locator("p:last-child b").first.inner_text()) == pytest.approx(
+        [push.max().item()], abs=0.00051
+    )
+    names = part.locator(".nb-readout i").all_inner_texts()
+    assert names == [NAMES[push.argmax()], NAMES[push.argmin()]]
+    assert part.locator("svg path").count() == int((mu == 0).sum())
+    heights = part.locator("svg circle").evaluate_all("all => all.map(dot => dot.cy.baseVal.value)")
+    drawn = ratio[LOGITS.argsort(descending=True)]
+    powers = drawn[drawn > 0].log10().tolist()
+    pixels = [height - heights[0] for height in heights[1:]]
+    if pixels:
+        unit = pixels[-1] / (powers[-1] - powers[0])
+        assert pixels == pytest.approx([(p - powers[0]) * unit for p in powers[1:]], abs=0.3)
+
+
+def test_one_policy_is_told_from_two(opened):
+    assert "are one policy" in follow(opened, "mismatch", "7-20-7")
+    assert "Two policies" in follow(opened, "mismatch", "7-20-8")
+    assert "Two policies" in follow(opened, "mismatch", "7-12-7")
+
+
+# ---------------------------------------------------------------- credit
+
+
+@pytest.mark.parametrize(("beta", "lam", "gamma"), [(10, 95, 100), (0, 0, 90), (100, 100, 50)])
+def test_the_credit_of_a_token_is_that_of_the_package(opened, beta, lam, gamma):
+    shown = numbers(follow(opened, "credit", f"{beta}-{lam}-{gamma}").split("\n")[0])
+    names, log_ratios, values = CREDIT
+    d, v = (torch.tensor([row], dtype=torch.float64) for row in (log_ratios, values))
+    mask = torch.ones_like(d, dtype=torch.bool)
+    score = torch.ones(1, dtype=torch.float64)
+    rewards = kl.rewards_with_kl(score, d, torch.zeros_like(d), mask, beta=beta / 100)
+    settings = {"gamma": gamma / 100, "lam": lam / 100}
+    found, _ = returns.token_gae(rewards, v, mask, **settings)
+    delta, _ = returns.token_gae(rewards, v, mask, gamma=gamma / 100, lam=0.0)
+    part = opened.of("credit")
+    rows = part.locator("tr:has(th[scope=row])").all()
+    assert [row.locator("th").inner_text() for row in rows] == names
+    table = [[numbers(cell)[0] for cell in row.locator("td").all_inner_texts()] for row in rows]
+    expected = torch.cat([rewards, v, delta, found]).T
+    for row, four in zip(table, expected.tolist(), strict=True):
+        assert row == pytest.approx(four, abs=0.00051)
+    unpaid = torch.zeros(1, dtype=torch.float64)
+    rewards = kl.rewards_with_kl(unpaid, d, torch.zeros_like(d), mask, beta=beta / 100)
+    reach = found - returns.token_gae(rewards, v, mask, **settings)[0]
+    assert shown[-1] == pytest.approx(reach[0, 0].item(), abs=0.00051)
+    heights = part.locator("svg rect").evaluate_all("all => all.map(r => r.height.baseVal.value)")
+    unit = max(heights) / found.abs().max().item()
+    assert heights == pytest.approx([abs(a) * unit for a in found[0].tolist()], abs=0.3)
 
 
 # ---------------------------------------------------------------- tokens
@@ -358,4 +667,4 @@ def test_in_the_dark_white_becomes_the_page_and_on_paper_there_is_an_address(ope
     assert explorer.evaluate(filters) == "none"
     assert not explorer.locator("button").is_visible()
     printed = "link => getComputedStyle(link, '::after').content"
-    assert "page.html#downhill-" in explorer.locator(".nb-link").evaluate(printed)
+    assert "page.html#baseline-" in explorer.locator(".nb-link").evaluate(printed)

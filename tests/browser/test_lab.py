@@ -1,4 +1,4 @@
-"""A chapter as a reader meets it: JupyterLab in a browser, Run All, the mouse on an explorer."""
+"""A chapter as a reader meets it: JupyterLab in a browser, Run All, explorers by key and mouse."""
 
 import re
 import shutil
@@ -15,12 +15,9 @@ from .jupyterlab import ERRORS, FINISHED, PROMPTS
 
 # Every cell of every chapter runs in `make test` as well, without the browser.
 CHAPTERS = swept(chapters.notebooks(), keep=[chapters.find("05-ppo")])
-WITH_SLIDERS = ("01-bandit", "03-critics", "05-ppo")
-# What the outputs with a live slider draw.
-DRAWING = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
-  .filter(output => output.querySelector(".noUi-handle"))
-  .flatMap(output => [...output.querySelectorAll("svg, img")].map(drawing => drawing.outerHTML))
-  .join()"""
+# What an explorer draws and says.
+SEEN = """explorer => [...explorer.querySelectorAll("svg, .nb-readout")]
+  .map(part => part.innerHTML).join()"""
 
 TAGS = """count => document.querySelectorAll(
   ".jp-MarkdownCell .katex-display .tag").length >= count"""
@@ -60,11 +57,16 @@ def test_run_all(lab, open_tab, chapter):
     assert page.evaluate(ERRORS) == []
     assert prompts.last.inner_text().strip() == f"[{code_cells(chapter)}]:"
 
-    assert bool(page.locator(".noUi-handle").count()) == (chapter.stem in WITH_SLIDERS)
-    if chapter.stem in WITH_SLIDERS:
-        before = page.evaluate(DRAWING)
-        drag(page, page.locator(".noUi-handle").first, by=120)
-        page.wait_for_function(f"before => ({DRAWING})() !== before", arg=before)
+    explorers = page.locator(".nb-explorer:has([role=slider], input[type=range])")
+    for explorer in explorers.all():
+        slider = explorer.get_by_role("slider").first
+        first = explorer.evaluate(SEEN)
+        slider.press("ArrowRight")
+        second = explorer.evaluate(SEEN)
+        assert second != first
+        drag_to_the_left(page, slider)
+        assert explorer.evaluate(SEEN) != second
+    assert explorers.count() or chapter.stem != "05-ppo"
     jupyterlab.save(page)
     assert (folder / "book" / chapter.name).read_bytes() == before_reading
     assert tab.foreign == []
@@ -106,12 +108,12 @@ def code_cells(chapter: Path) -> int:
     return sum(cell.cell_type == "code" for cell in stored.read(chapter).cells)
 
 
-def drag(page, handle, *, by: int) -> None:
-    """Move a slider as a hand does."""
-    handle.scroll_into_view_if_needed()
-    box = handle.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
+def drag_to_the_left(page, slider) -> None:
+    """Move a slider as a hand does, from its middle to its left end."""
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, y)
     page.mouse.down()
-    page.mouse.move(x + by, y, steps=10)
+    page.mouse.move(box["x"] + 4, y, steps=10)
     page.mouse.up()

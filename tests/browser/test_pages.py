@@ -131,6 +131,8 @@ def test_every_explorer_moves_without_a_kernel(tab):
         before = explorer.evaluate(SEEN)
         if explorer.get_by_role("slider").count():
             explorer.get_by_role("slider").first.press("ArrowRight")
+        elif explorer.get_by_role("textbox").count():
+            explorer.get_by_role("textbox").press_sequentially("or 3")
         else:
             explorer.get_by_role("button").first.press("Enter")
         assert explorer.evaluate(SEEN) != before

@@ -1,5 +1,6 @@
-"""What the chapters show: listings, tables, figures with a text, and explorers in two forms."""
+"""What the chapters show: listings, tables, figures with a text, and explorers of one number."""
 
+import json
 import re
 
 import matplotlib.pyplot as plt
@@ -121,38 +122,31 @@ def test_a_figure_is_a_drawing_that_is_the_same_each_time(monkeypatch):
     assert not plt.get_fignums()
 
 
-def test_the_explorer_travels_in_both_forms():
-    bundle = display.explore_baseline(PROBS, REWARDS)._repr_mimebundle_()
-    assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(bundle)
-    assert "http" not in bundle["text/html"].replace("http://www.w3.org", "")
+def drawn(explorer) -> tuple[list[dict[str, str]], int]:
+    """The positions of a slider, with what it shows, the words and the picture; and the first."""
+    ((data, start),) = re.findall(r', (\{"label".*\}), (\d+)\);', explorer.data)
+    return json.loads(data)["frames"], int(start)
 
 
-def test_both_forms_show_the_exact_variance_at_each_position():
-    explorer = display.explore_baseline(PROBS, REWARDS, positions=7)
-    readouts = re.findall(r'data-readout="b = (\S+) · variance (\S+)', explorer.html())
-    assert len(readouts) == 7
-    slider, drawing = explorer.widget().children
-    for value, (shown_b, shown_variance) in zip(explorer.values, readouts, strict=True):
-        exact = bandit.gradient_variance(PROBS.log(), REWARDS, baseline=value).item()
-        assert shown_b == f"{value:.2f}"
-        assert shown_variance == f"{exact:.3f}"
-        slider.value = value
-        assert f"b = {shown_b} · variance {shown_variance}" in drawing.value
-
-
-def test_the_live_drawing_moves_with_the_slider():
-    slider, drawing = display.explore_baseline(PROBS, REWARDS).widget().children
-    before = drawing.value
-    slider.value = slider.max
-    assert drawing.value != before
+def test_the_baseline_explorer_shows_the_exact_variance_at_each_position():
+    found, _ = drawn(display.explore_baseline(PROBS, REWARDS, positions=7))
+    assert len(found) == 7
+    low, high = REWARDS.min().clamp(max=0).item(), REWARDS.max().item()
+    margin = 0.35 * (REWARDS.max() - REWARDS.min()).item()
+    for value, frame in zip(torch.linspace(low - margin, high + margin, 7), found, strict=True):
+        exact = bandit.gradient_variance(PROBS.log(), REWARDS, baseline=value.item()).item()
+        shown = f"{value:.2f}".replace("-", "−")
+        assert frame["shown"] == shown
+        assert frame["words"].startswith(f"b = {shown} · variance {exact:.3f} (least: ")
 
 
 @pytest.mark.parametrize(
     "explore", [lambda: display.explore_baseline(PROBS, REWARDS), display.explore_clip]
 )
-def test_the_stored_form_is_the_same_each_time(explore):
-    one, two = (explore().html() for _ in range(2))
+def test_an_explorer_is_the_same_each_time_and_asks_no_other_host(explore):
+    one, two = (explore().data for _ in range(2))
     assert one == two
+    assert "http" not in one
 
 
 # ρ → (objective, push) for A = +1 and A = −1: clips at 0.8 and 1.28, cap at 3
@@ -165,22 +159,18 @@ CLIP_READOUTS = {
 }
 
 
-def test_both_forms_of_the_clip_explorer_show_the_six_cases_and_the_cap():
-    explorer = display.explore_clip(clip_high=0.28, dual_clip=3.0, largest=3.2)
-    stored = re.findall(r'data-readout="(ρ = [^"]+)"', explorer.html())
-    slider, drawing = explorer.widget().children
+def test_the_clip_explorer_shows_the_six_cases_and_the_cap():
+    found, _ = drawn(display.explore_clip(clip_high=0.28, dual_clip=3.0, largest=3.2))
+    by_words = {frame["words"]: frame["picture"] for frame in found}
     for ratio, (good, bad) in CLIP_READOUTS.items():
-        expected = f"ρ = {ratio:.3f} · A = +1: objective {good} · A = −1: objective {bad}"
-        assert expected in stored
-        slider.value = ratio
-        assert expected in drawing.value
-        arrows = re.findall("<polygon", drawing.value)
-        assert len(arrows) == len(re.findall(r" push [+−]", expected))
+        words = f"ρ = {ratio:.3f} · A = +1: objective {good} · A = −1: objective {bad}"
+        arrows = re.findall("<polygon", by_words[words])
+        assert len(arrows) == len(re.findall(r" push [+−]", words))
 
 
 def test_the_clip_explorer_opens_just_above_the_interval():
-    explorer = display.explore_clip()
-    assert 1.2 < explorer.values[explorer.start] < 1.3
+    found, start = drawn(display.explore_clip())
+    assert 1.2 < float(found[start]["shown"]) < 1.3
 
 
 def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
@@ -194,7 +184,7 @@ def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
     coin = torch.full((5, 2), 0.5, dtype=torch.float64)
     critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
     explorer = display.explore_lambda(process, coin, critics, start=2)
-    readouts = re.findall(r'data-readout="([^"]+)"', explorer.html())
+    readouts = [frame["words"] for frame in drawn(explorer)[0]]
     for exponent in (0, 10):
         parts = [f"{2**exponent} episode{'s' if exponent else ''} a batch"]
         for name, critic in critics.items():
@@ -205,9 +195,6 @@ def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
             least, lam, length = min(errors)
             parts.append(f"{name}: best λ = {lam:.3g}, error {least**0.5 / length:.2f}")
         assert readouts[exponent] == " · ".join(parts)
-        slider, drawing = explorer.widget().children
-        slider.value = float(exponent)
-        assert readouts[exponent] in drawing.value
     best = [float(re.findall(r"nothing: best λ = (\S+),", r)[0]) for r in readouts]
     assert best == sorted(best)
     assert best[0] < 0.9 < best[-1]

@@ -3,18 +3,28 @@
 import re
 
 import pytest
+import torch
 
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.display import (
+    explore_beta,
+    explore_credit,
+    explore_frozen,
     explore_group,
     explore_guesses,
     explore_lengths,
+    explore_mismatch,
     explore_passes,
     explore_tokens,
+    explore_verifiers,
 )
 from nbcourse.display.in_page import in_page
 from nbcourse.experiments import evidence, records
+from nbcourse.toys.sequences import SequenceSpace
+
+PAIRS = SequenceSpace(2, 2)
+REF, ZEROS = torch.zeros(3, 2), torch.zeros(4)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +69,35 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_group(wrong=2.5), "wrong is 2.5, expected a multiple of 0.1 from -2"),
         (lambda _: explore_group(group_size=1), "group_size is 1, expected a multiple of 1 from 2"),
         (lambda _: explore_passes(k=65), "k is 65, expected a multiple of 1 from 1 to 64"),
+        (
+            lambda _: explore_beta(["a"], [1.0], [1, 0], [0.5]),
+            "names, ref_probs, rewards and scores have lengths [1, 1, 2, 1]",
+        ),
+        (
+            lambda _: explore_beta("ab", [1.0, 0.0], [1, 0], [0, 1]),
+            "ref_probs is [1.0, 0.0], expected positive numbers with sum 1",
+        ),
+        (
+            lambda _: explore_beta("ab", [0.5, 0.5], [1, 0], [0, 2]),
+            "scores[-1] is 2, expected a multiple of 0.01 from 0 to 1.5",
+        ),
+        (
+            lambda _: explore_beta("a", [1.0], [1], [1], beta=0),
+            "beta is 0, expected 0.0316 to 10",
+        ),
         (lambda _: explore_lengths((3, 0)), "lengths is (3, 0), expected one to 4 numbers from 1"),
         (lambda _: explore_lengths((1,) * 5), "lengths is (1, 1, 1, 1, 1), expected one to 4"),
+        (
+            lambda _: explore_frozen(PAIRS, REF, ZEROS, updates=0),
+            "updates is 0, expected a multiple",
+        ),
+        (lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0), "beta is 0, expected a positive"),
+        (lambda _: explore_mismatch(ZEROS, "abc"), "logits has shape (4,), expected (3,)"),
+        (lambda _: explore_mismatch(ZEROS, "abcd", top_p=0), "top_p is 0, expected a multiple of"),
+        (lambda _: explore_credit("ab", [0], [0]), "names, log_ratios and values have lengths"),
+        (lambda _: explore_credit("a", [0], [0], lam=2), "lam is 2, expected a multiple of 0.01"),
+        (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),
+        (lambda _: explore_verifiers(["18"], gold=1.5), "gold must be a finite Decimal, an int"),
         (lambda w: explore_tokens(w, rows=("grpo", "remax")), "rows has 'remax', expected two of"),
         (lambda w: explore_guesses({"007": None}, {}), "run '007' has no result"),
         (lambda w: explore_tokens(w, groups=9), "groups is 9, expected 1 to 4"),
