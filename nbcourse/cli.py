@@ -627,6 +627,14 @@ def train(
             "or `wandb` (offline with `WANDB_MODE=offline`).",
         ),
     ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="On a GPU, take only kernels that compute the same bits each time, so that a run "
+            "can be repeated and resumed to the last bit there as it can on a CPU; slower.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Predict memory and time, and train nothing.")
     ] = False,
@@ -673,6 +681,7 @@ def train(
       `--dry-run`, the prediction is kept beside what the run takes
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
+    from nbcourse import seeds
     from nbcourse.experiments import trackers
     from nbcourse.training import recipe as kinds
     from nbcourse.training import recipe_files
@@ -693,6 +702,8 @@ def train(
         raise UserError("--like is for reinforcement learning with this package's own engine")
     if log is not None:
         trackers.check(log)
+    if deterministic:
+        seeds.require_deterministic_kernels()
     if slow := _slow_products(checked):
         typer.secho(slow, fg="yellow", err=True)
     try:

@@ -259,6 +259,7 @@ def environment(
         "hardware": gpu or f"{_processor()}, {os.cpu_count()} cores",
         "processes": processes,
         "threads": torch.get_num_threads(),
+        **({"deterministic": True} if torch.are_deterministic_algorithms_enabled() else {}),
         **({"code": {"file": code.path.name, "sha256": code.sha256}} if code.path else {}),
     }
 

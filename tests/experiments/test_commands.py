@@ -1,6 +1,7 @@
 """The commands that train, evaluate and compare, as a user types them."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Annotated
 
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from nbcourse.budget import machines
 from nbcourse.display import curves
 from nbcourse.experiments import comparison, records
 from nbcourse.training.recipe import Pretraining, Recipe
+from tests import small
 from tests.command import invoke, refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +88,25 @@ def test_a_wrong_key_is_named_with_what_would_be_right(tmp_path):
     assert "rollouts.group_sizes is unknown" in done.output
     assert "group_size" in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_deterministic_kernels_are_asked_for_and_recorded(runs, tmp_path, monkeypatch):
+    """The numbers of a CPU are those of a run without."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    try:
+        done = train(tmp_path / "again", "--deterministic")
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cuda.mem_efficient_sdp_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(True)
+    assert done.exit_code == 0, done.output
+    before, again = runs / "rloo-seed0", tmp_path / "again"
+    told = [records.read_json(run / records.ENVIRONMENT) for run in (before, again)]
+    assert [one.get("deterministic") for one in told] == [None, True]
+    numbers = [small.without_costs(records.read_metrics(run)) for run in (before, again)]
+    assert numbers[0] == numbers[1]
 
 
 def test_an_unknown_engine_is_refused(tmp_path):
