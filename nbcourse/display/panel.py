@@ -49,9 +49,9 @@ def training_panel(
 ) -> "TrainingPanel":
     """A panel with the run of a recipe in a folder: start, stop, resume, curves and texts.
 
-    The run goes on in the background while other cells run, and while nobody looks: a cell that is
-    run again shows the run that is at work. A run that was stopped, here or by Ctrl-C under
-    `nbcourse train`, goes on as if it had never been; so does a finished one if the recipe asks for
+    The run goes on in the background while other cells run, and while its page is closed: a cell
+    that is run again shows the run at work. A run that was stopped, here or by Ctrl-C under
+    `nbcourse train`, goes on as if it had not been; so does a finished one if the recipe asks for
     more steps.
 
     Args:
@@ -143,7 +143,7 @@ class _Live:
     def _start(self, button: Any) -> None:
         try:
             self.run.start()
-        except UserError as error:  # what a button raises is seen by nobody
+        except UserError as error:  # what a button raises is not shown
             shown = panel_page.sentence(self.run, live=True) + panel_page.error_line(error)
             self.sentence.value = _framed(shown)
 
@@ -176,7 +176,7 @@ class _Live:
         self.sentence.value = _framed(panel_page.sentence(self.run, live=True))
         kept = sorted(self.run.samples)
         self.reading.layout.display = None if kept else "none"
-        if kept:  # whoever reads the latest texts goes on to the next ones
+        if kept:  # readers of the latest texts go on to the next ones
             at_the_end = self.chosen.value >= self.chosen.max
             self.chosen.max, self.chosen.min = kept[-1], kept[0]
             if at_the_end:

@@ -178,7 +178,7 @@ class BackgroundRun(Watch):
         for listener in list(self.listeners):
             try:
                 listener()
-            except Exception:  # whoever looks on cannot end the run
+            except Exception:  # a listener that fails does not end the run
                 traceback.print_exc()
                 self.listeners.remove(listener)
 

@@ -25,7 +25,7 @@ def after_this_step(wanted: Callable[[], bool] = never) -> Iterator[Callable[[],
     Threads other than the main one are sent no signals, and nothing changes for them.
 
     Args:
-        wanted: whether somebody else wants the run to stop, such as a reader with a button.
+        wanted: whether the run is to stop for another reason, such as a button.
 
     Yields:
         Whether the run has been asked to stop.

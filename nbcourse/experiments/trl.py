@@ -552,7 +552,7 @@ def train_with_trl(
     Book: chapter 8, "One loop".
     """
     # Whatever is to be refused is refused before anything is written.
-    _check_surroundings(recipe)
+    _check_launch(recipe)
     processes, folder = connect(), Path(folder)
     options(recipe, processes)
     with run.prepared(folder, recipe, resume=False, processes=processes):
@@ -562,7 +562,7 @@ def train_with_trl(
         return _in(folder, recipe, processes, progress=progress, log=log)
 
 
-def _check_surroundings(recipe: Recipe) -> None:
+def _check_launch(recipe: Recipe) -> None:
     """Refuse what is not installed, and what `accelerate launch` asks for and no run can have."""
     if recipe.rollouts.engine == VLLM and importlib.util.find_spec("vllm") is None:
         raise UserError(

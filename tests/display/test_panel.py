@@ -30,7 +30,7 @@ def one(**changes):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The folder of a run that nobody has stopped."""
+    """The folder of a run that was not stopped."""
     folder = tmp_path_factory.mktemp("undisturbed") / "whole"
     run.train(one(), folder=folder, progress=False)
     return folder

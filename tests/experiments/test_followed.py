@@ -1,4 +1,4 @@
-"""A run that somebody follows: an observer sees each step, beside others, and may stop the run."""
+"""A run with an observer, which sees each step, beside others, and may stop it."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_observers_look_on_together_in_their_order():
     assert first.seen == [each for each in steps_of(1) for _ in range(2)]
 
 
-def test_whoever_wants_a_run_to_stop_is_asked_at_the_end_of_each_step(tmp_path):
+def test_a_run_asks_at_the_end_of_each_step_whether_it_is_to_stop(tmp_path):
     notes = Notes()
     arguments = {"progress": False, "watch": notes, "stop": lambda: len(notes.rows) == 1}
     with pytest.raises(KeyboardInterrupt):

@@ -61,7 +61,7 @@ def test_an_earlier_run_tells_how_far_the_machine_stays_behind_the_roofline(tmp_
         "length": 3.2,
         "no_spread": 0.25,
         "seconds_sample": 12 * (least["read prompts"] + least["draw tokens"]),
-        "seconds_consult": 1e-9,  # nobody is asked
+        "seconds_consult": 1e-9,  # neither critic nor reference
         "seconds_learn": 8 * (0.75 * least["learn"] + least["update weights"]),
     }
     # of nine steps, three evaluate and four ask the reference

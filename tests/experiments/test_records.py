@@ -42,7 +42,7 @@ def test_the_folder_holds_what_the_module_says(run):
         if line[:1].isalpha() and "  " in line
     }
     documented -= {"mine.py", "witness"}  # this recipe asks for neither
-    documented -= {"samples.jsonl"}  # nobody follows this run
+    documented -= {"samples.jsonl"}  # this run has no observer
     assert {path.name for path in run[0].iterdir()} == documented
 
 

@@ -52,7 +52,7 @@ def test_another_thread_is_asked_nothing(handlers):
     assert found == [False, handlers]
 
 
-def test_whoever_else_wants_the_run_to_stop_is_asked():
+def test_another_reason_to_stop_is_asked_for():
     wanted = []
     with stopping.after_this_step(lambda: bool(wanted)) as asked:
         assert not asked()

@@ -299,7 +299,7 @@ ZERO_3 = {"zero_optimization": {"stage": 3}}
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "reason"),
+    ("environment", "reason"),
     [
         ({"ACCELERATE_USE_FSDP": "true"}, "accelerate launch asks for FSDP"),
         (
@@ -320,14 +320,12 @@ ZERO_3 = {"zero_optimization": {"stage": 3}}
         ),
     ],
 )
-def test_what_accelerate_cannot_be_asked_for_is_refused(
-    surroundings, reason, tmp_path, monkeypatch
-):
+def test_what_accelerate_cannot_be_asked_for_is_refused(environment, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "zero.json").write_text(json.dumps(ZERO_3), encoding="utf-8")
     for name in ("WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in surroundings.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=reason) as caught:
         engine.train_with_trl(recipe("grpo"), folder=tmp_path / "run", progress=False)
@@ -339,7 +337,7 @@ def test_deepspeed_that_leaves_the_weights_whole_is_not_refused(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     for stage in ("0", "1", "2"):
         monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", stage)
-        engine._check_surroundings(recipe("grpo"))
+        engine._check_launch(recipe("grpo"))
 
 
 def test_without_vllm_the_missing_package_is_named(tmp_path, monkeypatch):
@@ -456,7 +454,7 @@ def test_a_replay_tells_two_algorithms_apart():
 
 
 def with_adapter(name, beta=0.0, **changes):
-    """A recipe whose adapter learns; those who look for a KL give it a price."""
+    """A recipe whose adapter learns; with a KL penalty in its row's place."""
     settings = {"placement": "reward" if name == "rloo" else "loss"} if beta else {}
     return recipe(name, model={"lora_rank": 3}, kl={"beta": beta, **settings}, **changes)
 

@@ -38,7 +38,7 @@ def test_a_phase_that_comes_twice_or_within_another(monkeypatch):
                 passed[0] += 10.0
             passed[0] += 100.0
     assert clock.seconds == {"outer": 202.0, "inner": 20.0}
-    with clock("after"):  # the time between phases is nobody's
+    with clock("after"):  # the time between phases is counted in none
         passed[0] += 3.0
     passed[0] += 1000.0
     with clock("after"):
