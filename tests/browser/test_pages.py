@@ -106,7 +106,7 @@ def test_every_equation_is_drawn(tab):
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
     prose = page.locator("article").evaluate(
         "article => { const copy = article.cloneNode(true);"
-        " copy.querySelectorAll('pre, code, script, style').forEach(node => node.remove());"
+        " copy.querySelectorAll('pre, code, script, style, .nb-explorer').forEach(node => node.remove());"
         " return copy.textContent; }"
     )
     assert RAW_TEX.findall(prose) == []
@@ -320,6 +320,7 @@ PREVIEW = ".nb-preview"
 def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
     page = tab.page
     number = f"({numbering.places()[label].number})"
+    page.wait_for_load_state("networkidle")  # nothing moves under the mouse any more
     page.get_by_role("link", name=number, exact=True).first.hover()
     preview = page.locator(PREVIEW)
     preview.locator("mjx-container").first.wait_for()

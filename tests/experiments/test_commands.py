@@ -145,12 +145,12 @@ def test_evaluate_says_where_there_is_no_run(tmp_path):
 
 
 def test_compare_puts_seeds_together_and_draws(runs, tmp_path):
-    figure = tmp_path / "curves.png"
+    figure, open_before = tmp_path / "curves.png", plt.get_fignums()
     folders = [str(runs / name) for name in ("rloo-seed0", "rloo-seed1", "other")]
     done = invoke("compare", *folders, "--figure", str(figure))
     assert done.exit_code == 0, done.output
     assert figure.read_bytes().startswith(b"\x89PNG")
-    assert not plt.get_fignums()  # closed again
+    assert plt.get_fignums() == open_before  # closed again
     compared = comparison.groups(folders)
     assert [(group.name, len(group.folders)) for group in compared] == [("rloo", 2), ("other", 1)]
     assert [point.responses for point in compared[0].held_out()] == [
@@ -385,7 +385,7 @@ def test_a_dry_run_of_a_base_model_counts_its_texts_and_its_evaluations(tmp_path
     assert "2 pretraining steps of 4 texts, 3 supervised steps of 4 texts" in shown
     assert "all seconds are rooflines" in shown
     assert [cells(answer.output, name)[1] for name in ("pretraining", "supervised")] == ["2", "3"]
-    assert cells(answer.output, "evaluate")[1] == "4"  # after steps 2, 4 and 5, and at the end
+    assert cells(answer.output, "evaluate")[1] == "5"  # first, after steps 2, 4, 5, and at the end
     assert all(cells(answer.output, "H200")[1:])
 
     assert invoke("train", recipe, "--out", run).exit_code == 0
