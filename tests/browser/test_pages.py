@@ -106,8 +106,8 @@ def test_every_equation_is_drawn(tab):
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
     prose = page.locator("article").evaluate(
         "article => { const copy = article.cloneNode(true);"
-        " copy.querySelectorAll('pre, code, script, style, .nb-explorer').forEach(node => node.remove());"
-        " return copy.textContent; }"
+        " const other = copy.querySelectorAll('pre, code, script, style, .nb-explorer');"
+        " other.forEach(node => node.remove()); return copy.textContent; }"
     )
     assert RAW_TEX.findall(prose) == []
 
