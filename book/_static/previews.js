@@ -6,11 +6,11 @@
   addEventListener("DOMContentLoaded", () => {
     const article = document.querySelector("article.bd-article");
     const preview = document.createElement("aside");
-    let link = null, timer = 0;
+    let link = null, dismissed = null, timer = 0;
     const later = (act, time) => { clearTimeout(timer); timer = setTimeout(act, time); };
     const hide = () => { clearTimeout(timer); link = null; preview.remove(); };
     const show = async (asked) => {
-      if (link === asked) return;
+      if (link === asked || dismissed === asked) return;
       hide();
       link = asked;
       const parts = await partsAt(asked);
@@ -23,14 +23,19 @@
     preview.ariaHidden = "true"; // the link leads to what is shown here again
     preview.addEventListener("pointerenter", () => clearTimeout(timer));
     preview.addEventListener("pointerleave", () => later(hide, UNTIL));
-    addEventListener("keydown", ({ key }) => key === "Escape" && hide());
+    // What was put away stays away until the mouse or the focus comes back: to a browser the mouse
+    // comes back as well when a preview below it goes.
+    // The key is taken on its way down: an explorer that has the focus keeps keys to itself.
+    addEventListener("keydown", ({ key }) => {
+      if (key === "Escape") { dismissed = link; hide(); }
+    }, true);
     addEventListener("beforeprint", hide);
     for (const one of article?.querySelectorAll("a.internal[href*='#']") ?? []) {
       one.addEventListener("pointerenter", ({ pointerType }) =>
         pointerType === "mouse" && later(() => show(one), AFTER));
-      one.addEventListener("pointerleave", () => later(hide, UNTIL));
+      one.addEventListener("pointerleave", () => { dismissed = null; later(hide, UNTIL); });
       one.addEventListener("focus", () => one.matches(":focus-visible") && show(one));
-      one.addEventListener("blur", hide);
+      one.addEventListener("blur", () => { dismissed = null; hide(); });
     }
   });
 
@@ -71,7 +76,8 @@
     preview.style.maxHeight = `${Math.min(0.6 * innerHeight, room)}px`;
     const left = Math.min(link.left, article.right - preview.offsetWidth);
     const above = link.bottom + preview.offsetHeight > innerHeight && link.top > innerHeight / 2;
-    const top = above ? link.top - preview.offsetHeight - 4 : link.bottom + 4;
+    const top = above ? link.top - 4 : link.bottom + 4;
     preview.style.translate = `${Math.max(0, left - article.left)}px ${top - article.top}px`;
+    preview.style.transform = above ? "translateY(-100%)" : ""; // its end stays where it is as it grows
   }
 })();

@@ -27,6 +27,7 @@ PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing
 ROOMS = [*reference.ROOMS, reference.BESIDE, reference.COMMAND_LINE]
 REFERENCE = [*(f"reference/{room}" for room in ROOMS), bibliography.NAME]
 SHEETS = [f"exercises/{sheet.stem}" for sheet in (chapters.BOOK / "exercises").glob("*.ipynb")]
+OTHERS = swept([*SHEETS, *REFERENCE], keep=[SHEETS[0], REFERENCE[0], bibliography.NAME])
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
@@ -83,14 +84,14 @@ def test_a_foreign_request_and_an_error_are_noticed(open_tab, serve, tmp_path):
     assert any("oops" in error for error in tab.errors)
 
 
-@on_pages("index", "intro", "search", "genindex", *CHAPTERS, *SHEETS, *REFERENCE)
+@on_pages("index", "intro", "search", "genindex", *CHAPTERS, *OTHERS)
 def test_a_page_needs_nothing_from_elsewhere(tab):
     tab.page.wait_for_load_state("networkidle")
     assert tab.foreign == []
     assert tab.errors == []
 
 
-@on_pages("intro", *CHAPTERS, *SHEETS, *REFERENCE)
+@on_pages("intro", *CHAPTERS, *OTHERS)
 def test_a_page_is_light(tab, built):
     """Bytes as it opens, before a figure comes into sight; requests to its very end."""
     opened = {urlsplit(url).path.lstrip("/") for url in tab.requests}
