@@ -397,6 +397,25 @@ def their_inputs(experience: Experience, estimate: Estimate, trainer: str) -> di
     }
 
 
+def our_gradient(learner, trainer: str) -> tuple[dict[str, torch.Tensor], dict]:
+    """Of a stale batch, by parameter and left there, too; and TRL's inputs for the same batch."""
+    chosen, experience = learner.recipe, stale_experience(learner)
+    estimate = chosen.row.estimate(
+        chosen.settings,
+        rewards=experience.rewards(chosen.penalty),
+        mask=experience.rollout.mask,
+        group_size=4,
+    )
+    groups = torch.arange(6)
+    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
+    inputs = their_inputs(experience, estimate, trainer)
+    if trainer == "RLOO":  # on-policy: ours has no ratio, and theirs is 1
+        with torch.no_grad():
+            log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
+        inputs["old_logps"] = log_probs.masked_fill(~experience.rollout.mask, 0.0).sum(dim=1)
+    return {key: parameter.grad.clone() for key, parameter in learner.trained()}, inputs
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("name", engine.followed())
 def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
@@ -406,27 +425,12 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
     # A width in which rounding stays small, so that the tolerance says something.
     chosen = recipe(name, kl=settings, algorithm=dual_clip, warm_start={"steps": 20})
     learner = small.learner(chosen)
-    experience = stale_experience(learner)
-    estimate = chosen.row.estimate(
-        chosen.settings,
-        rewards=experience.rewards(chosen.penalty),
-        mask=experience.rollout.mask,
-        group_size=4,
-    )
-    groups = torch.arange(6)
-    penalty = chosen.penalty
-    loop.backward(learner, experience, estimate, penalty, groups, small.ALONE, first=True)
-    ours = {key: parameter.grad.clone() for key, parameter in learner.trained()}
+    ours, inputs = our_gradient(learner, kind)
 
     trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     trainer.model.zero_grad()
-    inputs = their_inputs(experience, estimate, kind)
-    if kind == "RLOO":  # on-policy: ours has no ratio, and theirs is 1
-        with torch.no_grad():
-            log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
-        inputs["old_logps"] = log_probs.masked_fill(~experience.rollout.mask, 0.0).sum(dim=1)
     trainer.compute_loss(trainer.model, inputs).backward()
     for key, parameter in learner.trained():
         torch.testing.assert_close(parameter.grad, ours[key], rtol=1e-4, atol=2e-6)
@@ -475,23 +479,9 @@ def test_an_update_of_an_adapter_is_ours(name, beta, tmp_path):
     chosen = with_adapter(name, beta)
     learner = small.learner(chosen)
     away_from_its_start(learner)
-    experience = stale_experience(learner)
-    estimate = chosen.row.estimate(
-        chosen.settings,
-        rewards=experience.rewards(chosen.penalty),
-        mask=experience.rollout.mask,
-        group_size=4,
-    )
-    groups = torch.arange(6)
-    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
     start = small.weights(learner)
-    ours = {key: parameter.grad.clone() for key, parameter in learner.trained()}
+    ours, inputs = our_gradient(learner, "RLOO" if name == "rloo" else "GRPO")
     assert all("lora_" in key for key in ours)
-    inputs = their_inputs(experience, estimate, "RLOO" if name == "rloo" else "GRPO")
-    if name == "rloo":
-        with torch.no_grad():
-            log_probs, _ = learner.log_probs_and_values(experience.rollout, group_size=1)
-        inputs["old_logps"] = log_probs.masked_fill(~experience.rollout.mask, 0.0).sum(dim=1)
     learner.optimiser.step()
     moved = small.weights(learner)
     for key, parameter in learner.trained():
