@@ -23,8 +23,9 @@ from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, 
 from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
-from nbcourse.toys import bandit, chain, enumeration, regularised
+from nbcourse.toys import bandit, enumeration, regularised
 from nbcourse.training import recipe
+from tests.coin_walk import coin_walk
 from tests.conftest import Watched
 from tests.tasks.test_answers import CASES
 
@@ -82,15 +83,7 @@ def witness():
 
 
 def explore_a_walk():
-    """Three states in a row, both ways equally likely; the exact critic and one without a view."""
-    moves = torch.zeros(2, 5, 5, dtype=torch.float64)
-    inner = torch.arange(1, 4)
-    moves[0, inner, inner - 1] = moves[1, inner, inner + 1] = 1.0
-    pays = torch.zeros(5, 5, dtype=torch.float64)
-    pays[3, 4] = 1.0
-    process = chain.DecisionProcess(moves, pays, torch.tensor([True, False, False, False, True]))
-    coin = torch.full((5, 2), 0.5, dtype=torch.float64)
-    critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
+    process, coin, critics = coin_walk()
     return display.explore_lambda(process, coin, critics, start=2)
 
 

@@ -11,6 +11,7 @@ from nbcourse import display
 from nbcourse.display import figures, listings
 from nbcourse.functional import advantages, returns
 from nbcourse.toys import bandit, chain
+from tests.coin_walk import coin_walk
 
 PROBS = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
 REWARDS = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
@@ -175,14 +176,7 @@ def test_the_clip_explorer_opens_just_above_the_interval():
 
 def test_the_lambda_explorer_shows_the_exact_best_of_each_critic():
     """A coin walk of three states: with more episodes only the bias of a wrong critic is left."""
-    moves = torch.zeros(2, 5, 5, dtype=torch.float64)
-    inner = torch.arange(1, 4)
-    moves[0, inner, inner - 1] = moves[1, inner, inner + 1] = 1.0
-    pays = torch.zeros(5, 5, dtype=torch.float64)
-    pays[3, 4] = 1.0
-    process = chain.DecisionProcess(moves, pays, torch.tensor([True, False, False, False, True]))
-    coin = torch.full((5, 2), 0.5, dtype=torch.float64)
-    critics = {"exact": torch.arange(5) / 4, "nothing": torch.zeros(5)}
+    process, coin, critics = coin_walk()
     explorer = display.explore_lambda(process, coin, critics, start=2)
     readouts = [frame["words"] for frame in drawn(explorer)[0]]
     for exponent in (0, 10):

@@ -13,6 +13,7 @@ from nbcourse.cli import app
 from nbcourse.experiments import records, run
 from nbcourse.training.processes import Processes, connect
 from nbcourse.training.recipe import check
+from tests import script
 
 
 def behaviour(processes: Processes) -> dict:
@@ -77,12 +78,7 @@ def main(out: str, recipes: str, folder: str) -> None:
     for name, tables in runs.items():  # that of grpo goes on
         go = by_command if isinstance(tables, str) else by_function
         report["runs"][name] = go(tables, Path(folder) / name)
-    path = Path(out)
-    path = path.with_name(f"{path.stem}-{processes.rank}{path.suffix}")
-    path.write_text(json.dumps(report), encoding="utf-8")
-    processes.wait()
-    if processes.count > 1:
-        torch.distributed.destroy_process_group()
+    script.end(report, Path(out), processes)
 
 
 if __name__ == "__main__":

@@ -397,9 +397,11 @@ def their_inputs(experience: Experience, estimate: Estimate, trainer: str) -> di
     }
 
 
-def our_gradient(learner, trainer: str) -> tuple[dict[str, torch.Tensor], dict]:
+def our_gradient(
+    learner, trainer: str, experience: Experience | None = None
+) -> tuple[dict[str, torch.Tensor], dict]:
     """Of a stale batch, by parameter and left there, too; and TRL's inputs for the same batch."""
-    chosen, experience = learner.recipe, stale_experience(learner)
+    chosen, experience = learner.recipe, experience or stale_experience(learner)
     estimate = chosen.row.estimate(
         chosen.settings,
         rewards=experience.rewards(chosen.penalty),
@@ -553,15 +555,7 @@ def test_the_weight_of_a_token_that_vllm_drew_is_ours(tmp_path):
     experience = replace(experience, old_log_probs=log_probs)
     ratio = (log_probs - experience.rollout.log_probs).exp()
     assert (ratio[experience.rollout.mask] > 1.2).any()
-    estimate = chosen.row.estimate(
-        chosen.settings,
-        rewards=experience.rewards(chosen.penalty),
-        mask=experience.rollout.mask,
-        group_size=4,
-    )
-    groups = torch.arange(6)
-    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
-    ours = {key: parameter.grad.clone() for key, parameter in learner.trained()}
+    ours, inputs = our_gradient(learner, "GRPO", experience)
 
     plain = replace(learner, recipe=recipe("dapo"))
     trainer = engine.make_trainer(plain, tmp_path, small.ALONE)
@@ -571,7 +565,7 @@ def test_the_weight_of_a_token_that_vllm_drew_is_ours(tmp_path):
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     trainer.model.zero_grad()
-    inputs = their_inputs(experience, estimate, "GRPO") | {
+    inputs |= {
         "old_per_token_logps": log_probs,
         "importance_sampling_ratio": ratio.clamp(max=asked["vllm_importance_sampling_clip_max"]),
     }

@@ -1,14 +1,12 @@
 """What each process of test_trl_processes does: `trl_parallel.py out.json recipes folder`."""
 
-import json
 import sys
 from pathlib import Path
-
-import torch
 
 from nbcourse.cli import app
 from nbcourse.experiments import trl
 from nbcourse.training.processes import connect
+from tests import script
 
 
 def by_command(recipe: Path, folder: Path) -> dict:
@@ -53,12 +51,7 @@ def main(out: str, recipes: str, folder: str) -> None:
         path.stem: by_command(path, Path(folder) / path.stem)
         for path in sorted(Path(recipes).glob("*.toml"))
     }
-    path = Path(out)
-    path = path.with_name(f"{path.stem}-{processes.rank}{path.suffix}")
-    path.write_text(json.dumps(report), encoding="utf-8")
-    processes.wait()
-    if processes.count > 1:
-        torch.distributed.destroy_process_group()
+    script.end(report, Path(out), processes)
 
 
 if __name__ == "__main__":
