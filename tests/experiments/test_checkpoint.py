@@ -149,16 +149,11 @@ def test_the_runs_carry_something_from_step_to_step(undisturbed):
             ("after a line of metrics", 7),
             ("before the summary", 1),
         ],
+        # and most of the others one after the other, below
         keep=[
-            ("in the tensors", 4),
-            ("in the numbers", 3),
-            ("in the recipe", 1),
             ("before the renaming", 3),
             ("after the renaming", 4),
-            ("while older ones are removed", 2),
-            ("in a line of metrics", 4),
             ("after a line of metrics", 3),
-            ("before the summary", 1),
         ],
     ),
 )
@@ -228,9 +223,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads files by their number")
-@pytest.mark.parametrize(
-    "syncs", swept(range(1, SYNCS + 2), keep=[5, 12, 20, 38, SYNCS, SYNCS + 1])
-)
+@pytest.mark.parametrize("syncs", swept(range(1, SYNCS + 2), keep=[12, 38, SYNCS, SYNCS + 1]))
 def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
     """The disk keeps only what was synced, and only under names that were."""
     left = tmp_path / "left"
@@ -247,9 +240,7 @@ def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limits that a process sets itself")
-@pytest.mark.parametrize(
-    "files", swept(range(1, FILES + 2), keep=[3, 8, 11, 20, 31, FILES, FILES + 1])
-)
+@pytest.mark.parametrize("files", swept(range(1, FILES + 2), keep=[8, 20, FILES, FILES + 1]))
 def test_a_disk_that_fills_up_stops_a_run_that_can_go_on(undisturbed, tmp_path, files):
     process = crash.process(
         crash.train_until_the_disk_is_full, RUNS[BREAKABLE], tmp_path / "run", files

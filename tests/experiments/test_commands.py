@@ -1,5 +1,6 @@
 """The commands that train, evaluate and compare, as a user types them."""
 
+import functools
 import json
 import os
 import re
@@ -34,6 +35,13 @@ SMALL = (
     "evaluation.every=1",
     "checkpoint.every=1",
 )
+PRODUCT_SPEED = functools.cache(machines.product_speed)
+
+
+@pytest.fixture(autouse=True)
+def the_machine_is_measured_once(monkeypatch):
+    """And not by each command, which would take more than a second."""
+    monkeypatch.setattr(machines, "product_speed", PRODUCT_SPEED)
 
 
 def train(folder: Path, *more: str):
@@ -330,14 +338,18 @@ def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypa
     assert "the largest item is " in shown
 
 
-@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry", "trained"])
 @pytest.mark.parametrize(
-    ("precision", "bfloat16", "warned"),
-    [("bfloat16", 1e9, True), ("bfloat16", 6e9, False), ("float32", 1e9, False)],
-    ids=["slow", "fast", "unused"],
+    ("precision", "bfloat16", "warned", "dry"),
+    [
+        ("bfloat16", 1e9, True, ["--dry-run"]),
+        ("bfloat16", 1e9, True, []),
+        ("bfloat16", 6e9, False, ["--dry-run"]),
+        ("float32", 1e9, False, ["--dry-run"]),
+    ],
+    ids=["slow", "slow, trained", "fast", "unused"],
 )
 def test_a_processor_that_is_slow_in_bfloat16_is_named(
-    dry, precision, bfloat16, warned, tmp_path, monkeypatch
+    precision, bfloat16, warned, dry, tmp_path, monkeypatch
 ):
     """A processor of 6 GFLOP/s in float32, and a recipe of its products' precision."""
     speeds = {"float32": 6e9, "bfloat16": bfloat16, "float16": 6e9}

@@ -245,18 +245,21 @@ def test_an_outlook_adds_up_what_a_run_consists_of():
 SMOLLM2 = sorted(records.RUNS.glob("smollm2-word-problems-float32-*-seed*"))
 
 
+@pytest.fixture(scope="module")
+def first_of_smollm2():
+    folder = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
+    return forecast.earlier_run(folder, MACHINE, shape=PUBLISHED["smollm2"], prompt=70)
+
+
 @pytest.mark.parametrize("folder", SMOLLM2, ids=lambda folder: folder.name)
-def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder):
+def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder, first_of_smollm2):
     """Whatever else the machine had to do. The longest prompt has 70 tokens, the shortest 47.
 
     These runs measured the KL to the reference in every step, and today's trainer does not: the
     phase is left out on both sides.
     """
-    first = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
-    shape = PUBLISHED["smollm2"]
-    earlier = forecast.earlier_run(first, MACHINE, shape=shape, prompt=70)
-    plan = budget.Plan(records.read_recipe(folder), shape, 70)
-    found = forecast.forecast(plan, MACHINE, earlier, shortest_prompt=47)
+    plan = budget.Plan(records.read_recipe(folder), PUBLISHED["smollm2"], 70)
+    found = forecast.forecast(plan, MACHINE, first_of_smollm2, shortest_prompt=47)
     steps = records.read_metrics(folder)
     taken = sum(records.seconds(step) - step["seconds_consult"] for step in steps) / len(steps)
     expected = sum(found[phase].expected for phase in found if phase != "consult")
