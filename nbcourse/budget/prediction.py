@@ -19,7 +19,7 @@ from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.engines import with_room
-from nbcourse.lm.log_probs import CHUNK, ROWS
+from nbcourse.lm.log_probs import CHUNK, KEPT, ROWS
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
@@ -451,23 +451,27 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
         _joining_bytes(plan, passes, plan.chunked),
         _choosing_bytes(plan, passes, plan.chunked, back=True),
     )
-    # The gradient of the output matrix is whole before it is added to what is there.
-    gradient = 0 if shape.rank else FLOAT32 * shape.output_matrix
-    # What was computed last goes back first: a critic of its own, beside the policy's logits.
-    whole = 0 if plan.chunked else _positions(passes) * shape.vocabulary
+    # What was computed last goes back first: a critic of its own, or divergences, beside the
+    # policy's logits.
+    whole = _positions(passes) * shape.vocabulary
+    if plan.chunked:
+        whole = min(whole, KEPT // BYTES[precision])
     waiting = whole * (FLOAT32 if whole <= CHUNK else BYTES[precision])
     moments = [
-        {"activations": kept, "logits": logits + gradient},
+        {"activations": kept, "logits": logits},
         {"activations": kept, "working set": layer},
     ]
     if plan.has_own_critic:
         moments.append({"activations": 2 * kept, "logits": waiting, "working set": layer})
     if plan.exact:
-        divergences = _divergence_bytes(plan, passes)
-        moments.append({"activations": models * kept, "logits": divergences + gradient})
-    saved = 0 if checkpointing else models * shape.layers * shape.layer_matrices
-    saved += 0 if plan.chunked else shape.output_matrix
-    copies = _copies(plan, models=models, saved=len(passes) * saved)
+        divergences = waiting + _divergence_bytes(plan, passes)
+        # The gradient of the output matrix is whole before it is added to what is there.
+        divergences += 0 if shape.rank else FLOAT32 * shape.output_matrix
+        moments.append({"activations": models * kept, "logits": divergences})
+    saved = 0 if checkpointing else len(passes) * models * shape.layers * shape.layer_matrices
+    if not _computed_again(plan, passes):
+        saved += (1 if plan.chunked else len(passes)) * shape.output_matrix
+    copies = _copies(plan, models=models, saved=saved)
     return copies | _largest(*moments)
 
 
@@ -518,27 +522,60 @@ def _joining_bytes(plan: Plan, passes: list[Pass], chunked: bool) -> int:
 
 
 def _choosing_bytes(plan: Plan, passes: list[Pass], chunked: bool, *, back: bool = False) -> int:
-    """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time."""
-    shape, size = plan.shape, BYTES[plan.precision]
-    logits = _positions(passes) * shape.vocabulary
-    if not chunked and logits <= CHUNK:  # a table of log-probs; in the backward pass, two more
+    """Bytes while log-probs are taken from the learner's logits, whole or a piece at a time.
+
+    In the backward pass, with the gradient of the output matrix. Where logits would be too large
+    to be kept, those of a smaller batch may be kept all the same.
+    """
+    logits = _positions(passes) * plan.shape.vocabulary
+    if not chunked:
+        return _whole_bytes(plan, logits, back=back)
+    most = KEPT // BYTES[plan.precision]
+    pieces = _piece_bytes(plan, logits, back=back) if logits > most else 0
+    kept = _whole_bytes(plan, min(logits, most), back=back)
+    return FLOAT32 * _positions(passes) * plan.shape.width + max(kept, pieces)
+
+
+def _whole_bytes(plan: Plan, logits: int, *, back: bool) -> int:
+    """Bytes while so many logits are there at once, and then their gradient in their place."""
+    size, shape = BYTES[plan.precision], plan.shape
+    learned = shape.output_matrix if back and not plan.policy.rank else 0
+    if logits <= CHUNK:  # a table of log-probs; in the backward pass, two more
         converted = FLOAT32 * logits if _scaled(plan) else 0
-        return 3 * FLOAT32 * logits if back else (size + FLOAT32) * logits + converted
-    at_once = max(ROWS if chunked else 1, CHUNK // shape.vocabulary) * shape.vocabulary
+        table = 3 * FLOAT32 * logits if back else (size + FLOAT32) * logits + converted
+        return table + FLOAT32 * learned
+    scratch = FLOAT32 * max(1, CHUNK // shape.vocabulary) * shape.vocabulary
+    choosing = size * logits + (2 if _scaled(plan) else 1) * scratch
+    if plan.precision == "float32":
+        return max(choosing, size * logits + FLOAT32 * learned)
+    # Autocast copies the output matrix before there are logits; its gradient comes in bfloat16, and
+    # is converted when they are gone.
+    copy = 0 if back else size * shape.output_matrix
+    return max(choosing, size * (logits + max(copy, learned)), (size + FLOAT32) * learned)
+
+
+def _piece_bytes(plan: Plan, logits: int, *, back: bool) -> int:
+    """Bytes while logits are computed a piece at a time."""
+    shape, size = plan.shape, BYTES[plan.precision]
+    at_once = max(ROWS, CHUNK // shape.vocabulary) * shape.vocabulary
     piece = min(logits, at_once)
     scratch, scaled = FLOAT32 * at_once, FLOAT32 * piece if _scaled(plan) else 0
-    if not chunked:
-        return size * logits + scratch + scaled
-    states = FLOAT32 * _positions(passes) * shape.width
+    learned = shape.output_matrix if back and not plan.policy.rank else 0
+    whole = scratch + FLOAT32 * learned
     if plan.precision == "float32":
         pieces = min(logits, 2 * at_once if back else at_once)  # one goes when the next has come
-        return states + scratch + max(FLOAT32 * pieces, FLOAT32 * piece + scaled)
+        return whole + max(FLOAT32 * pieces, FLOAT32 * piece + scaled)
     # Autocast copies the output matrix. In the backward pass it copies a piece's gradient too,
     # after the converted piece is gone, and the gradient of a matrix that learns exists in bfloat16
     # before it is added in float32.
     copies = piece + shape.output_matrix
-    gradient = piece + (0 if plan.policy.rank else shape.output_matrix)
-    return states + scratch + size * copies + max(scaled, size * gradient if back else 0)
+    return whole + size * copies + max(scaled, size * (piece + learned) if back else 0)
+
+
+def _computed_again(plan: Plan, passes: list[Pass]) -> bool:
+    """Whether the logits of a backward pass are not kept for it."""
+    size = BYTES[plan.precision]
+    return plan.chunked and size * _positions(passes) * plan.shape.vocabulary > KEPT
 
 
 def _scaled(plan: Plan) -> bool:
@@ -637,7 +674,7 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
 
     A backward pass computes twice what the forward pass does: the gradients of inputs and of
     weights; where an adapter learns, of its weights only. With gradient checkpointing the layers'
-    forward pass is computed twice, and so is the output matrix's where the logits are never whole.
+    forward pass is computed twice, and so is the output matrix's where the logits are not kept.
     Where there are several updates, the log-probs before the first take a pass of their own.
     Divergences over the vocabulary take a pass of the reference, the logits of both models once
     more, and a backward pass through the policy's. A slice reads the weights in each pass and adds
@@ -648,7 +685,8 @@ def learning_work(plan: Plan, response_tokens: int) -> dict[str, Work]:
     size, prompts = BYTES[plan.precision], plan.recipe.rollouts.prompts
     passes = plan.learning(prompts, response_tokens)
     models = 2 if plan.has_own_critic else 1
-    output = 3 + plan.chunked + 6 * plan.exact
+    again = _computed_again(plan, plan.learning(plan.slice, response_tokens))
+    output = 3 + again + 6 * plan.exact
     if shape.rank:
         output -= 1 + plan.exact
     flops = sum(

@@ -19,8 +19,10 @@ from nbcourse.lm.rollouts import Rollout, model_inputs
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CHUNK = 1 << 20  # numbers held in float32 at a time: 4 MiB, which stay in the cache
+CHUNK = 1 << 20  # numbers held in float32 at a time: 4 MiB, which stay in a processor's cache
+ON_A_CARD = 16  # times as many: starting a kernel for 4 MiB takes longer than its work
 ROWS = 128  # at least, where each piece means a pass over the output matrix
+KEPT = 1 << 28  # bytes of logits, 256 MiB, up to which keeping them is worth their memory
 
 
 def token_log_probs(
@@ -49,7 +51,7 @@ def token_log_probs(
     Book: equation (eq-token-log-prob).
     """
     _check(logits, tokens, temperature, name="logits")
-    if logits.numel() <= CHUNK:  # one piece, so the plain way takes no more memory
+    if logits.numel() <= _piece(logits):  # only one, so the plain way takes no more memory
         table = _scaled(logits, temperature).log_softmax(dim=-1)
         return table.gather(-1, tokens[..., None]).squeeze(-1)
     return _FromLogits.apply(logits, tokens, temperature, consume)
@@ -58,9 +60,11 @@ def token_log_probs(
 def hidden_log_probs(
     hidden: Tensor, weight: Tensor, tokens: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
-    """log π(token) for each position, from the last hidden states: the logits are never whole.
+    """log π(token) for each position, from the last hidden states, without a table of logits.
 
-    The output matrix is applied to a few positions at a time, and again in the backward pass.
+    Where the logits take more than `KEPT` bytes, the output matrix is applied to a few positions at
+    a time, and again in the backward pass: a third more work. Where they take less, they are kept,
+    and their gradient takes their place.
 
     Args:
         hidden: (..., H) last hidden states, in any floating-point dtype.
@@ -83,6 +87,9 @@ def hidden_log_probs(
         raise ValueError(
             f"weight has shape {tuple(weight.shape)}, expected (V, {hidden.shape[-1]})"
         )
+    if tokens.numel() * len(weight) * _product_dtype(hidden).itemsize <= KEPT:
+        logits = nn.functional.linear(hidden, weight)
+        return token_log_probs(logits, tokens, temperature=temperature, consume=True)
     return _FromHidden.apply(hidden, weight, tokens, temperature)
 
 
@@ -130,7 +137,7 @@ def hidden_divergences(
         )
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, expected a positive number")
-    size = max(ROWS, CHUNK // len(weight))
+    size = max(ROWS, _piece(hidden) // len(weight))
     rows = zip(
         hidden.flatten(0, -2).split(size), ref_hidden.flatten(0, -2).split(size), strict=True
     )
@@ -186,8 +193,8 @@ def rollout_log_probs(
         model: a causal language model of transformers.
         rollout: what was sampled, by this model or another.
         temperature: the sampler's.
-        chunked: take the output matrix a few positions at a time, so that the logits are never
-            whole. Only for models whose logits are the hidden states times that matrix.
+        chunked: from the hidden states, as `hidden_log_probs` does, and without those on padding.
+            Only for models whose logits are the hidden states times the output matrix.
         group_size: rows side by side that share a prompt, which is then computed once.
 
     Returns:
@@ -285,6 +292,17 @@ def _check(states: Tensor, tokens: Tensor, temperature: float, *, name: str) -> 
         raise ValueError(f"temperature is {temperature}, expected a positive number")
 
 
+def _piece(x: Tensor) -> int:
+    """Numbers held in float32 at a time on the device of x."""
+    return CHUNK if x.device.type == "cpu" else ON_A_CARD * CHUNK
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """Of a product with x, which autocast may have in fewer bits."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 def _accurate(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
@@ -298,7 +316,7 @@ class _Scratch:
     """The one buffer in which a few rows of logits at a time are normalised."""
 
     def __init__(self, like: Tensor, columns: int, temperature: float, at_least: int) -> None:
-        self.rows = max(at_least, CHUNK // columns)
+        self.rows = max(at_least, _piece(like) // columns)
         self.temperature = temperature
         self.buffer = like.new_empty(self.rows, columns, dtype=_accurate(like))
 
@@ -359,10 +377,7 @@ class _FromLogits(torch.autograd.Function):
 
 def _cast(weight: Tensor) -> Tensor:
     """The output matrix as products take it: autocast would cast it anew for each piece."""
-    device = weight.device.type
-    if not torch.is_autocast_enabled(device):
-        return weight
-    return weight.to(torch.get_autocast_dtype(device))
+    return weight.to(_product_dtype(weight))
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

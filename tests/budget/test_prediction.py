@@ -18,6 +18,7 @@ from nbcourse.budget.machines import DATASHEETS, Machine
 from nbcourse.budget.prediction import Plan
 from nbcourse.budget.shapes import PUBLISHED, Shape
 from nbcourse.functional import surrogates
+from nbcourse.lm import log_probs as taking
 from nbcourse.lm import lora, sampling
 from nbcourse.lm.cache import empty_cache
 from nbcourse.lm.engines import with_room
@@ -201,11 +202,28 @@ def counting() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: flops})
 
 
+@pytest.fixture
+def keeping(monkeypatch):
+    """keeping(count): logits of at most so many bytes are kept for the backward pass."""
+
+    def keep(count: int) -> None:
+        for module in (taking, prediction):
+            monkeypatch.setattr(module, "KEPT", count)
+
+    return keep
+
+
 @pytest.mark.parametrize("group_size", [1, 4])
-@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("chunked", "again"), [(False, False), (True, False), (True, True)], ids=str
+)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_flops_are_those_that_pytorch_counts_there_and_back(shape, chunked, group_size):
-    """Eager attention, whose products the counter sees; a chunked output is computed once more."""
+def test_flops_are_those_that_pytorch_counts_there_and_back(
+    shape, chunked, again, group_size, keeping
+):
+    """Eager attention, whose products the counter sees; logits in pieces are computed twice."""
+    if again:
+        keeping(0)
     real, batch = model(shape, "eager"), rollout(shape, 3, group_size)
     with counting() as there:
         log_probs = rollout_log_probs(real, batch, chunked=chunked, group_size=group_size)
@@ -215,7 +233,7 @@ def test_flops_are_those_that_pytorch_counts_there_and_back(shape, chunked, grou
     layers = sum(prediction.layer_flops(shape, forward) for forward in passes)
     output = sum(prediction.output_flops(shape, forward) for forward in passes)
     assert there.get_total_flops() == layers + output
-    assert back.get_total_flops() == 2 * layers + (3 if chunked else 2) * output
+    assert back.get_total_flops() == 2 * layers + (3 if again else 2) * output
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -469,6 +487,11 @@ CASES = {
         {"rollouts": {"prompts": 24, "group_size": 1, "max_new_tokens": RESPONSE}},
     ),
 }
+CASES |= {
+    f"{name}, in pieces": case
+    for name, case in CASES.items()
+    if name in ("shared critic", "adapter, shared critic") or "chunked" in name or "exact" in name
+}
 
 
 PEAKS = {
@@ -487,16 +510,18 @@ PEAKS = {
     swept(
         PEAKS,
         keep=[
-            *("plain", "static", "chunked", "bfloat16", "own critic", "checkpointing"),
-            *("adapter, bfloat16", "adapter, checkpointing"),
+            *("plain", "static", "chunked", "chunked, in pieces", "bfloat16", "own critic"),
+            *("checkpointing", "adapter, bfloat16", "adapter, checkpointing"),
         ],
     ),
 )
-def test_the_peak_of_each_phase_is_what_the_allocator_sees(case):
+def test_the_peak_of_each_phase_is_what_the_allocator_sees(case, keeping):
     """Within an eighth, and a fourteenth while learning if all activations are kept.
 
     What is not counted are vectors and the kernels' own small buffers.
     """
+    if "in pieces" in case:
+        keeping(0)
     shape, name, sections = PEAKS[case]
     learner, batch, plan = setting(shape, name, **sections)
     memory = predicted(plan.recipe, shape).memory
@@ -561,8 +586,10 @@ EAGER = {
         ],
     ),
 )
-def test_the_work_of_a_step_is_what_pytorch_counts(case):
-    """Products of value heads, width · 1, are left out: less than a thousandth."""
+def test_the_work_of_a_step_is_what_pytorch_counts(case, keeping):
+    """Products of value heads, width · 1, are left out: less than two thousandths in all."""
+    if "in pieces" in case:
+        keeping(0)
     shape, name, sections = EAGER[case]
     learner, batch, plan = setting(shape, name, **sections)
     for real in (learner.policy, learner.reference, getattr(learner.critic, "backbone", None)):
@@ -579,7 +606,7 @@ def test_the_work_of_a_step_is_what_pytorch_counts(case):
     update = learning(learner, batch)
     with counting() as seen:
         update()
-    assert work["learn"].flops == pytest.approx(seen.get_total_flops(), rel=1e-3)
+    assert work["learn"].flops == pytest.approx(seen.get_total_flops(), rel=2e-3)
 
 
 # ---------------------------------------------------------------- machine and roofline

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from nbcourse.functional import kl
 from nbcourse.lm import log_probs
@@ -17,6 +18,12 @@ VOCABULARY, WIDTH = 11, 4
 def chunk(request, monkeypatch):
     """The size of a piece must not show in the result."""
     monkeypatch.setattr(log_probs, "CHUNK", request.param)
+
+
+@pytest.fixture(params=[0, 1 << 28], ids=["in pieces", "kept"])
+def kept(request, monkeypatch):
+    """Whether logits are kept for the backward pass must not show either."""
+    monkeypatch.setattr(log_probs, "KEPT", request.param)
 
 
 def case(*shape: int, seed: int = 0):
@@ -53,7 +60,7 @@ def test_value_and_gradient_from_logits(shape, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
-@pytest.mark.usefixtures("chunk")
+@pytest.mark.usefixtures("chunk", "kept")
 def test_value_and_gradient_from_hidden_states(temperature):
     hidden, weight, tokens, upstream = case(3, 5)
     hidden.requires_grad_()
@@ -67,6 +74,7 @@ def test_value_and_gradient_from_hidden_states(temperature):
     )
 
 
+@pytest.mark.usefixtures("kept")
 def test_a_frozen_output_matrix_gets_no_gradient():
     hidden, weight, tokens, _ = case(2, 3)
     hidden.requires_grad_()
@@ -158,8 +166,23 @@ def test_whoever_needs_consumed_logits_again_is_told(monkeypatch):
         value.sum().backward()
 
 
-def test_in_bfloat16_the_way_back_rounds_the_logits_as_the_way_there_did():
+@pytest.mark.parametrize(("size", "times"), [(15 * 40 * 2, 1), (15 * 40 * 2 - 1, 2)])
+def test_logits_are_computed_again_where_they_would_be_too_large_to_keep(size, times, monkeypatch):
+    """15 rows of 40 logits of two bytes; the other products of the way back are one each."""
+    monkeypatch.setattr(log_probs, "KEPT", size)
+    hidden, weight = torch.randn(15, 16, requires_grad=True), torch.randn(40, 16)
+    one = 2 * 15 * 40 * 16
+    with FlopCounterMode(display=False) as counter, torch.autocast("cpu", torch.bfloat16):
+        found = hidden_log_probs(hidden, weight, torch.zeros(15, dtype=torch.long))
+    assert counter.get_total_flops() == one
+    with FlopCounterMode(display=False) as counter:
+        found.sum().backward()
+    assert counter.get_total_flops() == times * one
+
+
+def test_in_bfloat16_the_way_back_rounds_the_logits_as_the_way_there_did(monkeypatch):
     """The gradient of the same rounded logits, which autograd itself can take, is the oracle."""
+    monkeypatch.setattr(log_probs, "KEPT", 0)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(3, 5, 16, generator=generator, requires_grad=True)
     weight = torch.randn(40, 16, generator=generator, requires_grad=True)
