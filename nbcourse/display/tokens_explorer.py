@@ -62,7 +62,7 @@ def _of_row(name: str, row: Algorithm, witness: Witness) -> dict[str, object]:
     settings = row.all_settings
     low, high = (settings.get(key) for key in ("clip_low", "clip_high"))
     total = found.pushes.abs().sum()
-    shares = (MILLIONTHS * found.pushes / total).round().int()
+    shares = (MILLIONTHS * found.pushes / (total or 1.0)).round().int()  # all may be cut
     lengths = mask.sum(dim=1).tolist()
     return {
         "name": name,
