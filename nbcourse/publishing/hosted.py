@@ -18,6 +18,7 @@ SOURCES = "_sources"
 COLAB = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/blob/)[^/]+/book/")
 # An editable install is seen by the next kernel only; this one is told the folder.
 INSTALL = """# If the book is not here, fetch and install it, once: some minutes.
+import os
 import sys
 from importlib.util import find_spec
 
@@ -25,7 +26,7 @@ if find_spec("nbcourse") is None:
     !git clone --quiet --depth 1 {repository} nbcourse-book
     %pip install --quiet --editable "./nbcourse-book[lm,agents,book]"
     %cd nbcourse-book/book
-    sys.path.insert(0, "..")"""
+    sys.path.insert(0, os.path.abspath(".."))"""
 
 
 def installing(notebook: NotebookNode, repository: str) -> NotebookNode:
