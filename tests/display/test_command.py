@@ -45,7 +45,7 @@ def test_what_a_command_prints_appears_as_plain_text(capsys, monkeypatch):
 
 def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
     missing = tmp_path / "no such folder"
-    with pytest.raises(RuntimeError, match="^`nbcourse evaluate .*no such folder` failed"):
+    with pytest.raises(RuntimeError, match=r"^`nbcourse evaluate .*no such folder` failed"):
         display.command("evaluate", missing)
     assert f"no run in {missing}" in capsys.readouterr().out.replace("\n", " ")
 
