@@ -834,11 +834,15 @@ def _duration(seconds: float) -> str:
 
 
 def _slow_products(recipe: Any) -> str:
-    """What to do where this processor is slow in the recipe's precision; empty where it is not."""
+    """What to do where this machine is slow in the recipe's precision; empty where it is not."""
     from nbcourse.budget import machines
 
     precision = recipe.model.precision
-    if machines.has_gpu() or precision == "float32":
+    if machines.has_gpu():
+        if (precision, machines.best_precision()) == ("bfloat16", "float16"):
+            return "this GPU has no units for bfloat16: --set model.precision=float16 is for it"
+        return ""
+    if precision == "float32":
         return ""
     times = machines.slower_than_float32(precision)
     if times < 1.5:

@@ -6,6 +6,7 @@ sync_folder  → so are the files of a folder, and their names
 locked       → no other process of this machine works in the folder meanwhile
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +39,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Return when the disk knows what a folder holds: a new or renamed file is lost without it."""
+    """Return when the disk knows what a folder holds: a new or renamed file is lost without it.
+
+    Some file systems that are mounted over a network know no such request; there it is left out.
+    """
     if os.name == "nt":  # Windows opens no folders, and writes names through by itself
         return
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
+    except OSError as error:  # as PostgreSQL, which ignores these two, of folders alone
+        if error.errno not in (errno.EBADF, errno.EINVAL):
+            raise
     finally:
         os.close(number)
 

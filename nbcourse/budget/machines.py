@@ -60,6 +60,21 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def best_precision() -> str:
+    """What a recipe's `model.precision` should be on this machine.
+
+    Returns:
+        bfloat16 on a GPU that multiplies it, float16 on an older one, such as a T4, and float32 on
+        a CPU.
+    """
+    if not has_gpu():
+        return "float32"
+    # PyTorch offers bfloat16 on older cards as well, and says that it has it, but computes it
+    # without their fast units.
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if native else "float16"
+
+
 def measure(device: torch.device | str | None = None, precisions: Iterable[str] = BYTES) -> Machine:
     """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
 

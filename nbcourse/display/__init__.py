@@ -3,6 +3,7 @@
 Nothing below imports this room; matplotlib and IPython are imported only in here.
 """
 
+from nbcourse.display.command import command
 from nbcourse.display.credit_explorer import explore_credit
 from nbcourse.display.curve_explorers import explore_beta, explore_group, explore_passes
 from nbcourse.display.curves import controlled, draw_paired, draw_seeds
@@ -23,6 +24,7 @@ from nbcourse.display.tokens_explorer import explore_tokens
 from nbcourse.display.verifier_explorer import explore_verifiers
 
 __all__ = [
+    "command",
     "controlled",
     "draw_paired",
     "draw_seeds",

@@ -16,21 +16,24 @@ from nbcourse.publishing import stored
 SITE_BRANCH = "gh-pages"
 SOURCES = "_sources"
 COLAB = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/blob/)[^/]+/book/")
+# Not the extra `book`, which would replace the host's kernel and IPython while they run.
+DRAWING = 'matplotlib "ipywidgets>=8.1"'
 # An editable install is seen by the next kernel only; this one is told the folder.
 INSTALL = """# If the book is not here, fetch and install it, once: some minutes.
+import os
 import sys
 from importlib.util import find_spec
 
 if find_spec("nbcourse") is None:
     !git clone --quiet --depth 1 {repository} nbcourse-book
-    %pip install --quiet --editable "./nbcourse-book[lm,agents,book]"
+    %pip install --quiet --editable "./nbcourse-book[lm,agents]" {drawing}
     %cd nbcourse-book/book
-    sys.path.insert(0, "..")"""
+    sys.path.insert(0, os.path.abspath(".."))"""
 
 
 def installing(notebook: NotebookNode, repository: str) -> NotebookNode:
     """A notebook with a cell before all others that installs the book if it is not there."""
-    notebook.cells.insert(0, new_code_cell(INSTALL.format(repository=repository)))
+    notebook.cells.insert(0, new_code_cell(INSTALL.format(repository=repository, drawing=DRAWING)))
     return notebook
 
 

@@ -1,6 +1,7 @@
 """What the site builder objects to, without a browser."""
 
 import importlib.util
+import os
 import re
 import shutil
 import sys
@@ -10,6 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_markdown_cell, new_notebook
 
+from nbcourse import installation
 from nbcourse.publishing import (
     hosted,
     mathematics,
@@ -169,6 +171,11 @@ def test_where_the_book_is_installed_the_first_cell_does_nothing():
         assert shell.run_cell(cell.source).success
 
 
+def test_what_it_installs_beside_the_extras_is_in_the_range_of_the_book():
+    assert "ipywidgets>=8.1" in hosted.DRAWING
+    assert "ipywidgets>=8.1" in installation.declared()["book"]
+
+
 def test_elsewhere_it_fetches_installs_and_finds_the_book(monkeypatch):
     cell = hosted.installing(new_notebook(), "https://github.com/someone/a-book").cells[0]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -179,10 +186,10 @@ def test_elsewhere_it_fetches_installs_and_finds_the_book(monkeypatch):
     shell.run_cell(cell.source).raise_error()
     assert called == [
         "git clone --quiet --depth 1 https://github.com/someone/a-book nbcourse-book",
-        '%pip install --quiet --editable "./nbcourse-book[lm,agents,book]"',
+        '%pip install --quiet --editable "./nbcourse-book[lm,agents]" matplotlib "ipywidgets>=8.1"',
         "%cd nbcourse-book/book",
     ]
-    assert sys.path[0] == ".."
+    assert sys.path[0] == os.path.abspath("..")  # wherever the notebook goes from here
 
 
 @pytest.mark.parametrize(

@@ -674,6 +674,23 @@ def test_what_other_programs_take_of_a_processor_does_not_make_it_slower(monkeyp
     assert machines.product_speed("float32", torch.device("cpu")) > 1e8
 
 
+@pytest.mark.parametrize(
+    ("generation", "precision"),
+    [(None, "float32"), (7, "float16"), (8, "bfloat16"), (9, "bfloat16")],
+    ids=["CPU", "T4", "A100", "H100"],
+)
+def test_the_precision_is_the_fastest_that_the_machine_multiplies_itself(
+    generation, precision, monkeypatch
+):
+    """By CUDA's compute capability; every card takes tensors of bfloat16, as PyTorch says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: generation is not None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
+    card = SimpleNamespace(major=generation)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    assert machines.best_precision() == precision
+
+
 @pytest.mark.parametrize("machine", DATASHEETS.values(), ids=DATASHEETS)
 def test_a_datasheet_has_plausible_units(machine):
     """16 to 200 GB, each read once in 10 to 100 ms; 8 to 1000 TFLOP/s."""

@@ -1,11 +1,14 @@
 """A run that is killed, whenever it is, ends as if it had not been; and damage is seen."""
 
+import errno
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -260,6 +263,32 @@ def test_a_folder_has_one_writer(run, tmp_path):
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     train(longer, folder=run, resume=True, progress=False)
     assert records.summarised_steps(run) == 8
+
+
+def failing_for_folders(monkeypatch, number):
+    """A file system that answers a request to sync a folder with an error of this number."""
+    sync = os.fsync
+
+    def fsync(opened):
+        if stat.S_ISDIR(os.fstat(opened).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows is not asked to sync a folder")
+def test_a_mounted_drive_that_cannot_sync_a_folder_will_do(tmp_path, monkeypatch):
+    failing_for_folders(monkeypatch, errno.EINVAL)
+    durable.write(tmp_path / "file", b"whole")
+    assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows is not asked to sync a folder")
+def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch):
+    failing_for_folders(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        durable.write(tmp_path / "file", b"lost")
 
 
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(undisturbed, tmp_path):

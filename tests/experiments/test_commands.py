@@ -362,6 +362,25 @@ def test_a_processor_that_is_slow_in_bfloat16_is_named(
     assert ("--set model.precision=float32" in shown) == warned
 
 
+@pytest.mark.parametrize(
+    ("precision", "best", "warned"),
+    [
+        ("bfloat16", "float16", True),
+        ("float16", "float16", False),
+        ("bfloat16", "bfloat16", False),
+        ("float32", "float16", False),
+    ],
+)
+def test_a_gpu_without_bfloat16_is_named(precision, best, warned, tmp_path, monkeypatch):
+    monkeypatch.setattr(machines, "has_gpu", lambda: True)
+    monkeypatch.setattr(machines, "best_precision", lambda: best)
+    answer = train(tmp_path / "run", "--set", f"model.precision={precision}", "--dry-run")
+    assert answer.exit_code == 0
+    shown = " ".join(answer.output.split())
+    assert ("--set model.precision=float16" in shown) == warned
+    assert "slower than float32" not in shown
+
+
 BASE = """
 [pretraining]
 steps = 2

@@ -1,6 +1,7 @@
 """Adapters: what learns and what stays, the reference without a copy, the model that is kept."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from nbcourse.experiments import checkpoint, evaluation, forecast, pretraining, 
 from nbcourse.lm import loading, lora, tiny
 from nbcourse.training.experience import Draws, collect
 from nbcourse.training.recipe import check
-from tests.small import ALONE, base_recipe, learner, tables, weights
+from tests.small import ALONE, base_recipe, learner, tables, weights, without_costs
 
 RANK = 3
 IDS = torch.arange(2, 10).view(2, 4)
@@ -122,7 +123,7 @@ def source(tmp_path_factory):
     return folder / "model"
 
 
-def adapted(source, **changes):
+def adapted(source, *, precision="float32", **changes):
     made = tables(
         steps=3,
         kl={"beta": 0.1, "placement": "loss"},
@@ -131,7 +132,8 @@ def adapted(source, **changes):
         evaluation={"problems": 8},
         **changes,
     )
-    return check({**made, "model": {"source": str(source), "lora_rank": RANK}})
+    model = {"source": str(source), "lora_rank": RANK, "precision": precision}
+    return check({**made, "model": model})
 
 
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
@@ -174,17 +176,23 @@ def test_the_plan_of_a_run_with_an_adapter_is_that_of_less_memory(source, tmp_pa
     assert 12 * weights < needed[None] - needed[RANK] < 16 * weights
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(source, tmp_path):
-    whole, history = run.train(adapted(source), folder=tmp_path / "whole", progress=False)
-    short = adapted(source).model_copy(update={"steps": 1})
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(source, tmp_path, precision):
+    """In float16 too, as on an older card: the adapter and its moments stay in float32."""
+    asked = adapted(source, precision=precision)
+    whole, history = run.train(asked, folder=tmp_path / "whole", progress=False)
+    short = asked.model_copy(update={"steps": 1})
     run.train(short, folder=tmp_path / "parts", progress=False)
-    parts, again = run.train(
-        adapted(source), folder=tmp_path / "parts", resume=True, progress=False
-    )
+    parts, again = run.train(asked, folder=tmp_path / "parts", resume=True, progress=False)
     assert parts.reference is parts.policy
-    assert [row["grad_norm"] for row in history] == [row["grad_norm"] for row in again]
+    assert without_costs(history[1:]) == without_costs(again[1:])
+    assert all(0 < row["grad_norm"] < math.inf for row in history)
+    assert all(("loss_scale" in row) == (precision == "float16") for row in history)
     ours, theirs = weights(whole), weights(parts)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert {parameter.dtype for parameter in ours.values()} == {torch.float32}
+    with parts.precision():
+        assert parts.policy(IDS).logits.dtype == getattr(torch, precision)
     (tensors,) = (tmp_path / "parts").glob("checkpoint/step-*/tensors.safetensors")
     trained = sum(p.numel() for _, p in whole.trained())
     assert tensors.stat().st_size < 3 * 4 * trained + 20_000  # and no weight that never moves
