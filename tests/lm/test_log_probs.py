@@ -20,7 +20,7 @@ def chunk(request, monkeypatch):
     monkeypatch.setattr(log_probs, "CHUNK", request.param)
 
 
-@pytest.fixture(params=[0, 1 << 28], ids=["in pieces", "kept"])
+@pytest.fixture(params=[0, 1 << 29], ids=["in pieces", "kept"])
 def kept(request, monkeypatch):
     """Whether logits are kept for the backward pass must not show either."""
     monkeypatch.setattr(log_probs, "KEPT", request.param)
