@@ -47,7 +47,7 @@ function aroundZero(most, roof, ground, right = RIGHT) {
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const lines = Array.from({ length: 2 * many + 1 }, (_, i) => (i - many) * step).map(tick => `<line
     x1="${LEFT}" x2="${right}" y1="${y(tick)}" y2="${y(tick)}" stroke="${tick ? "#e3e3e3" : "#777"}"/>
-    <text x="${LEFT - 6}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
+    <text x="${LEFT - 4}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
   return { y, lines: lines.join("") };
 }
 
@@ -68,7 +68,7 @@ function curves({ lines, xLabel, yLabel, xTicks, at }) {
   const parts = [];
   for (let tick = 0; tick <= most + step / 2; tick += step) {
     parts.push(`<line x1="${LEFT}" y1="${y(tick)}" x2="${RIGHT}" y2="${y(tick)}" stroke="#e3e3e3"/>
-      <text x="${LEFT - 6}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
+      <text x="${LEFT - 4}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
   }
   xTicks.forEach(tick => parts.push(
     `<text x="${x(tick)}" y="${FLOOR + 18}" text-anchor="middle">${tick}</text>`));
