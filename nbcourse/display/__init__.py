@@ -19,6 +19,8 @@ from nbcourse.display.listings import show_installation, show_source, table
 from nbcourse.display.memory_explorer import explore_memory
 from nbcourse.display.mismatch_explorer import explore_mismatch
 from nbcourse.display.panel import training_panel
+from nbcourse.display.ratios_explorer import explore_ratios
+from nbcourse.display.stages_explorer import explore_stages
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
 from nbcourse.display.verifier_explorer import explore_verifiers
@@ -42,6 +44,8 @@ __all__ = [
     "explore_memory",
     "explore_mismatch",
     "explore_passes",
+    "explore_ratios",
+    "explore_stages",
     "explore_tokens",
     "explore_verifiers",
     "figure",

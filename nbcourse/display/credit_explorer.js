@@ -14,26 +14,21 @@ function credit({ logRatios, values, score }, beta, lambda, gamma) {
 
 // A bar for each advantage, and a ring where the token's own TD error is.
 function bars(names, { deltas, advantages }) {
-  const most = Math.max(...[...deltas, ...advantages].map(Math.abs), 0.01);
-  const step = roundUp(most / 2);
-  const y = value => (ROOF + GROUND) / 2 - value / (2 * step) * (GROUND - ROOF) / 2;
+  const { y, lines } = aroundZero(
+    Math.max(...[...deltas, ...advantages].map(Math.abs), 0.01), ROOF, GROUND);
   const wide = (RIGHT - LEFT) / names.length;
-  const ticks = [-2, -1, 0, 1, 2].map(k => k * step).map(tick => `<line x1="${LEFT}" x2="${RIGHT}"
-    y1="${y(tick)}" y2="${y(tick)}" stroke="${tick ? "#e3e3e3" : "#777"}"/><text x="${LEFT - 6}"
-    y="${y(tick) + 4}" text-anchor="end">${fixed(tick, step < 0.1 ? 2 : 1)}</text>`);
   const columns = names.map((name, t) => {
-    const [x, tip] = [LEFT + wide * (t + 0.5), y(advantages[t])];
-    return `<rect x="${x - wide * 0.35}" width="${wide * 0.7}" y="${Math.min(y(0), tip)}"
-      height="${Math.abs(y(0) - tip)}" fill="${advantages[t] < 0 ? "#D55E00" : "#0072B2"}"/>
+    const x = LEFT + wide * (t + 0.5);
+    return `${bar(y, x - wide * 0.35, wide * 0.7, advantages[t])}
       <circle cx="${x}" cy="${y(deltas[t])}" r="5" fill="#fff" stroke="#222" stroke-width="2"/>
       <text x="${x}" y="${GROUND + 22}" text-anchor="middle">${name}</text>`;
   });
-  return `<text x="4" y="14">bar: advantage A; ring: TD error δ</text>${ticks.join("")}${columns.join("")}
+  return `<text x="4" y="14">bar: advantage A; ring: TD error δ</text>${lines}${columns.join("")}
     <text x="${(LEFT + RIGHT) / 2}" y="${GROUND + 42}" text-anchor="middle">token</text>`;
 }
 
 function explore(root, names, answer, [beta, lambda, gamma]) {
-  root.classList.add("nb-numbers", "nb-credit");
+  root.classList.add("nb-numbers", "nb-apart");
   const safe = names.map(name => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;"));
   const shown = n => fixed(n / 100, 2);
   const settings = [

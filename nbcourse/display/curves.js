@@ -1,7 +1,8 @@
 // What explorers of curves share: sliders that do not depend on each other, and lines over an axis.
 
-// The explorer. Each of `settings` has a name, a label, a range, where it starts, and how its whole
-// number is shown; `draw` is given the numbers by name, and says what the picture and the words are.
+// The explorer. Each of `settings` has a name, a label, a range, where it starts, how its whole number
+// is shown, and, if it does not always count, when it is `idle`; `draw` is given the numbers by name,
+// and says what the picture and the words are.
 function sliders(root, name, settings, draw) {
   root.innerHTML = `<div class="nb-curves"><div>
     ${settings.map(({ label, name, min, max }) => control(label, name, min, max)).join("")}
@@ -17,9 +18,12 @@ function sliders(root, name, settings, draw) {
   });
 
   function show(numbers) {
-    settings.forEach(({ shown = String }, i) => place(inputs[i], numbers[i], shown(numbers[i])));
-    const { picture, words } = draw(
-      Object.fromEntries(settings.map(({ name }, i) => [name, numbers[i]])));
+    const named = Object.fromEntries(settings.map(({ name }, i) => [name, numbers[i]]));
+    settings.forEach(({ shown = String, idle = () => false }, i) => {
+      place(inputs[i], numbers[i], shown(numbers[i]));
+      inputs[i].disabled = idle(named);
+    });
+    const { picture, words } = draw(named);
     root.querySelector("svg").innerHTML = picture;
     root.querySelector(".nb-readout").innerHTML = words;
     link(numbers);
@@ -35,6 +39,23 @@ function sliders(root, name, settings, draw) {
 const [WIDTH, HEIGHT] = [400, 332];
 const [LEFT, RIGHT, CEILING, FLOOR] = [46, 388, 26, 220];
 
+// A scale with 0 in the middle that reaches `most` up and down, and its lines and numbers.
+function aroundZero(most, roof, ground, right = RIGHT) {
+  const step = roundUp(most / 2.5);
+  const many = Math.ceil(most / step - 1e-9);
+  const y = value => (roof + ground) / 2 - value / (many * step) * (ground - roof) / 2;
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const lines = Array.from({ length: 2 * many + 1 }, (_, i) => (i - many) * step).map(tick => `<line
+    x1="${LEFT}" x2="${right}" y1="${y(tick)}" y2="${y(tick)}" stroke="${tick ? "#e3e3e3" : "#777"}"/>
+    <text x="${LEFT - 4}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
+  return { y, lines: lines.join("") };
+}
+
+// From 0 to a value on such a scale: blue upwards, orange downwards.
+const bar = (y, left, wide, value) => `<rect x="${left}" width="${wide}"
+  y="${Math.min(y(0), y(value))}" height="${Math.abs(y(0) - y(value))}"
+  fill="${value < 0 ? "#D55E00" : "#0072B2"}"/>`;
+
 // Lines over a common axis: { label, color, dash, points: [[x, y], …] }; `at` is marked on it.
 function curves({ lines, xLabel, yLabel, xTicks, at }) {
   const all = lines.flatMap(({ points }) => points.map(([, y]) => y));
@@ -47,7 +68,7 @@ function curves({ lines, xLabel, yLabel, xTicks, at }) {
   const parts = [];
   for (let tick = 0; tick <= most + step / 2; tick += step) {
     parts.push(`<line x1="${LEFT}" y1="${y(tick)}" x2="${RIGHT}" y2="${y(tick)}" stroke="#e3e3e3"/>
-      <text x="${LEFT - 6}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
+      <text x="${LEFT - 4}" y="${y(tick) + 4}" text-anchor="end">${fixed(tick, decimals)}</text>`);
   }
   xTicks.forEach(tick => parts.push(
     `<text x="${x(tick)}" y="${FLOOR + 18}" text-anchor="middle">${tick}</text>`));

@@ -5,11 +5,11 @@ from IPython.display import HTML
 from torch import Tensor
 
 from nbcourse.display.curve_explorers import position
-from nbcourse.display.in_page import in_page
+from nbcourse.display.in_page import in_page, rounded
 from nbcourse.toys import regularised
 from nbcourse.toys.sequences import SequenceSpace
 
-DIGITS = 9  # significant: any machine stores the same
+DIGITS = 9  # significant
 
 
 def explore_frozen(
@@ -55,10 +55,10 @@ def explore_frozen(
                 space.states.tolist(), space.tokens.tolist(), space.mask.tolist(), strict=True
             )
         ],
-        "refLogits": [_rounded(row) for row in ref_logits],
-        "rewards": _rounded(rewards),
+        "refLogits": [rounded(row, digits=DIGITS) for row in ref_logits],
+        "rewards": rounded(rewards, digits=DIGITS),
         "beta": beta,
-        "largest": _rounded(_largest(space, best)[None])[0],
+        "largest": rounded(_largest(space, best)[None], digits=DIGITS)[0],
     }
     return in_page("frozen", problem, start, parts=["curves"])
 
@@ -69,7 +69,3 @@ def _largest(space: SequenceSpace, logits: Tensor) -> Tensor:
         lambda x: space.log_probs(x).sum(dim=1), logits
     ).flatten(1)
     return torch.linalg.eigvalsh(scores.T @ (space.probs(logits)[:, None] * scores))[-1]
-
-
-def _rounded(values: Tensor) -> list[float]:
-    return [float(f"{value:.{DIGITS}g}") + 0.0 for value in values.tolist()]

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from IPython.display import HTML
+from torch import Tensor
 
 FILES = Path(__file__).parent
 STYLE = f"<style>{(FILES / 'explorer.css').read_text(encoding='utf-8')}</style>"
@@ -55,6 +56,12 @@ def in_page(name: str, *data: object, parts: Sequence[str] = ()) -> HTML:
             "data": given,
         }
     )
+
+
+def rounded(values: Tensor | Sequence[float], *, digits: int) -> list[float]:
+    """With so many significant digits, so that any machine stores the same."""
+    numbers = values.tolist() if isinstance(values, Tensor) else values
+    return [float(f"{number:.{digits}g}") + 0.0 for number in numbers]
 
 
 def _joined(names: Sequence[str], suffix: str) -> str:

@@ -124,7 +124,7 @@ function meanMark(x, low, high, y) {
 }
 
 function drawValues({ probs, kl, estimators }, names) {
-  const [left, right] = [16, 384];
+  const [left, right] = [22, 378];
   const reached = estimators.flatMap(({ values, mean, deviation }) =>
     [...values, mean - deviation, mean + deviation]);
   const [least, most] = [Math.min(0, ...reached), Math.max(0, ...reached)];
@@ -150,10 +150,10 @@ function drawValues({ probs, kl, estimators }, names) {
   ticks.forEach(tick => parts.push(text(x(tick), bottom + 26, fixed(tick, digits), centred)));
   parts.push(text((left + right) / 2, bottom + 44, "value of the estimator, in nats",
     { "text-anchor": "middle" }));
-  const widths = names.map(name => 7.5 * name.length + 6);
+  const widths = names.map(name => 9 * name.length + 6);
   estimators.forEach(({ name, formula, values, mean, deviation }, row) => {
     const y = TOP + (row + 1) * ROW;
-    const labels = spread(values.map(x), widths, left - 12, right + 12);
+    const labels = spread(values.map(x), widths, left - 18, right + 18);
     parts.push(
       `<g data-estimator="${name}">`,
       ...ticks.map(tick => line(x(tick), y + 38, x(tick), y + 74,
@@ -276,7 +276,7 @@ function explore(root, names, probs, refProbs) {
       ${rect(x, 24, width, floor - 24, { fill: "#fff", class: "nb-track" })}
       ${rect(x + 1, floor, width - 2, 0, { fill, stroke, "stroke-width": 2, class: "nb-bar" })}
       <circle cx="${x + width / 2}" r="5" fill="#fff" stroke="${stroke}" stroke-width="2"/>
-      ${text(x + width / 2, floor, "", { ...centred, class: count > 4 ? "nb-tiny" : "nb-small" })}
+      ${text(x + width / 2, floor, "", centred)}
       </g>`;
   })).join("");
   const tokens = names.map((name, token) =>
@@ -314,7 +314,7 @@ function explore(root, names, probs, refProbs) {
       slider.querySelector("circle").setAttribute("cy", top);
       const label = slider.querySelector("text");
       label.setAttribute("y", top - 9);
-      label.textContent = value.toFixed(2);
+      label.textContent = value.toFixed(2).slice(count > 4 ? 1 : 0); // what fits
     });
     const [now, ref] = policies.map(({ hundredths }) => hundredths.map(p => p / UNITS));
     const studied = study(now, ref);

@@ -7,7 +7,7 @@ const LABELS = {
 };
 const COLORS = ["#0072B2", "#56B4E9", "#9ecae1", "#bdbdbd", "#636363",
   "#CC79A7", "#E69F00", "#D55E00", "#009E73", "#f0e442"];
-const [BAR, FROM, TO] = [38, 72, 392];
+const [BAR, FROM, TO] = [38, 78, 392];
 const gigabytes = megabytes => megabytes / 1000;
 
 function explore(root, { keys, positions, start, cards, phases, owners, standing, passing }) {
@@ -45,9 +45,9 @@ function explore(root, { keys, positions, start, cards, phases, owners, standing
       return `<rect x="${left}" y="${top}" width="14" height="14" fill="${COLORS[i]}"/>
         <text x="${left + 20}" y="${top + 12}">${owner}</text>`;
     });
-    const picture = `${bars.join("")}<line x1="${x(room)}" x2="${x(room)}" y1="12" y2="${bottom}"
+    const picture = `${bars.join("")}<line x1="${x(room)}" x2="${x(room)}" y1="17" y2="${bottom}"
       stroke="#222" stroke-width="2" stroke-dasharray="2 3"/>
-      <text x="${Math.min(x(room), TO - 60)}" y="9" text-anchor="middle">${card}</text>
+      <text x="${Math.min(x(room), TO - 60)}" y="13" text-anchor="middle">${card}</text>
       <text x="${FROM}" y="${bottom + 16}">0</text>
       <text x="${TO}" y="${bottom + 16}" text-anchor="end">${most} GB</text>${legend.join("")}`;
 

@@ -35,7 +35,7 @@ function drawn(names, ratios, mu) {
   const parts = [];
   for (let power = low; power <= high; power += Math.ceil((high - low) / 6)) {
     parts.push(`<line x1="${LEFT}" x2="${RIGHT}" y1="${y(power)}" y2="${y(power)}" stroke="#e3e3e3"/>
-      <text x="${LEFT - 6}" y="${y(power) + 4}" text-anchor="end">${ofTen(power)}</text>`);
+      <text x="${LEFT - 4}" y="${y(power) + 4}" text-anchor="end">${ofTen(power)}</text>`);
   }
   parts.push(`<line x1="${LEFT}" x2="${RIGHT}" y1="${y(0)}" y2="${y(0)}" stroke="#777"/>`);
   names.forEach((name, i) => {

@@ -6,7 +6,7 @@ from IPython.display import HTML
 from torch import Tensor
 
 from nbcourse.display.curve_explorers import position
-from nbcourse.display.in_page import in_page
+from nbcourse.display.in_page import in_page, rounded
 
 DIGITS = 4  # significant: logits of a network differ a little from machine to machine
 
@@ -48,5 +48,5 @@ def explore_mismatch(
         position(learner_temperature, name="learner_temperature", unit=0.1, low=3, high=20),
     ]
     order = logits.argsort(descending=True).tolist()
-    rounded = [float(f"{logits[token]:.{DIGITS}g}") + 0.0 for token in order]
-    return in_page("mismatch", [names[token] for token in order], rounded, start, parts=["curves"])
+    kept = rounded(logits[order], digits=DIGITS)
+    return in_page("mismatch", [names[token] for token in order], kept, start, parts=["curves"])

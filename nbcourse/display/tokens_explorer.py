@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nbcourse.diagnosis.inspection import first_groups, inspect, policies, ratios, rows_for
 from nbcourse.diagnosis.witness import Witness
-from nbcourse.display.in_page import in_page
+from nbcourse.display.in_page import in_page, rounded
 from nbcourse.training.algorithms import Algorithm
 
 Number = TypeVar("Number", int, float)
@@ -48,10 +48,10 @@ def explore_tokens(
         "prompts": [prompt.strip() for prompt in witness.facts["prompts"]],
         "golds": witness.facts["answers"],
         "pieces": witness.facts["pieces"],
-        "rewards": _rounded(witness["scores"]),
+        "rewards": rounded(witness["scores"], digits=4),
         "probs": _by_token(policies(witness)[1].exp(), mask),
         "ratios": _by_token(moved, mask),
-        "means": _rounded((moved.log().sum(dim=1) / mask.sum(dim=1)).exp(), digits=6),
+        "means": rounded((moved.log().sum(dim=1) / mask.sum(dim=1)).exp(), digits=6),
         "rows": [_of_row(name, row, witness) for name, row in table.items()],
     }
     return in_page("tokens", data, [list(table).index(name) for name in rows])
@@ -75,21 +75,18 @@ def _of_row(name: str, row: Algorithm, witness: Witness) -> dict[str, object]:
             "".join(str(int(cut)) for cut in row[:length])
             for row, length in zip(found.cut, lengths, strict=True)
         ],
-        "total": _rounded(total[None])[0],
+        "total": rounded(total[None], digits=4)[0],
     }
 
 
 def _by_token(values: Tensor, mask: Tensor) -> list[list[float]]:
     """A list for each response, as short as it can be."""
     lengths = mask.sum(dim=1)
-    return [_short(_rounded(row[:length])) for row, length in zip(values, lengths, strict=True)]
+    return [
+        _short(rounded(row[:length], digits=4)) for row, length in zip(values, lengths, strict=True)
+    ]
 
 
 def _short(numbers: list[Number]) -> list[Number]:
     """One number, if all tokens have the same."""
     return numbers[:1] if len(set(numbers)) == 1 else numbers
-
-
-def _rounded(values: Tensor, *, digits: int = 4) -> list[float]:
-    """With so many significant digits, so that any machine stores the same."""
-    return [float(f"{value:.{digits}g}") + 0.0 for value in values.tolist()]

@@ -4,6 +4,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+# What is drawn over what in an element: pairs of texts of one drawing whose boxes share more than a
+# sliver, and texts that its frame cuts. Panels of frames hide what belongs to the others.
+OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
+  const frame = svg.getBoundingClientRect();
+  const hidden = box => svg.closest(".nb-frames")
+    && (box.right < frame.left || box.left > frame.right);
+  const texts = [...svg.querySelectorAll("text")].filter(text =>
+    text.textContent && !hidden(text.getBoundingClientRect()));
+  const boxes = texts.map(text => text.getBoundingClientRect());
+  const shared = (a, b) => [Math.min(a.right, b.right) - Math.max(a.left, b.left),
+                            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+  const outside = texts.filter((_, i) => boxes[i].left < frame.left - 1
+    || boxes[i].right > frame.right + 1 || boxes[i].top < frame.top - 3
+    || boxes[i].bottom > frame.bottom + 3);
+  return texts.flatMap((one, i) => texts.slice(i + 1)
+    .filter((_, j) => shared(boxes[i], boxes[i + 1 + j]).every((side, k) => side > [1, 5][k]))
+    .map(other => one.textContent + " | " + other.textContent))
+    .concat(outside.map(text => text.textContent + " is cut off"));
+})"""
+
 
 @pytest.fixture
 def open_alone(open_tab, tmp_path) -> Iterator[Callable]:

@@ -4,6 +4,7 @@ The programs of KL and downhill have files of their own for what only they can d
 """
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from nbcourse import display
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
+from nbcourse.display.ratios_explorer import CLIPS, RATES
 from nbcourse.experiments import evidence, kl_sequences, records
 from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, surrogates
 from nbcourse.lm.log_probs import token_log_probs
@@ -25,6 +27,7 @@ from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
 from nbcourse.toys import bandit, enumeration, regularised
 from nbcourse.training import recipe
+from tests.browser.conftest import OVERLAPS
 from tests.coin_walk import coin_walk
 from tests.conftest import Watched
 from tests.tasks.test_answers import CASES
@@ -50,6 +53,22 @@ CREDIT = (
 # One state of a language model; a name that is no HTML.
 LOGITS = torch.tensor([0.5, 2.25, -3.0, 1.5, -1.25, 0.125], dtype=torch.float64)
 NAMES = ["4", "2", "<eos>", "7", "␣", "&"]
+# Episodes of 8, 7 and 6 steps in a table of 9: the first is cut, the others end.
+STEPS = torch.tensor([8, 7, 6])
+PLAYED = {
+    "observations": torch.linspace(-0.2, 0.2, 108, dtype=torch.float64).view(9, 3, 4),
+    "rewards": torch.linspace(0.5, 1.8, 27, dtype=torch.float64).view(9, 3),
+    "truncated": torch.tensor([[False] * 3] * 7 + [[True, False, False]] + [[False] * 3]),
+    "mask": torch.arange(9)[:, None] < STEPS,
+}
+VALUES = torch.tensor([3.5, 2.25, -1.5, 4.125, 0.5, 2.0, 6.25, 1.0, -0.75, 9.0]).double()
+VALUES = VALUES[:, None] + torch.tensor([0.0, 7.0, 0.5])  # of 10 states, each in three columns
+# Logits, rewards, 32 samples and as many spare ones.
+SAMPLES = (
+    torch.tensor([0.5, -1.0, 0.25, 1.5, 0.0, -0.5], dtype=torch.float64),
+    torch.tensor([1.0, 0.0, -0.5, 0.25, 2.0, -1.0], dtype=torch.float64),
+    *torch.randint(6, (2, 32), generator=torch.Generator().manual_seed(0)),
+)
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "baseline": (lambda: display.explore_baseline(*BANDIT), "40", "61"),
@@ -70,6 +89,12 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     ),
     "frozen": (lambda: display.explore_frozen(*kl_problem()), "10-6", "10-33"),
     "mismatch": (lambda: display.explore_mismatch(LOGITS, NAMES), "20-18-3", "20-18-2"),
+    "stages": (
+        lambda: display.explore_stages(PLAYED, VALUES[:-1], VALUES[1:], columns=(2, 0)),
+        "4-90-50-3",
+        "5-90-50-3",
+    ),
+    "ratios": (lambda: display.explore_ratios(*SAMPLES), "4-6-12-2", "4-7-12-2"),
     "credit": (lambda: display.explore_credit(*CREDIT), "50-30-90", "50-101-90"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
@@ -109,7 +134,9 @@ def opened(browser, tmp_path_factory) -> Iterator[SimpleNamespace]:
     parts = [f'<div data-of="{name}">{made[0]().data}</div>' for name, made in EXPLORERS.items()]
     file = tmp_path_factory.mktemp("page") / "page.html"
     file.write_text(
-        '<!doctype html><html lang="en"><meta charset="utf-8">' + "".join(parts), encoding="utf-8"
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        "<style>body { margin: 8px 20px; }</style>" + "".join(parts),  # as wide as on the site
+        encoding="utf-8",
     )
     tab = Watched(browser, viewport={"width": 390, "height": 800}, has_touch=True, offline=True)
     tab.page.goto(file.as_uri())
@@ -200,12 +227,27 @@ def test_a_key_moves_a_slider_and_its_drawing(opened):
 
 
 def test_letters_are_legible_on_a_phone(opened):
-    """Here a drawing is 366 pixels wide; on the site's pages the margins take another 24."""
     sizes = opened.page.locator("svg text").evaluate_all(
         "all => all.map(text => [parseFloat(getComputedStyle(text).fontSize)"
         " * text.getScreenCTM().a, text.closest('[data-of]').dataset.of])"
     )
-    assert {whose for size, whose in sizes if size < 11.5} <= {"kl", "guess"}  # those have 10.4
+    assert {whose for size, whose in sizes if size < 12} == set()
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_no_letters_cover_others_on_a_phone(opened, name):
+    part = opened.of(name)
+    part.get_by_role("button", name="Start again").click()
+    assert part.evaluate(OVERLAPS) == []
+    for slider in part.locator("input[type=range]").all():
+        for end in ("min", "max"):
+            slider.evaluate(
+                "(slider, end) => { slider.value = slider[end];"
+                " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
+                end,
+            )
+            assert part.evaluate(OVERLAPS) == []
+    part.get_by_role("button", name="Start again").click()
 
 
 # ---------------------------------------------------------------- group
@@ -534,6 +576,139 @@ def test_the_credit_of_a_token_is_that_of_the_package(opened, beta, lam, gamma):
     heights = part.locator("svg rect").evaluate_all("all => all.map(r => r.height.baseVal.value)")
     unit = max(heights) / found.abs().max().item()
     assert heights == pytest.approx([abs(a) * unit for a in found[0].tolist()], abs=0.3)
+
+
+# ---------------------------------------------------------------- stages
+
+
+@pytest.mark.parametrize(
+    ("stage", "gamma", "lam", "step"),
+    [(1, 99, 95, 1), (2, 90, 95, 6), (3, 90, 50, 8), (4, 100, 95, 2), (4, 90, 0, 7), (3, 0, 0, 5)],
+)
+def test_the_credit_of_each_stage_is_that_of_the_package(opened, stage, gamma, lam, step):
+    words = follow(opened, "stages", f"{stage}-{gamma}-{lam}-{step}")
+    part = opened.of("stages")
+    bars = part.locator("svg rect:not([fill='#222'])").evaluate_all(
+        "all => all.map(r => (r.getAttribute('fill') === '#0072B2' ? 1 : -1)"
+        " * r.height.baseVal.value)"
+    )
+    rows = part.locator("tr:has(th[scope=row])").all()
+    late, drawn = [], []
+    for row, column in zip(rows, (2, 0), strict=True):
+        length = int(STEPS[column])
+        rewards, cut = (PLAYED[name][:length, [column]] for name in ("rewards", "truncated"))
+        values = VALUES[: length + 1, [column]]
+        fell = torch.zeros_like(cut)
+        fell[-1] = ~cut[-1]
+        tables = rewards, values[:-1], values[1:], fell, cut
+        to_go = returns.discounted_returns(rewards.T, gamma=gamma / 100).T
+        delta, _ = returns.env_gae(*tables, gamma=gamma / 100, lam=0.0)
+        summed, _ = returns.env_gae(*tables, gamma=gamma / 100, lam=lam / 100 if stage > 3 else 1.0)
+        found = (to_go, to_go - values[:-1], summed, summed)[stage - 1]
+        late.append(found[-5:].mean().item())
+        drawn += found[:, 0].tolist()
+        cells = row.locator("td").all_inner_texts()
+        if step > length:
+            assert cells == ["is over"]
+        else:
+            shown = [numbers(cell)[0] for cell in cells]
+            expected = torch.cat([values[:-1], to_go, delta, found], dim=1)[step - 1]
+            assert shown == pytest.approx(expected.tolist(), abs=0.0051)
+    assert numbers(words.split("\n")[0].split("A =")[2]) == pytest.approx(late, abs=0.0051)
+    unit = max(map(abs, bars)) / max(map(abs, drawn))
+    assert bars == pytest.approx([a * unit for a in drawn], abs=0.01)
+    assert part.locator("[data-name=lambda]").is_disabled() == (stage < 4)
+
+
+def test_the_pole_leans_as_it_did_at_this_step(opened):
+    for step in (1, 5, 8):
+        follow(opened, "stages", f"1-99-95-{step}")
+        poles = (
+            opened.of("stages")
+            .locator("svg line[stroke-width='6']")
+            .evaluate_all(
+                "all => all.map(l => [l.x1, l.x2, l.y1, l.y2].map(end => end.baseVal.value))"
+            )
+        )
+        for pole, column in zip(poles, (2, 0), strict=True):
+            x, _, angle, _ = PLAYED["observations"][min(step, int(STEPS[column])) - 1, column]
+            foot, tip, low, high = pole
+            assert foot == pytest.approx(350 + 38 * x.item() / 2.4, abs=0.01)
+            assert (tip - foot) / (low - high) == pytest.approx(angle.tan().item(), abs=1e-3)
+
+
+# ---------------------------------------------------------------- ratios
+
+
+KINDS = ((1, "k3"), (0, "k3"), (0, "k1"))  # spare, trained, trained
+
+
+def learn(share: int, rate: float, clip: float):
+    """After each of 40 steps: log-probs of all states, and ratios of both kinds of samples."""
+    logits, rewards, *samples = SAMPLES
+    old, state = logits.log_softmax(dim=0), torch.arange(32) // share
+    advantages = (rewards - old.exp() @ rewards)[samples[0]]
+    table = logits.repeat(32 // share, 1).requires_grad_()
+    optimiser = torch.optim.Adam([table], lr=rate)
+    clips = {"clip_low": min(clip, 1.0), "clip_high": clip}
+    for _ in range(40):
+        now = table.log_softmax(dim=1)[state, samples[0]]
+        loss = surrogates.ppo_clip(now, old[samples[0]], advantages, **clips).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        after = table.detach().log_softmax(dim=1)
+        pairs = [(old[actions], after[state, actions]) for actions in samples]
+        cut = surrogates.clip_fraction(pairs[0][1], pairs[0][0], advantages, **clips)
+        yield kl.exact(old.expand_as(after), after).mean(), pairs, cut, advantages
+
+
+@pytest.mark.parametrize(
+    ("rate", "clip", "steps", "doublings"),
+    [
+        (6, 3, 5, 0),
+        (6, 3, 40, 2),
+        (6, 5, 40, 2),  # each of these three differs from the one before in one number
+        (8, 5, 40, 2),
+        (8, 5, 40, 1),
+        (8, 6, 12, 1),
+        (8, 0, 30, 5),
+    ],
+)
+def test_ratios_and_divergences_are_those_of_the_packages_loss(
+    opened, rate, clip, steps, doublings
+):
+    words = follow(opened, "ratios", f"{rate}-{clip}-{steps}-{doublings}")
+    path = list(learn(2**doublings, RATES[rate], CLIPS[clip] or math.inf))
+    curves = [
+        [exact, *(kl.estimate(*pairs[who], kind).mean() for who, kind in KINDS)]
+        for exact, pairs, *_ in path
+    ]
+    part = opened.of("ratios")
+    rows = [
+        row.locator("td").all_inner_texts() for row in part.locator("tr:has(th[scope=row])").all()
+    ]
+    for column, (now, acts) in enumerate(rows):
+        assert numbers(now) == pytest.approx([curves[steps - 1][column].item()], abs=0.000051)
+        above = [i for i, row in enumerate(curves, start=1) if row[column] > 0.02]
+        assert acts == (str(above[0]) if above else "never")
+    _, pairs, cut, advantages = path[steps - 1]
+    trained, spare = ((now - old).exp() for old, now in pairs)
+    expected = [100 * cut, trained.mean(), spare.mean(), trained.max()]
+    for shown, number, digits in zip(numbers(words)[:4], expected, (0, 3, 3, 2), strict=True):
+        assert shown == pytest.approx(float(number), abs=0.51 * 10**-digits)
+    for color, of in (
+        ("#0072B2", trained[advantages > 0]),
+        ("#D55E00", trained[advantages < 0]),
+        ("#8a8a8a", spare),
+    ):
+        bars = part.locator(f"svg rect[fill='{color}']:not([height='14'])").evaluate_all(
+            "all => all.map(r => [r.x, r.height].map(side => side.baseVal.value))"
+        )
+        counts = torch.histc(of.clamp(max=1.999), bins=40, min=0, max=2)
+        assert [round((x - 12.5) / (376 / 40)) for x, _ in bars] == counts.nonzero()[:, 0].tolist()
+        unit = bars[0][1] / counts[counts > 0][0].item()
+        assert [h / unit for _, h in bars] == pytest.approx(counts[counts > 0].tolist(), abs=0.01)
 
 
 # ---------------------------------------------------------------- tokens

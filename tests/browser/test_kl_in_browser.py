@@ -9,6 +9,7 @@ import torch
 from nbcourse.display import explore_kl
 from nbcourse.functional import kl
 from nbcourse.toys import enumeration
+from tests.browser.conftest import OVERLAPS
 
 NUMBER = r"[+−]?\d+\.\d+"
 KINDS = ("k1", "k2", "k3")
@@ -298,20 +299,6 @@ def test_tokens_of_one_value_stand_on_each_other(open_explorer):
     assert [tips[0] - tips[1], tips[1] - tips[2]] == pytest.approx([32 * 0.3, 32 * 0.5])
 
 
-# What is drawn over what: pairs of texts of one drawing whose boxes share more than a sliver.
-OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap(svg => {
-  const texts = [...svg.querySelectorAll("text")].filter(text => text.textContent);
-  const boxes = texts.map(text => text.getBoundingClientRect());
-  const shared = (a, b) => [Math.min(a.right, b.right) - Math.max(a.left, b.left),
-                            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
-  const frame = svg.getBoundingClientRect();
-  const outside = texts.filter((_, i) =>
-    boxes[i].left < frame.left - 1 || boxes[i].right > frame.right + 1);
-  return texts.flatMap((one, i) => texts.slice(i + 1)
-    .filter((_, j) => shared(boxes[i], boxes[i + 1 + j]).every((side, k) => side > [1, 5][k]))
-    .map(other => one.textContent + " | " + other.textContent))
-    .concat(outside.map(text => text.textContent + " is cut off"));
-})"""
 CROWDED = {
     "three": {},
     "far apart": {"probs": (0.01, 0.01, 0.98), "ref_probs": (0.98, 0.01, 0.01)},
@@ -329,5 +316,5 @@ CROWDED = {
 @pytest.mark.parametrize("case", CROWDED)
 def test_no_label_covers_another(open_explorer, case, width):
     explorer = open_explorer(width, **CROWDED[case])
-    assert explorer.page.evaluate(OVERLAPS) == []
+    assert explorer.page.locator("body").evaluate(OVERLAPS) == []
     assert explorer.page.evaluate("document.documentElement.scrollWidth") <= width

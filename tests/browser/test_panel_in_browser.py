@@ -3,6 +3,7 @@
 import pytest
 
 from nbcourse.display import training_panel
+from tests.browser.conftest import OVERLAPS
 from tests.small import recipe
 
 pytestmark = pytest.mark.browser
@@ -33,3 +34,4 @@ def test_the_slider_turns_over_the_texts_and_marks_their_step(open_alone, tmp_pa
     assert slider.bounding_box()["height"] >= 44
     assert page.get_by_role("button").count() == 0
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert page.locator("body").evaluate(OVERLAPS) == []

@@ -16,6 +16,8 @@ from nbcourse.display import (
     explore_lengths,
     explore_mismatch,
     explore_passes,
+    explore_ratios,
+    explore_stages,
     explore_tokens,
     explore_verifiers,
 )
@@ -25,6 +27,23 @@ from nbcourse.toys.sequences import SequenceSpace
 
 PAIRS = SequenceSpace(2, 2)
 REF, ZEROS = torch.zeros(3, 2), torch.zeros(4)
+
+
+ONE_STEP = {
+    "observations": torch.zeros(1, 3, 4),
+    "rewards": torch.ones(1, 3),
+    "truncated": torch.zeros(1, 3, dtype=torch.bool),
+    "mask": torch.tensor([[True, True, False]]),
+}
+
+
+def stages(columns=(0, 1), **start):
+    return explore_stages(ONE_STEP, torch.ones(1, 3), torch.ones(1, 3), columns=columns, **start)
+
+
+def ratios(samples=4, **start):
+    drawn = torch.zeros(samples, dtype=torch.int64)
+    return explore_ratios(torch.zeros(2), torch.ones(2), drawn, drawn, **start)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +113,19 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
         (lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0), "beta is 0, expected a positive"),
         (lambda _: explore_mismatch(ZEROS, "abc"), "logits has shape (4,), expected (3,)"),
         (lambda _: explore_mismatch(ZEROS, "abcd", top_p=0), "top_p is 0, expected a multiple of"),
+        (lambda _: stages(columns=(0,)), "columns is (0,), expected two of them"),
+        (lambda _: stages(columns=(0, 2)), "column 2 has no steps, expected an episode"),
+        (lambda _: stages(stage=5), "stage is 5, expected a multiple of 1 from 1 to 4"),
+        (lambda _: stages(lam=1.5), "lam is 1.5, expected a multiple of 0.01 from 0 to 1"),
+        (lambda _: ratios(6), "the number of samples is 6, expected a power of two up to 6"),
+        (lambda _: ratios(share=8), "share is 8, expected a power of two up to 4"),
+        (lambda _: ratios(clip=0.25), "clip is 0.25, expected one of (0.05,"),
+        (lambda _: ratios(learning_rate=1), "learning_rate is 1, expected one of (0.001,"),
+        (lambda _: ratios(steps=0), "steps is 0, expected a multiple of 1 from 1 to 40"),
+        (
+            lambda _: explore_ratios(torch.zeros(2), torch.ones(3), torch.zeros(4), torch.zeros(4)),
+            "rewards has shape (3,) and spare (4,), expected those of logits (2,) and drawn (4,)",
+        ),
         (lambda _: explore_credit("ab", [0], [0]), "names, log_ratios and values have lengths"),
         (lambda _: explore_credit("a", [0], [0], lam=2), "lam is 2, expected a multiple of 0.01"),
         (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),
