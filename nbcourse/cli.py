@@ -800,6 +800,8 @@ def _what_it_does(recipe: Any) -> str:
 
 def _expectations(outlook: Any, like: Path | None) -> list[str]:
     """What the numbers rest on, in words."""
+    from nbcourse.experiments import forecast
+
     told = []
     if outlook.conditions is None:
         told.append(
@@ -820,6 +822,9 @@ def _expectations(outlook: Any, like: Path | None) -> list[str]:
     else:
         slower = ", ".join(f"{name} {times:.3g}" for name, times in outlook.slowdown.items())
         told.append(f"expected and at most: at the speed of {like}; times the roofline: {slower}")
+        if over := forecast.held_over_plan(like):
+            times = ", ".join(f"{phase} {share:.3g}" for phase, share in over.items())
+            told.append(f"held by {like}, times what was planned with the process itself: {times}")
     if outlook.left_out:
         told.append(f"left out is {outlook.left_out}")
     return told

@@ -160,7 +160,8 @@ def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
     """What was predicted of each phase of a step beside what it took; see `PLAN_HEADER`.
 
     Lines for each group whose runs have all kept a plan: means of seconds over steps and seeds,
-    and the largest of the memories.
+    and the largest of the memories. What was predicted of memory is what is needed, or, like an
+    earlier run, what was expected to be held.
 
     Book: chapter 15, "Predicted and measured".
     """
@@ -184,7 +185,7 @@ def _planned_phases(group: Group) -> list[PlannedPhase]:
                 least=mean(each["least"] for each in seconds),
                 expected=mean(each.get("expected", nan) for each in seconds),
                 taken=mean(step.get(f"seconds_{phase}", 0.0) for step in steps),
-                predicted=max(plan[phase]["memory"] for plan in plans),
+                predicted=max(plan[phase].get("held", plan[phase]["memory"]) for plan in plans),
                 held=max(step.get(f"memory_{phase}", 0.0) for step in steps) or nan,
             )
         )

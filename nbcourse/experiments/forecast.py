@@ -181,6 +181,23 @@ def earlier_run(
     )
 
 
+def held_over_plan(folder: str | Path) -> dict[str, float]:
+    """Bytes that a run held over those planned for it, by phase; empty if it kept no plan.
+
+    On a CPU a process holds more than its tensors: the C library keeps freed blocks that lie
+    between others.
+
+    Args:
+        folder: of the run.
+    """
+    folder = Path(folder)
+    if not (folder / records.PLAN).is_file():
+        return {}
+    plan, steps = records.read_json(folder / records.PLAN)["phases"], records.read_metrics(folder)
+    held = {phase: max(step.get(f"memory_{phase}", 0) for step in steps) for phase in plan}
+    return {phase: held[phase] / plan[phase]["memory"] for phase in plan if held[phase]}
+
+
 def check_made_here(folder: str | Path) -> None:
     """Require that a run was made with this machine's hardware, threads and processes.
 
@@ -459,7 +476,8 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
     Returns:
         The machine, and for each phase of a step the bytes that it needs if all responses reach the
         limit, beside those of the process itself, and its `Seconds`, of which without an earlier
-        run only `least` is known.
+        run only `least` is known. Like an earlier run that kept a plan, also the bytes that the
+        process is expected to hold: as many times those needed as it held then.
 
     Raises:
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
@@ -467,6 +485,7 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
     machine = _this_machine(recipe.model.precision)
     prompts = prompts_of(recipe)
     found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
+    over: dict[str, float] = {}
     if like is None:
         least = rooflines(recipe, shape, machine, SHORTEST, prompt=prompts.shortest)
         seconds = {phase: {"least": least[phase]} for phase in PHASES}
@@ -475,12 +494,14 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
         earlier = earlier_run(like, machine)
         predicted = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
         seconds = {phase: predicted[phase]._asdict() for phase in PHASES}
-    own = resident()
+        over = held_over_plan(like)
+    needed = {phase: resident() + found.peaks[phase] for phase in PHASES}
     return {
         "machine": asdict(machine),
         "like": None if like is None else str(like),
         "phases": {
-            phase: {"memory": own + found.peaks[phase], "seconds": seconds[phase]}
+            phase: {"memory": needed[phase], "seconds": seconds[phase]}
+            | ({"held": round(over[phase] * needed[phase])} if phase in over else {})
             for phase in PHASES
         },
     }

@@ -18,6 +18,9 @@ FAMILY = records.RUNS / "arithmetic-family"
 # By phase: sample, consult, learn, evaluate.
 SLOWDOWN = {"sample": 12.0, "consult": 5.0, "learn": 8.0, "evaluate": 9.0}
 
+SMOLLM2 = sorted(records.RUNS.glob("smollm2-word-problems-float32-*-seed*"))
+SMOLLM2_FIRST = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
+
 
 def recipe_of(name: str, **tables) -> recipes.Recipe:
     return recipes.check({"steps": 4, "algorithm": {"name": name}, **tables})
@@ -186,6 +189,34 @@ def test_a_plan_like_an_earlier_run_is_its_forecast(monkeypatch, tmp_path):
         assert seconds.expected == pytest.approx(1.0)  # the same recipe as the earlier run's
 
 
+def test_what_an_earlier_run_held_over_its_plan_is_expected_again(monkeypatch, tmp_path):
+    """A gigabyte of the process, and then twice or one and a half times what is needed."""
+    recipe = recipe_of("grpo", evaluation={"every": 1})
+    step = {f"seconds_{phase}": 1.0 for phase in SLOWDOWN}
+    step |= {"length": 3.2, "no_spread": 0.25, "kl_ref": 0.0}
+    more = step | {"memory_sample": 8, "memory_learn": 3}
+    run = write_run(tmp_path / "run", recipe, [step | {"memory_sample": 2}, more])
+    assert forecast.held_over_plan(run) == {}
+    assert "held" not in planned(recipe, monkeypatch, like=run)["phases"]["learn"]
+    plan = {phase: {"memory": 4} for phase in ("sample", "consult")} | {"learn": {"memory": 2}}
+    records.write_json(run / records.PLAN, {"phases": plan})
+    assert forecast.held_over_plan(run) == {"sample": 2.0, "learn": 1.5}
+    found = planned(recipe, monkeypatch, like=run)["phases"]
+    assert found["sample"]["held"] == 2 * found["sample"]["memory"]
+    assert found["learn"]["held"] == 1.5 * found["learn"]["memory"]
+    assert "held" not in found["consult"]
+
+
+@pytest.mark.parametrize("folder", SMOLLM2, ids=lambda folder: folder.name)
+def test_a_real_models_runs_held_what_the_first_of_them_foretold(folder):
+    """While learning, where the peak is, to a tenth; the plan alone falls short by more."""
+    times = forecast.held_over_plan(SMOLLM2_FIRST)["learn"]
+    needed = records.read_json(folder / records.PLAN)["phases"]["learn"]["memory"]
+    held = max(step["memory_learn"] for step in records.read_metrics(folder))
+    assert times * needed == pytest.approx(held, rel=0.1)
+    assert needed < held / 1.1
+
+
 # 1 / (1 − 0.8) is a little over 5 in floating point. Where no group has a spread, the loop draws
 # one more batch and takes it as it is.
 @pytest.mark.parametrize(
@@ -242,13 +273,9 @@ def test_an_outlook_adds_up_what_a_run_consists_of():
     assert slow["warm start"] == pytest.approx(SLOWDOWN["learn"] * fast["warm start"])
 
 
-SMOLLM2 = sorted(records.RUNS.glob("smollm2-word-problems-float32-*-seed*"))
-
-
 @pytest.fixture(scope="module")
 def first_of_smollm2():
-    folder = records.RUNS / "smollm2-word-problems-float32-grpo-seed0"
-    return forecast.earlier_run(folder, MACHINE, shape=PUBLISHED["smollm2"], prompt=70)
+    return forecast.earlier_run(SMOLLM2_FIRST, MACHINE, shape=PUBLISHED["smollm2"], prompt=70)
 
 
 @pytest.mark.parametrize("folder", SMOLLM2, ids=lambda folder: folder.name)

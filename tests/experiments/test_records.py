@@ -167,6 +167,10 @@ def test_a_plan_is_put_beside_what_came(run, tmp_path):
         ["a step", "6", "20", "13", "1.54", "3", "4", "0.75"],
     ]
     assert {row[0] for row in found} == {"planned"}
+    plan["learn"]["held"] = 5 * 10**9  # of the second seed, like an earlier run
+    records.write_json(folder / "plan.json", {"phases": plan})
+    found = comparison.plan_rows(comparison.groups(sorted(tmp_path.iterdir())))
+    assert found[2][-3:] == found[4][-3:] == ["5", "4", "1.25"]
     assert all(len(row) == len(comparison.PLAN_HEADER) for row in found)
 
 
