@@ -698,8 +698,8 @@ def train(
         raise UserError("--lengths and --flat say what --dry-run is to expect: they change no run")
     if engine == "trl" and (resume or is_base):
         raise UserError("--engine trl takes no --resume and makes no base model")
-    if like is not None and (engine == "trl" or is_base):
-        raise UserError("--like is for reinforcement learning with this package's own engine")
+    if like is not None and engine == "trl":
+        raise UserError("--like is for this package's own engine")
     if log is not None:
         trackers.check(log)
     if deterministic:
@@ -710,7 +710,7 @@ def train(
         if isinstance(checked, kinds.Pretraining):
             from nbcourse.experiments.pretraining import pretrain
 
-            pretrain(checked, folder=folder, resume=resume, log=log)
+            pretrain(checked, folder=folder, resume=resume, log=log, like=like)
         elif engine == "trl":
             from nbcourse.experiments.trl import train_with_trl
 

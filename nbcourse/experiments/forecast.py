@@ -507,6 +507,37 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
     }
 
 
+def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[str, Any]:
+    """The same of the making of a base model, by stage, and of its evaluations.
+
+    Args:
+        recipe: of the run.
+        shape: of its model.
+        like: another base model's making on this machine.
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: of `earlier_base_run`, `check_made_here` and
+            `outlook_of_base`.
+    """
+    machine, slowdown = _this_machine(recipe.model.precision), {}
+    if like is not None:
+        check_made_here(like)
+        slowdown = earlier_base_run(like, machine)
+    found = outlook_of_base(recipe, shape, machine, prompts_of(recipe), slowdown)
+    own = resident()
+    return {
+        "machine": asdict(machine),
+        "like": None if like is None else str(like),
+        "phases": {
+            part.name: {
+                "memory": own + found.peaks[part.name],
+                "seconds": part.seconds._asdict() if like else {"least": part.seconds.least},
+            }
+            for part in found.parts
+        },
+    }
+
+
 @cache
 def _this_machine(precision: str) -> Machine:
     return machines.measure(precisions=[precision])

@@ -17,6 +17,7 @@ from nbcourse.lm.warm_start import imitation_loss
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training import held_out
+from nbcourse.training.clock import Clock
 from nbcourse.training.models import load_model, loss_scaler, precision, rendered
 from nbcourse.training.preparation import texts_of
 from nbcourse.training.processes import Processes, connect
@@ -33,6 +34,7 @@ def pretrain(
     resume: bool = False,
     progress: bool = True,
     log: str | None = None,
+    like: Path | None = None,
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
     """Make a base model by a recipe.
 
@@ -43,6 +45,8 @@ def pretrain(
         resume: go on from the last checkpoint in the folder, if there is one.
         progress: draw a progress bar.
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
+        like: folder of another base model's making on this machine, from which to predict what this
+            one will take; the prediction is kept in the folder.
 
     Returns:
         The tokenizer, the model, and one dictionary of numbers for each step.
@@ -63,6 +67,8 @@ def pretrain(
         return _make(recipe, None, processes, progress=progress, log=None)
     folder = Path(folder)
     with run.prepared(folder, recipe, resume=resume, processes=processes):
+        if not (folder / records.CHECKPOINTS).exists():
+            run.keep_plan(folder, recipe, like)
         return _make(recipe, folder, processes, progress=progress, log=log)
 
 
@@ -98,9 +104,10 @@ def _make(
         for row in bar:
             step, last = int(row["step"]), row["step"] == recipe.steps
             if step % recipe.evaluation.every == 0 or last:
-                began = perf_counter()
-                row["held_out"] = ask().mean().item()
-                row["seconds_evaluate"] = perf_counter() - began
+                clock = Clock()
+                with clock("evaluate"):
+                    row["held_out"] = ask().mean().item()
+                row |= clock.report()
             bar.set_postfix({k: f"{row[k]:.2f}" for k in ("loss", "held_out") if k in row})
             history.append(row)
             stop = asked()
@@ -146,12 +153,12 @@ def _steps(
             learning_rate=partial(_rate, stage),
             scaler=scaler,
         )
-        began = perf_counter()
-        for step, loss in enumerate(losses, start=max(before, done) + 1):
-            seconds = perf_counter() - began
-            yield {"step": step, "stage": number, "loss": loss, "seconds_learn": seconds}
-            began = perf_counter()
         before += stage.steps
+        for step in range(max(before - stage.steps, done) + 1, before + 1):
+            clock = Clock()
+            with clock("learn"):
+                loss = next(losses)
+            yield {"step": step, "stage": number, "loss": loss, **clock.report()}
 
 
 def _rate(stage: StageSection, step: int) -> float:

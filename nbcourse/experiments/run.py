@@ -293,10 +293,11 @@ def keep_metrics(
     return records.Metrics(folder, kept=kept, tracker=tracker)
 
 
-def keep_plan(folder: Path, recipe: Recipe, like: Path | None) -> None:
+def keep_plan(folder: Path, recipe: Recipe | Pretraining, like: Path | None) -> None:
     """Write `plan.json`, what is predicted of a run; nothing where that is impossible."""
+    plan_of = forecast.plan_of if isinstance(recipe, Recipe) else forecast.plan_of_base
     try:
-        plan = forecast.plan_of(recipe, shape_of(recipe), like)
+        plan = plan_of(recipe, shape_of(recipe), like)  # type: ignore[arg-type]
     except (UserError, OSError):
         if like is not None:
             raise

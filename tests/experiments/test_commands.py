@@ -325,7 +325,7 @@ def test_a_run_is_compared_with_what_was_expected_of_it(runs, tmp_path):
     assert answer.exit_code == 0, answer.output
     assert "a step" in answer.output
     refused = train(tmp_path / "trl", "--like", earlier, "--engine", "trl")
-    assert "--like is for reinforcement learning" in refused.stderr
+    assert "--like is for this package's own engine" in refused.stderr
 
 
 def test_a_dry_run_of_a_checkpoint_that_is_not_here_names_what_to_lower(monkeypatch):

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from dataclasses import replace
+from statistics import median
 from zlib import crc32
 
 import pytest
@@ -48,6 +49,23 @@ def make_it_small(monkeypatch):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     make_it_small(monkeypatch)
+
+
+def test_its_plan_has_both_stages_and_what_an_earlier_one_took(tmp_path):
+    """The same recipe again: each part is expected to take the median of what it took."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    pretrain(base_recipe(), folder=first, progress=False)
+    pretrain(base_recipe(), folder=second, progress=False, like=first)
+    alone, like = (records.read_json(folder / records.PLAN) for folder in (first, second))
+    assert (alone["like"], like["like"]) == (None, str(first))
+    assert list(alone["phases"]) == ["pretraining", "supervised", "evaluate"]
+    assert all(list(phase["seconds"]) == ["least"] for phase in alone["phases"].values())
+    steps = records.read_metrics(first)
+    for number, phase in enumerate(("pretraining", "supervised")):
+        taken = median(row["seconds_learn"] for row in steps if row["stage"] == number)
+        assert like["phases"][phase]["seconds"]["expected"] == pytest.approx(taken)
+        held = max(row["memory_learn"] for row in steps if row["stage"] == number)
+        assert 0 < alone["phases"][phase]["memory"] < 2 * held
 
 
 # ---------------------------------------------------------------- the loss
@@ -240,6 +258,7 @@ def test_a_run_leaves_its_records(whole):
     assert {path.name for path in folder.iterdir()} == {
         "recipe.json",
         "environment.json",
+        "plan.json",
         "start.json",
         "metrics.jsonl",
         "summary.json",
@@ -253,7 +272,8 @@ def test_a_run_leaves_its_records(whole):
     assert [row["step"] for row in history] == [*range(1, STEPS + 1)]
     assert [row["stage"] for row in history] == [0, 0, 0, 1, 1, 1, 1]
     assert [row["step"] for row in history if "held_out" in row] == [2, 4, 6, 7]
-    assert all(row["seconds_learn"] > 0 for row in history)
+    assert all(row["seconds_learn"] > 0 < row["memory_learn"] for row in history)
+    assert all("memory_evaluate" in row for row in history if "held_out" in row)
     kept = load_file(folder / "model" / "model.safetensors")
     for name, parameter in model.named_parameters():
         assert torch.equal(kept[name], parameter)
