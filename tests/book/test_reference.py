@@ -120,6 +120,7 @@ def test_an_entry_leads_to_its_equation_its_chapter_and_its_tests(pages):
     assert "*Derived in* [chapter 2](../02-sequences.ipynb)." in entry
     assert "*Tested in* `tests/functional/test_advantages.py`, " in entry
     assert "mean reward of the *other* responses" in entry
+    assert not any("test_reference.py" in page for page in pages.values())
     assert "- `group_size`: G, at least 2." in entry
     assert "return mean_baseline(rewards, group_size=group_size)" in entry
     assert entry.count("The baseline is independent of response i") == 1
