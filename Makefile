@@ -28,7 +28,7 @@ $(READY): FORCE
 FORCE:
 endif
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "This book needs Python 3.11 or newer, and '$(PYTHON)' is not one, or does not run. Name one:" \
 	       "make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
