@@ -29,8 +29,8 @@ EXTENSIONS = {  # of JupyterLab, in the packages that bring them
     "MyST in JupyterLab": "jupyterlab-myst",  # draws the book's boxes
     "widgets in JupyterLab": "jupyterlab-widgets",  # and the live panels
 }
-SAVING = Path("jupyter_server_config.d", "nbcourse.json")
-"""Makes Jupyter load `publishing.reading`, which writes this file."""
+SAVING = Path("etc", "jupyter", "jupyter_server_config.d", "nbcourse.json")
+"""Of an environment: makes its Jupyter load `publishing.reading`, which writes this file."""
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 
@@ -145,9 +145,7 @@ def _saving() -> Finding:
     name = "saving in Jupyter"
     if _version("jupyterlab") is None:
         return Finding(name, "none", None, "for the chapters in JupyterLab only")
-    from jupyter_core.paths import jupyter_config_path
-
-    if any(Path(folder, SAVING).is_file() for folder in jupyter_config_path()):
+    if Path(sys.prefix, SAVING).is_file():
         return Finding(name, "found", True)
     remark = "git lists chapters that were only run; python -m nbcourse.publishing.reading helps"
     return Finding(name, "not set up", None, remark)

@@ -90,7 +90,7 @@ def _cells(notebook: dict[str, Any]) -> list[tuple[str, str, Any]]:
 
 def enable(environment: Path) -> Path:
     """Write the configuration that makes the Jupyter of an environment load this module."""
-    file = environment / "etc" / "jupyter" / SAVING
+    file = environment / SAVING
     file.parent.mkdir(parents=True, exist_ok=True)
     config = {"ServerApp": {"jpserver_extensions": {"nbcourse.publishing.reading": True}}}
     file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

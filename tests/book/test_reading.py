@@ -139,7 +139,7 @@ def test_a_jupyter_of_the_environment_keeps_git_clean(clone, tmp_path):
 
 def test_a_jupyter_without_the_package_starts_all_the_same(tmp_path, monkeypatch):
     reading.enable(tmp_path)
-    file = tmp_path / "etc" / "jupyter" / installation.SAVING
+    file = tmp_path / installation.SAVING
     config = file.read_text(encoding="utf-8").replace("nbcourse.publishing.reading", "gone.reading")
     file.write_text(config, encoding="utf-8")
     monkeypatch.setattr(reading, "enable", lambda environment: None)
@@ -156,7 +156,7 @@ def test_the_environment_is_told_by_a_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.delitem(sys.modules, reading.__name__)
     runpy.run_module("nbcourse.publishing.reading", run_name="__main__")
-    file = tmp_path / "etc" / "jupyter" / installation.SAVING
+    file = tmp_path / installation.SAVING
     assert file.read_text(encoding="utf-8") == reading.enable(tmp_path / "b").read_text("utf-8")
     assert str(file) in capsys.readouterr().out
     for told in (".binder/postBuild", "README.md"):

@@ -517,10 +517,11 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
 
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
     file = tmp_path / installation.SAVING
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     file.touch()
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
-    here = found()
+    with monkeypatch.context() as environment:
+        environment.setattr(sys, "prefix", str(tmp_path))
+        here = found()
     assert here["saving in Jupyter"].ok
     extensions = {"MyST in JupyterLab", "widgets in JupyterLab"}
     assert set(here) == extensions | {"saving in Jupyter", "GSM8K", "GPU", "browser", "disk"}
