@@ -28,7 +28,7 @@ $(READY): FORCE
 FORCE:
 endif
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "This book needs Python 3.11 or newer, and '$(PYTHON)' is not one, or does not run. Name one:" \
 	       "make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -43,6 +43,7 @@ $(READY): requirements.txt pyproject.toml
 	@echo "  installing nbcourse"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(PY) -m jupyter labextension disable $(NEWS) >/dev/null 2>&1
+	@$(PY) -m nbcourse.publishing.reading >/dev/null
 	@printf '%s' "$(CURDIR)" > $@
 
 $(READY_DEV): requirements-dev.txt $(READY)
@@ -53,10 +54,8 @@ $(READY_DEV): requirements-dev.txt $(READY)
 
 # ---------------------------------------------------------------- read
 
-# A chapter that was only run is saved as the book has it: reading dirties no clone.
 LAB_OPTIONS := --log-level=WARN --KernelManager.transport_encryption=auto \
-  --LabApp.default_url=/lab/tree/book/00-start-here.ipynb \
-  --ContentsManager.pre_save_hook=nbcourse.publishing.reading.keep_what_was_only_run
+  --LabApp.default_url=/lab/tree/book/00-start-here.ipynb
 ifeq ($(shell id -u),0)
 LAB_OPTIONS += --allow-root
 endif

@@ -279,6 +279,19 @@ def twins(
 
 
 @app.command()
+def put_back() -> None:
+    """Put chapters back that an editor only ran and saved, so that `git status` is clean.
+
+    JupyterLab needs no such command; VS Code and others save what a chapter printed here. A
+    notebook in which a cell was edited is left alone.
+    """
+    repository.require()
+    from nbcourse.publishing import reading
+
+    typer.echo("\n".join(reading.put_back()) or "No notebook was only run.")
+
+
+@app.command()
 def exercises() -> None:
     """Make the masters and the students' notebooks from the texts in `solutions/text/`.
 

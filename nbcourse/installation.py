@@ -29,6 +29,8 @@ EXTENSIONS = {  # of JupyterLab, in the packages that bring them
     "MyST in JupyterLab": "jupyterlab-myst",  # draws the book's boxes
     "widgets in JupyterLab": "jupyterlab-widgets",  # and the live panels
 }
+SAVING = Path("etc", "jupyter", "jupyter_server_config.d", "nbcourse.json")
+"""Of an environment: makes its Jupyter load `publishing.reading`, which writes this file."""
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 
@@ -99,6 +101,7 @@ def machine(**others: Callable[[], Finding]) -> list[Finding]:
     """
     checks: dict[str, Callable[[], Finding]] = {
         **{name: partial(_extension, name, package) for name, package in EXTENSIONS.items()},
+        "saving in Jupyter": _saving,
         "GSM8K": _gsm8k,
         **others,
         "GPU": _gpu,
@@ -135,6 +138,17 @@ def _extension(name: str, package: str) -> Finding:
         return Finding(name, "found", True)
     remark = f"run: python -m pip install --force-reinstall --no-deps {package}"
     return Finding(name, "missing", False, remark)
+
+
+def _saving() -> Finding:
+    """Whether Jupyter loads what keeps the chapters that were only run as the book has them."""
+    name = "saving in Jupyter"
+    if _version("jupyterlab") is None:
+        return Finding(name, "none", None, "for the chapters in JupyterLab only")
+    if Path(sys.prefix, SAVING).is_file():
+        return Finding(name, "found", True)
+    remark = "git lists chapters that were only run; python -m nbcourse.publishing.reading helps"
+    return Finding(name, "not set up", None, remark)
 
 
 def _gsm8k() -> Finding:

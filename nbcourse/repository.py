@@ -50,6 +50,25 @@ def tracked(root: Path = ROOT) -> list[str]:
     return [name for name in names if (root / name).is_file()]
 
 
+def is_tracked(file: Path) -> bool:
+    """Whether a file lies in some git repository, and git knows it."""
+    return file.exists() and _git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
+
+
+def changed(pattern: str, root: Path = ROOT) -> dict[str, str]:
+    """What the index has of the files that were changed since, by their paths; none without git."""
+    names = _git(
+        root, "-c", "core.quotepath=off", "diff", "--name-only", "--relative", "--", pattern
+    )
+    index = {name: _git(root, "show", f":./{name}") for name in (names or "").splitlines()}
+    return {name: text for name, text in index.items() if text and (root / name).is_file()}
+
+
+def restore(name: str, root: Path = ROOT) -> None:
+    """Write a file as the index has it."""
+    _git(root, "checkout", "--", name)
+
+
 def _git(root: Path, *arguments: str) -> str | None:
     """What git answers; None if it refuses, or is not installed."""
     try:

@@ -1,18 +1,37 @@
-"""Reading leaves no trace: a chapter that was only run is saved as the book has it.
+"""Reading leaves no trace: a chapter that was only run is kept as the book has it.
 
 An editor that runs a chapter saves it with its own prompts and metadata, and everything that prints
 a time with another one: `git status` would show every chapter that was read, and `git pull` would
-refuse its next edition. `make lab` therefore gives JupyterLab `keep_what_was_only_run` as the hook
-that it calls before it saves. Nothing is lost: what the cells print is what the book has stored.
+refuse its next edition. Nothing is lost by not saving that: what the cells print is what the book
+has stored. Notebooks in another form than `stored` writes are saved as they are, and so is what git
+does not track.
+
+Jupyter's servers load this module as an extension where their environment says so, and `python -m
+nbcourse.publishing.reading` makes it say so; a server that cannot import it notes that and starts
+without. Editors that save by themselves, such as VS Code, cannot be told: `nbcourse put-back` puts
+back afterwards what was only run.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+from nbcourse import repository
+from nbcourse.installation import SAVING
+from nbcourse.publishing import stored
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _load_jupyter_server_extension(server: Any) -> None:
+    server.contents_manager.register_pre_save_hook(keep_what_was_only_run)
+
 
 def keep_what_was_only_run(*, model: dict[str, Any], path: str, contents_manager: Any) -> None:
-    """Save the file on the disk again, if it is in stored form and no cell of it was edited.
+    """Save the file on the disk again, if git tracks it and it was only run; a hook for Jupyter.
 
     Args:
         model: what JupyterLab is about to save, changed in place.
@@ -22,14 +41,43 @@ def keep_what_was_only_run(*, model: dict[str, Any], path: str, contents_manager
     if model["type"] != "notebook":
         return
     file = Path(contents_manager.root_dir) / path
-    here = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-    if here is not None and _is_stored(here) and _cells(here) == _cells(model["content"]):
-        model["content"] = here
+    if repository.is_tracked(file):
+        here = json.loads(file.read_text(encoding="utf-8"))
+        if was_only_run(model["content"], kept=here):
+            model["content"] = here
+
+
+def put_back(root: Path = repository.ROOT) -> list[str]:
+    """Write the notebooks that were only run, and saved by some other editor, as git has them.
+
+    What is in stored form was written by `make chapters`, whose outputs are the new ones to keep.
+
+    Returns:
+        Their paths.
+    """
+    done = []
+    for name, index in repository.changed("*.ipynb", root).items():
+        try:
+            here = json.loads((root / name).read_text(encoding="utf-8"))
+            only_run = not _is_stored(here) and was_only_run(here, kept=json.loads(index))
+        except (ValueError, KeyError, TypeError):  # no notebook
+            continue
+        if only_run:
+            repository.restore(name, root)
+            done.append(name)
+    return done
+
+
+def was_only_run(notebook: dict[str, Any], *, kept: dict[str, Any]) -> bool:
+    """Whether a notebook has the cells of one that is kept in stored form."""
+    return _is_stored(kept) and _cells(notebook) == _cells(kept)
 
 
 def _is_stored(notebook: dict[str, Any]) -> bool:
-    """Editors note the kernel's version, which the stored form does not have; see `stored`."""
-    return "version" not in notebook["metadata"].get("language_info", {})
+    """Editors note the kernel's version, which the stored form does not have, and invent ids."""
+    ids = [cell.get("id") for cell in notebook["cells"]]
+    numbered = [stored.cell_id(position) for position in range(1, len(ids) + 1)]
+    return notebook["metadata"] == stored.METADATA and ids == numbered
 
 
 def _cells(notebook: dict[str, Any]) -> list[tuple[str, str, Any]]:
@@ -38,3 +86,16 @@ def _cells(notebook: dict[str, Any]) -> list[tuple[str, str, Any]]:
         (cell["cell_type"], "".join(cell["source"]), cell["metadata"].get("tags"))
         for cell in notebook["cells"]
     ]
+
+
+def enable(environment: Path) -> Path:
+    """Write the configuration that makes the Jupyter of an environment load this module."""
+    file = environment / SAVING
+    file.parent.mkdir(parents=True, exist_ok=True)
+    config = {"ServerApp": {"jpserver_extensions": {"nbcourse.publishing.reading": True}}}
+    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+if __name__ == "__main__":
+    print(f"Jupyter keeps chapters that were only run, by {enable(Path(sys.prefix))}")

@@ -2,9 +2,10 @@
 
 One page for each room of the package, one for the modules beside the rooms, and one for the command
 line. An entry has the signature, the docstring, links to the book's equations, sections and
-chapters that it names and to the chapters whose code uses it, the tests that call it, and the
-source. The source is read and not imported, so a page costs nothing but its text; the command line
-describes itself.
+chapters that it names and to the chapters that use it, the tests that call it, and the source.
+Where no chapter uses it, it says by way of what chapters come to it, or which command does. The
+source is read and not imported, so a page costs nothing but its text; the command line describes
+itself.
 """
 
 import ast
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nbcourse.publishing import uses
@@ -40,6 +41,7 @@ MODULES = ("grpo_on_one_page", "rows", "seeds")
 COMMAND_LINE = "command-line"
 FOLDER = "reference"
 MANY_TESTS = 4
+MANY_WAYS = 2
 SECTIONS = {  # of a docstring → its title on the page
     "Args:": "Arguments",
     "Attributes:": "Attributes",
@@ -71,12 +73,18 @@ class Book:
         places: the equations and sections that docstrings name, `numbering.places`.
         headings: the titles of sections that they name, and the files of chapters.
         used: the chapters whose code uses a function, by its dotted name.
+        named: those whose text names it, or its module.
+        callers: the definitions that use it.
+        commands: what is typed for a function of the command line.
         repository: the address of the repository, or nothing.
     """
 
     places: Mapping[str, Place]
     headings: Headings
     used: Mapping[str, list[str]]
+    named: Mapping[str, list[str]] = field(default_factory=dict)
+    callers: Mapping[str, set[str]] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
     repository: str = ""
 
     def file(self, path: Path, line: int = 0) -> str:
@@ -102,8 +110,17 @@ def write(book: Path, places: Mapping[str, Place], *, repository: str = "") -> l
     tests = {
         file: set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
+        if file.name != "test_reference.py"  # which tests pages, and names functions for it
     }
-    linked = Book(places, uses.headings(), uses.by_chapters(), repository.rstrip("/"))
+    linked = Book(
+        places,
+        uses.headings(),
+        used=uses.by_chapters(),
+        named=uses.by_prose(),
+        callers=uses.callers(),
+        commands=uses.commands(),
+        repository=repository.rstrip("/"),
+    )
     for room, purpose in ROOMS.items():
         modules = sorted((PACKAGE / room).glob("*.py"))
         _write(folder / f"{room}.md", _page(f"nbcourse.{room}", purpose, modules, linked, tests))
@@ -144,22 +161,25 @@ def _page(
         source = module.read_text(encoding="utf-8")
         about = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")
         named = [text for text in about[1:] if MENTION.search(SOURCE.split(text)[0])]
-        name = ".".join(module.relative_to(PACKAGE).with_suffix("").parts)
-        yield f"## {name}\n\n" + "\n\n".join(_prose(text, book) for text in (about[0], *named))
-        used = {one for node in nodes for one in book.used.get(f"nbcourse.{name}.{node.name}", [])}
-        yield from _chapters("Used in", sorted(used))
+        own = uses.module_name(module)
+        yield f"## {own.removeprefix('nbcourse.')}\n\n" + "\n\n".join(
+            _prose(text, book) for text in (about[0], *named)
+        )
+        taught = {one for node in nodes for one in book.used.get(f"{own}.{node.name}", [])}
+        taught.update(book.named.get(own, []))
+        yield from _chapters("Used in", sorted(taught))
         for node in nodes:
             yield f"### {node.name}"
             yield f"```python\n{signature(node)}\n```"
             yield docstring(node, book)
             yield from methods(node, book)
-            yield from _links(f"nbcourse.{name}.{node.name}", node, book)
+            yield from _links(f"{own}.{node.name}", node, book, sorted(taught))
             yield from _tested(_tests_of(module, node, tests), book)
             yield _folded(module, node, source, book)
 
 
 def methods(node: Public, book: Book) -> Iterator[str]:
-    """The public methods and properties of a class, each with what it does in a sentence."""
+    """The public methods and properties of a class, with a sentence and the equation of each."""
     if isinstance(node, ast.FunctionDef):
         return
     lines = []
@@ -170,8 +190,10 @@ def methods(node: Public, book: Book) -> Iterator[str]:
             called = (
                 method.name if is_property else _call(method, bound="staticmethod" not in kinds)
             )
-            first = (ast.get_docstring(method) or "").partition("\n\n")[0]
-            lines.append(f"- `{called}`" + (f": {_prose(first, book)}" if first else ""))
+            first, _, rest = (ast.get_docstring(method) or "").partition("\n\n")
+            labels = re.findall(EQUATION, rest)
+            said = " ".join([first, *(f"Equation ({label})." for label in labels)])
+            lines.append(f"- `{called}`" + (f": {_prose(said, book)}" if first else ""))
     if lines:
         yield "**Methods**\n\n" + "\n".join(lines)
 
@@ -286,18 +308,44 @@ def _link(place: Place, words: str) -> str:
     return _to(f"{place.chapter}.ipynb#{place.anchor}", words)
 
 
-def _links(name: str, node: Public, book: Book) -> Iterator[str]:
-    """The chapters that derive its equations, and those whose code uses it."""
-    labels = re.findall(EQUATION, ast.get_docstring(node) or "")
-    derived = sorted({book.places[label].chapter for label in labels})
+def _links(name: str, node: Public, book: Book, taught: list[str]) -> Iterator[str]:
+    """The chapters that derive its equations, and how readers come to it."""
+    derived = sorted({book.places[label].chapter for label in _labels(node)})
     yield from _chapters("Derived in", derived)
-    yield from _chapters("Used in", book.used.get(name, []))
+    if name in book.used:
+        yield from _chapters("Used in", book.used[name])
+    elif name in book.named:
+        yield from _chapters("Named in", book.named[name])
+    elif ways := uses.nearest(name, {**book.named, **book.used}, book.callers):
+        found = {chapter for way in ways for chapter in _of_chapters(way, book)}
+        yield from _chapters("Reached from", sorted(found), f", by way of {_some(ways)}")
+    else:
+        if ways := uses.nearest(name, book.commands, book.callers):
+            yield f"*Part of* {_some([book.commands[way] for way in ways])}."
+        yield from _chapters("Its module is used in", taught)
 
 
-def _chapters(relation: str, names: list[str]) -> Iterator[str]:
+def _labels(node: Public) -> list[str]:
+    """The equations that its docstring names, and if it is a class, those of its methods."""
+    parts = [node, *(part for part in node.body if isinstance(part, ast.FunctionDef))]
+    said = [ast.get_docstring(part) or "" for part in parts]
+    return [label for text in said for label in re.findall(EQUATION, text)]
+
+
+def _of_chapters(name: str, book: Book) -> list[str]:
+    return [*book.used.get(name, []), *book.named.get(name, [])]
+
+
+def _some(names: list[str]) -> str:
+    """`experiments.run.train`, `training.loop.train` and 3 more."""
+    shown = ", ".join(f"`{name.removeprefix('nbcourse.')}`" for name in names[:MANY_WAYS])
+    return shown + (f" and {len(names) - MANY_WAYS} more" if len(names) > MANY_WAYS else "")
+
+
+def _chapters(relation: str, names: list[str], more: str = "") -> Iterator[str]:
     if names:
         links = ", ".join(_to(f"{name}.ipynb", uses.called(name)) for name in names)
-        yield f"*{relation}* {links}."
+        yield f"*{relation}* {links}{more}."
 
 
 def _tested(tests: list[Path], book: Book) -> Iterator[str]:
@@ -313,7 +361,7 @@ def _folded(module: Path, node: Public, source: str, book: Book) -> str:
     if ast.get_docstring(node) is not None:  # it stands above
         said = node.body[0]
         del lines[said.lineno - first : (said.end_lineno or said.lineno) - first + 1]
-    code = "\n".join(lines)
+    code = re.sub(EQUATION, lambda found: f"({book.places[found[1]].number})", "\n".join(lines))
     where = f"{module.relative_to(ROOT).as_posix()}, line {first}"
     link = f"\n\n{book.file(module, first)}" if book.repository else ""
     return f"::::{{dropdown}} Source: {where}\n```python\n{code}\n```{link}\n::::"

@@ -28,7 +28,7 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
     tidied.metadata = nbformat.from_dict(METADATA)
     prompt = 0
     for position, cell in enumerate(tidied.cells, start=1):
-        cell.id = f"cell-{position:02}"
+        cell.id = cell_id(position)
         cell.metadata.pop("execution", None)  # when it ran
         cell.metadata.pop("jupyter", None)
         tags = cell.metadata.get("tags", [])
@@ -40,6 +40,11 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
             outputs = [_tidy_output(output, prompt) for output in cell.outputs]
             cell.outputs = [output for output in outputs if output.get("text") != ""]
     return tidied
+
+
+def cell_id(position: int) -> str:
+    """The id of a cell in stored form, by its position from 1."""
+    return f"cell-{position:02}"
 
 
 def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:

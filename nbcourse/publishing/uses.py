@@ -1,9 +1,13 @@
-"""What the chapters say to the package: their titles, and the functions that their code uses."""
+"""What the chapters say to the package: their titles, and what their code and text name.
+
+And how the package's own definitions use each other, so that one of which no chapter speaks can
+say by way of which others, or by which command, readers come to it.
+"""
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +17,11 @@ from nbcourse.repository import ROOT
 
 TITLE = re.compile(rf"^#+ (?:(?P<number>{SECTION}) )?(?P<title>\S.*)$", re.M)
 MAGIC = re.compile(r"^[%!].*$", re.M)
+PACKAGE = ROOT / "nbcourse"
+SPAN = re.compile(r"`(\w+(?:\.\w+)*)[^`\n]*`")  # the name that a span of code begins with
+DOTTED = re.compile(r"\bnbcourse(?:\.\w+)+")
+MADE = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)")
+TARGET = re.compile(r"^([a-z-]+):.*\n((?:\t.*\n)+)", re.M)  # of a Makefile, with its commands
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,107 @@ def called(chapter: str) -> str:
 
 def by_chapters(book: Path = chapters.BOOK) -> dict[str, list[str]]:
     """The chapters whose code names a function of the package, by the function's dotted name."""
+    return _where(
+        book, lambda code, prose, known: {n for tree in code for n in _names(tree, known)}
+    )
+
+
+def by_prose(book: Path = chapters.BOOK) -> dict[str, list[str]]:
+    """The chapters whose text names a function or a module, or a target of make that runs one."""
+    makefile = ROOT / "Makefile"
+    rules = TARGET.findall(makefile.read_text(encoding="utf-8") if makefile.exists() else "")
+    made = {target: DOTTED.findall(commands) for target, commands in rules}
+
+    def named(code: list[ast.Module], prose: str, known: Mapping[str, str]) -> set[str]:
+        spans = [name.partition(".") for name in SPAN.findall(prose)]
+        return {
+            *DOTTED.findall(prose),
+            *(known[first] + dot + rest for first, dot, rest in spans if first in known),
+            *(name for target in MADE.findall(prose) for name in made.get(target, ())),
+        }
+
+    return _where(book, named)
+
+
+def _where(
+    book: Path, named: Callable[[list[ast.Module], str, Mapping[str, str]], set[str]]
+) -> dict[str, list[str]]:
+    """The chapters that name something: of their code, their prose, and what they import."""
     again, found = _exported_again(), defaultdict(list)
     for notebook in chapters.notebooks(book):
-        cells = [cell.source for cell in stored.read(notebook).cells if cell.cell_type == "code"]
-        trees = [ast.parse(MAGIC.sub("", source)) for source in cells]
-        known = {name: target for tree in trees for name, target in _imported(tree)}
-        named = {again.get(name, name) for tree in trees for name in _names(tree, known)}
-        for name in named:
+        cells = stored.read(notebook).cells
+        code = [ast.parse(MAGIC.sub("", c.source)) for c in cells if c.cell_type == "code"]
+        prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        known = {name: target for tree in code for name, target in _imported(tree)}
+        for name in {again.get(name, name) for name in named(code, prose, known)}:
             found[name].append(notebook.stem)
+    return dict(found)
+
+
+def module_name(file: Path) -> str:
+    """nbcourse.lm.sampling, by a file of the package."""
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def callers() -> dict[str, set[str]]:
+    """The definitions of the package that name each of its definitions, by their dotted names.
+
+    A definition is whatever a module binds a name to: a function or class, private ones included,
+    or a table such as ALGORITHMS, which is how the trainer comes to the functions in its rows. What
+    a module does when it is run as a program is done by the module.
+    """
+    again, found = _exported_again(), defaultdict(set)
+    for file in sorted(PACKAGE.rglob("*.py")):
+        tree, module = ast.parse(file.read_text(encoding="utf-8")), module_name(file)
+        bound = [(f"{module}.{name}", node) for node in tree.body for name in _bound(node)]
+        known = {name.rpartition(".")[2]: name for name, _ in bound} | dict(_imported(tree))
+        bound += [(module, node) for node in tree.body if isinstance(node, ast.If)]
+        for own, node in bound:
+            for name in _names(node, known):
+                for used in _beginnings(again.get(name, name)):
+                    found[used].add(own)
+    return {name: others - {name} for name, others in found.items()}
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    """a.b.C.d → a.b.C.d, a.b.C, a.b, a: with whatever is behind its dot, the class is used."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def nearest(name: str, known: Container[str], callers: Mapping[str, set[str]]) -> list[str]:
+    """Those of the `known` definitions that come to this one in the fewest steps."""
+    seen, level = {name}, {name}
+    while level:
+        level = {caller for one in level for caller in callers.get(one, ())} - seen
+        if found := sorted(caller for caller in level if caller in known):
+            return found
+        seen |= level
+    return []
+
+
+def commands(file: Path = PACKAGE / "cli.py") -> dict[str, str]:
+    """What is typed for each function of the command line: nbcourse.cli.hunt_new → hunt new."""
+    found = {}
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    for node in (node for node in body if isinstance(node, ast.FunctionDef)):
+        for line in node.decorator_list:
+            if isinstance(line, ast.Call) and ast.unparse(line.func).endswith(".command"):
+                group = ast.unparse(line.func).removesuffix(".command")
+                own = ast.literal_eval(line.args[0]) if line.args else node.name.replace("_", "-")
+                typed = own if group == "app" else f"{group} {own}"
+                found[f"nbcourse.cli.{node.name}"] = f"nbcourse {typed}"
     return found
 
 

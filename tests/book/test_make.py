@@ -60,10 +60,12 @@ def test_an_unfit_python_is_answered_in_one_line(project, program, remedy):
     assert not (folder / ".venv").exists()
 
 
-# Makes an environment of itself, notes every install, and fails one where a file says so.
+# Makes an environment of itself, notes every install, and fails one where a file says so; notes
+# whether its Jupyter was told how to save.
 PRETENDER = """case "$*" in
   "-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python;;
   *"pip install"*) echo "$@" >> installs; test ! -e out-of-disk;;
+  "-m nbcourse.publishing.reading") touch .venv/told;;
 esac"""
 
 
@@ -79,10 +81,12 @@ def test_the_environment_is_made_once_and_again_when_it_must_be(project):
     assert installs(folder, status=2) == 1
     (folder / "out-of-disk").unlink()
     assert installs(folder) == 2  # the failed one did not count: requirements, then the package
+    assert (folder / ".venv" / "told").exists()
     assert installs(folder) == 0
     later = time.time() + 10
-    os.utime(folder / "requirements.txt", (later, later))
-    assert installs(folder) == 2
-    os.utime(folder / "requirements.txt", (0, 0))
-    assert installs(folder) == 0
+    for file in ("requirements.txt", "Makefile"):  # an older clone, after its recipe has changed
+        os.utime(folder / file, (later, later))
+        assert installs(folder) == 2
+        os.utime(folder / file, (0, 0))
+        assert installs(folder) == 0
     assert installs(folder.rename(folder.with_name("moved"))) == 2

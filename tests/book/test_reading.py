@@ -1,11 +1,23 @@
-"""A chapter that was only run is saved as it was; an edited one as it is."""
+"""A chapter that was only run is kept as it was, in Jupyter and by git; an edited one as it is."""
 
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.request import Request, urlopen
 
+import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from nbcourse.publishing import reading, stored
+from nbcourse import installation
+from nbcourse.publishing import chapters, reading, stored
+from tests.browser import jupyterlab
+from tests.command import nbcourse
 
 
 def chapter(prose: str = "One."):
@@ -14,13 +26,47 @@ def chapter(prose: str = "One."):
     return stored.tidy(new_notebook(cells=cells))
 
 
-def ran_in_jupyterlab(notebook):
-    """Other outputs, prompts and times, and a kernel with a version."""
+def ran(notebook):
+    """As an editor saves it: other outputs, prompts and times, and a kernel with a version."""
     notebook.metadata["language_info"]["version"] = "3.11.7"
-    notebook.cells[1].execution_count = 17
-    notebook.cells[1].outputs = []
-    notebook.cells[1].metadata["execution"] = {"iopub.status.busy": "today"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.execution_count = 17
+            cell.outputs = [new_output("stream", text="2")]
+            cell.metadata["execution"] = {"iopub.status.busy": "today"}
     return notebook
+
+
+def from_colab(notebook):
+    """Without a version, but not in stored form."""
+    notebook.metadata = nbformat.from_dict({"language_info": {"name": "python"}})
+    return notebook
+
+
+def text(notebook) -> str:
+    return nbformat.writes(notebook) + "\n"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=A", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """clone(one=…, two=…) → a repository with these notebooks in its only commit."""
+    folder = tmp_path / "clone"
+
+    def commit(**notebooks) -> Path:
+        folder.mkdir()
+        git(folder, "init", "--quiet")
+        for name, notebook in notebooks.items():
+            (folder / f"{name}.ipynb").write_text(text(notebook), encoding="utf-8")
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "--message=Begin", "--allow-empty")
+        return folder
+
+    return commit
 
 
 def saved(notebook, folder, kind: str = "notebook"):
@@ -31,24 +77,123 @@ def saved(notebook, folder, kind: str = "notebook"):
     return model["content"]
 
 
-def test_what_was_only_run_is_saved_as_it_was(tmp_path):
-    stored.write(chapter(), tmp_path / "one.ipynb")
-    before = (tmp_path / "one.ipynb").read_text("utf-8")
-    kept = saved(ran_in_jupyterlab(chapter()), tmp_path)
-    assert stored.nbformat.writes(stored.nbformat.from_dict(kept)) + "\n" == before
+def test_what_was_only_run_is_saved_as_it_was(clone):
+    assert text(nbformat.from_dict(saved(ran(chapter()), clone(one=chapter())))) == text(chapter())
 
 
-@pytest.mark.parametrize(
-    "here",
-    [chapter("Another."), ran_in_jupyterlab(chapter()), None],
-    ids=["edited now", "edited before", "new"],
-)
-def test_what_was_edited_is_saved_as_it_is(tmp_path, here):
-    if here is not None:
-        stored.nbformat.write(here, tmp_path / "one.ipynb")
-    mine = ran_in_jupyterlab(chapter())
-    assert saved(mine, tmp_path) is mine
+OTHERS = {
+    "edited now": chapter("Another."),
+    "edited before": ran(chapter()),
+    "not in stored form": from_colab(chapter()),
+}
+
+
+@pytest.mark.parametrize("here", OTHERS.values(), ids=OTHERS)
+def test_what_was_edited_is_saved_as_it_is(clone, here):
+    mine = ran(chapter())
+    assert saved(mine, clone(one=here)) is mine
+
+
+def test_what_git_does_not_track_is_saved_as_it_is(clone, tmp_path):
+    mine = ran(chapter())
+    folder = clone()
+    assert saved(mine, folder) is mine
+    for outside in (folder, tmp_path):
+        (outside / "one.ipynb").write_text(text(chapter()), encoding="utf-8")
+        assert saved(mine, outside) is mine
 
 
 def test_a_text_is_saved_as_it_is(tmp_path):
     assert saved("x", tmp_path, kind="file") == "x"
+
+
+@pytest.mark.slow
+def test_a_jupyter_of_the_environment_keeps_git_clean(clone, tmp_path):
+    """Started without options; through Jupytext's contents manager, which it loads as well."""
+    read = chapters.find("00-start-here")
+    folder = clone(read=stored.read(read), written=chapter(), colab=from_colab(chapter()))
+    shutil.copy(read, folder)
+    assert (
+        git(folder, "hash-object", read.name, "read.ipynb").split()[0]
+        == git(folder, "rev-parse", ":read.ipynb").strip()
+    )
+    private = tmp_path / "private"
+    private.mkdir()
+
+    with jupyterlab.serve(folder, private) as address:
+
+        def run_and_save(name: str, prose: str = "") -> None:
+            url = f"{address}/api/contents/{name}.ipynb?token={jupyterlab.TOKEN}"
+            notebook = ran(nbformat.from_dict(json.load(urlopen(url))["content"]))
+            notebook.cells[0].source += prose
+            body = json.dumps({"type": "notebook", "format": "json", "content": notebook})
+            urlopen(Request(url, body.encode(), method="PUT")).close()
+
+        run_and_save("read")
+        assert git(folder, "status", "--porcelain", "--", "read.ipynb") == ""
+        run_and_save("written", prose=" Mine.")
+        run_and_save("colab")
+    changed = git(folder, "diff", "--name-only").split()
+    assert changed == ["colab.ipynb", "written.ipynb"]
+
+
+def test_a_jupyter_without_the_package_starts_all_the_same(tmp_path, monkeypatch):
+    reading.enable(tmp_path)
+    file = tmp_path / installation.SAVING
+    config = file.read_text(encoding="utf-8").replace("nbcourse.publishing.reading", "gone.reading")
+    file.write_text(config, encoding="utf-8")
+    monkeypatch.setattr(reading, "enable", lambda environment: None)
+    private = tmp_path / "private"
+    private.mkdir()
+    shutil.copytree(tmp_path / "etc", private / "environment" / "etc")
+    with jupyterlab.serve(tmp_path, private):
+        pass
+    assert "gone" in (private / "log").read_text(encoding="utf-8")
+
+
+def test_the_environment_is_told_by_a_command(tmp_path, monkeypatch, capsys):
+    """By `make` (tests/book/test_make.py), on Binder, and by whoever has no make."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.delitem(sys.modules, reading.__name__)
+    runpy.run_module("nbcourse.publishing.reading", run_name="__main__")
+    file = tmp_path / installation.SAVING
+    assert file.read_text(encoding="utf-8") == reading.enable(tmp_path / "b").read_text("utf-8")
+    assert str(file) in capsys.readouterr().out
+    for told in (".binder/postBuild", "README.md"):
+        assert "python -m nbcourse.publishing.reading\n" in re.sub(
+            r" +# .*", "", (chapters.ROOT / told).read_text(encoding="utf-8")
+        )
+
+
+# ---------------------------------------------------------------- other editors
+
+
+def test_what_another_editor_only_ran_is_put_back(clone):
+    folder = clone(one=chapter())
+    (folder / "one.ipynb").write_text(text(ran(chapter())), encoding="utf-8")
+    assert reading.put_back(folder) == ["one.ipynb"]
+    assert git(folder, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [text(ran(chapter("Another."))), text(stored.tidy(ran(chapter()))), "no notebook", "[]"],
+    ids=["edited", "stored by make chapters", "no JSON", "no notebook"],
+)
+def test_what_was_edited_or_stored_is_not_put_back(clone, mine):
+    folder = clone(one=chapter())
+    (folder / "one.ipynb").write_text(mine, encoding="utf-8")
+    assert reading.put_back(folder) == []
+    assert (folder / "one.ipynb").read_text(encoding="utf-8") == mine
+
+
+def test_nothing_is_put_back_without_git(tmp_path):
+    (tmp_path / "one.ipynb").write_text(text(ran(chapter())), encoding="utf-8")
+    assert reading.put_back(tmp_path) == []
+
+
+def test_put_back_says_what_it_did(monkeypatch):
+    monkeypatch.setattr(reading, "put_back", lambda: ["book/one.ipynb"])
+    assert nbcourse("put-back") == "book/one.ipynb\n"
+    monkeypatch.setattr(reading, "put_back", lambda: [])
+    assert nbcourse("put-back") == "No notebook was only run.\n"

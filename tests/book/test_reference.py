@@ -47,7 +47,7 @@ def page_of(module):
 
 
 def section_of(pages, module):
-    title = ".".join(module.relative_to(reference.PACKAGE).with_suffix("").parts)
+    title = uses.module_name(module).removeprefix("nbcourse.")
     return pages[page_of(module)].partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
@@ -120,15 +120,22 @@ def test_an_entry_leads_to_its_equation_its_chapter_and_its_tests(pages):
     assert "*Derived in* [chapter 2](../02-sequences.ipynb)." in entry
     assert "*Tested in* `tests/functional/test_advantages.py`, " in entry
     assert "mean reward of the *other* responses" in entry
+    assert not any("test_reference.py" in page for page in pages.values())
     assert "- `group_size`: G, at least 2." in entry
     assert "return mean_baseline(rewards, group_size=group_size)" in entry
     assert entry.count("The baseline is independent of response i") == 1
 
 
 def test_no_label_is_left_over(pages):
+    """Neither in what is said nor in the listings, where a number stands for it."""
     for page in pages.values():
-        prose = re.sub(r"^```.*?^```", "", page, flags=re.M | re.S)
-        assert not re.search(r"(?<!\])\(eq-", prose)
+        assert not re.search(r"\(eq-", page)
+    place = numbering.places()["eq-bellman"]
+    chain = entry_of(pages, reference.PACKAGE / "toys" / "chain.py", "DecisionProcess")
+    listed, _, source = chain.partition("::::")
+    assert f"Equation [({place.number})](../03-critics.ipynb#eq-bellman)." in listed
+    assert f"Book: equation ({place.number})." in source
+    assert "*Derived in* [chapter 3](../03-critics.ipynb)" in listed
 
 
 def test_what_markdown_would_take_for_its_own_is_escaped(tmp_path):
@@ -185,8 +192,30 @@ def test_an_entry_leads_to_the_chapters_whose_code_uses_it(pages):
     table = entry_of(pages, reference.PACKAGE / "display" / "listings.py", "table")
     assert "[chapter 3](../03-critics.ipynb)" in table  # imported there from nbcourse.display
     assert "[appendix B](../appendix-b-errata.ipynb)" in table
-    drawing = entry_of(pages, reference.PACKAGE / "display" / "figures.py", "as_svg")
-    assert "*Used in*" not in drawing
+
+
+def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
+    backward = entry_of(pages, reference.PACKAGE / "training" / "loop.py", "backward")
+    assert "*Used in*" not in backward
+    way = "by way of `training.loop.one_step`."
+    assert f"*Reached from* [chapter 8](../08-rlhf.ipynb), {way}" in backward
+    judge = entry_of(pages, reference.PACKAGE / "experiments" / "peers.py", "judge")
+    assert "[chapter 16](../16-silent-failures.ipynb), by way of `experiments.peers`." in judge
+    tables = entry_of(pages, reference.PACKAGE / "training" / "recipe_keys.py", "tables")
+    assert "*Part of* `nbcourse train`." in tables
+    stories = entry_of(pages, reference.PACKAGE / "tasks" / "word_problems.py", "WordProblems")
+    assert "*Its module is used in* [chapter 13](../13-gsm8k.ipynb), " in stories
+
+
+def test_few_entries_lead_to_no_chapter(pages):
+    """What they do is the command line's alone, or somebody's who writes code of his own."""
+    entries = [
+        (module.stem, node.name, entry_of(pages, module, node.name))
+        for module in MODULES
+        for node in reference.public(module)
+    ]
+    alone = [(stem, name) for stem, name, entry in entries if ".ipynb" not in entry]
+    assert len(alone) < 0.06 * len(entries), alone
 
 
 def test_uses_are_found_by_every_way_of_importing(tmp_path):
@@ -210,6 +239,48 @@ def test_uses_are_found_by_every_way_of_importing(tmp_path):
         "nbcourse.functional.masking.masked_mean",
     } <= found
     assert not {"nbcourse.functional.masking.masked_whiten", "nbcourse.functional.kl.exact"} & found
+
+
+def test_what_the_text_of_a_chapter_names_is_found(tmp_path):
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+    from nbcourse.publishing import stored
+
+    cells = [
+        new_code_cell("from nbcourse.functional import kl\nmask = 1"),
+        new_markdown_cell("`kl.estimate(x)` and `nbcourse.lm.sampling`, not kl.exact, not `mask`."),
+        new_markdown_cell("`make kl-runs` runs them; we make it so."),
+    ]
+    stored.write(new_notebook(cells=cells), tmp_path / "01-one.ipynb")
+    assert uses.by_prose(tmp_path) == {
+        "nbcourse.functional.kl.estimate": ["01-one"],
+        "nbcourse.lm.sampling": ["01-one"],
+        "nbcourse.experiments.kl_sequences": ["01-one"],
+    }
+
+
+def test_callers_are_found_through_helpers_tables_and_programs():
+    callers = uses.callers()
+    algorithms = "nbcourse.training.algorithms"
+    assert f"{algorithms}.ALGORITHMS" in callers[f"{algorithms}.leave_one_out"]
+    assert "nbcourse.experiments.peers" in callers["nbcourse.experiments.peers.main"]
+    assert "nbcourse.cli.examine" in callers["nbcourse.examine.examine"]  # in an __init__
+    assert not any(name in others for name, others in callers.items())
+
+
+def test_the_nearest_are_those_of_the_fewest_steps():
+    callers = {"a": {"b", "c"}, "b": {"a", "d"}, "c": {"e"}, "e": {"f"}}
+    assert uses.nearest("a", {"d", "e", "f"}, callers) == ["d", "e"]
+    assert uses.nearest("a", {"f"}, callers) == ["f"]
+    assert uses.nearest("a", {"x"}, callers) == []  # although a and b call each other
+
+
+def test_commands_are_what_is_typed():
+    typed = {command.callback.__name__ for command in cli.app.registered_commands}
+    found = uses.commands()
+    assert {f"nbcourse.cli.{name}" for name in typed} <= set(found)
+    assert found["nbcourse.cli.publish_class"] == "nbcourse publish-class"
+    assert found["nbcourse.cli.hunt_new"] == "nbcourse hunt new"
 
 
 def test_most_modules_lead_to_the_book(pages):

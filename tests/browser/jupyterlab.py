@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -15,11 +14,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from nbcourse.publishing.chapters import ROOT
+from nbcourse.publishing import reading
 from tests.effort import PATIENCE
 
-# As `make lab` sets it.
-(HOOK,) = re.findall(r"--ContentsManager\.\S+", (ROOT / "Makefile").read_text())
 TOKEN = "only-for-this-test"
 # Cells out of sight must be in the page too, and nobody is asked anything.
 SETTINGS = {
@@ -37,20 +34,25 @@ ERRORS = """() => [...document.querySelectorAll(
 
 @contextmanager
 def serve(folder: Path, private: Path) -> Iterator[str]:
-    """The address of a JupyterLab that serves `folder` and keeps its own files in `private`."""
+    """The address of a JupyterLab that serves `folder` and keeps its own files in `private`.
+
+    It is started as by `jupyter lab`, in an environment that is set up as ours are.
+    """
+    reading.enable(private / "environment")
     for name, settings in SETTINGS.items():
         file = private / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(settings))
     places = {
         "JUPYTER_CONFIG_DIR": private / "config",
+        "JUPYTER_CONFIG_PATH": private / "environment" / "etc" / "jupyter",
         "JUPYTER_DATA_DIR": private / "data",
         "JUPYTER_RUNTIME_DIR": private / "runtime",
         "JUPYTERLAB_SETTINGS_DIR": private / "settings",
         "JUPYTERLAB_WORKSPACES_DIR": private / "workspaces",
     }
     port = _free_port()
-    options = ["--no-browser", HOOK, "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    options = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
     options += ["--allow-root"] if os.geteuid() == 0 else []
     log = private / "log"

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
     shutil.copytree(chapters.ROOT / "book", folder / "book")
     for notebook in (folder / "book").glob("*.ipynb"):
         stored.write(without_outputs(stored.read(notebook)), notebook)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "book/*.ipynb"], cwd=folder, check=True)
     with jupyterlab.serve(folder, folder) as address:
         yield address, folder
 

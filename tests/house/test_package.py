@@ -516,9 +516,15 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
         return {row.name: row for row in installation.machine()}
 
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
-    here = found()
+    file = tmp_path / installation.SAVING
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with monkeypatch.context() as environment:
+        environment.setattr(sys, "prefix", str(tmp_path))
+        here = found()
+    assert here["saving in Jupyter"].ok
     extensions = {"MyST in JupyterLab", "widgets in JupyterLab"}
-    assert set(here) == extensions | {"GSM8K", "GPU", "browser", "disk"}
+    assert set(here) == extensions | {"saving in Jupyter", "GSM8K", "GPU", "browser", "disk"}
     assert all(here[name].ok for name in extensions)
     assert here["GSM8K"].ok is None
 
@@ -528,6 +534,7 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(installation, "MAC_CHROME", tmp_path / "none")
     monkeypatch.setattr(installation, "ROOM", 2**40)
+    monkeypatch.setattr(installation, "SAVING", Path("none"))
     poor = found()
     assert {name for name, row in poor.items() if row.ok is False} == {
         "MyST in JupyterLab",
@@ -539,6 +546,7 @@ def test_the_doctor_looks_at_the_machine(tmp_path, monkeypatch):
     assert remark.endswith("--force-reinstall --no-deps jupyterlab-widgets")
     assert poor["GSM8K"].remark.endswith("has no test.jsonl")
     assert poor["browser"].ok is None
+    assert poor["saving in Jupyter"].remark.endswith("python -m nbcourse.publishing.reading helps")
 
 
 @pytest.mark.parametrize("text", [b"torch==2\xff", b"torch==2\nno such thing ==\n", None])
