@@ -446,6 +446,6 @@ def chapter(page) -> Path:
 
 def test_the_pages_work_straight_from_the_disk(open_tab, built):
     tab = open_tab()
-    tab.page.goto(f"{built.as_uri()}/{CHAPTERS[-1]}.html")
+    tab.page.goto(f"{built.as_uri()}/{CHAPTERS[10]}.html")
     assert tab.page.locator("mjx-container").count() > 0
     assert tab.foreign == []

@@ -21,6 +21,7 @@ SMALL = {
 }
 
 
+@pytest.mark.sweep  # half a minute of commands, each of which other tests run as well
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_one_command_makes_the_base_model_trains_from_it_and_from_a_checkpoint_and_evaluates(
     tmp_path,
