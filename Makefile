@@ -163,7 +163,7 @@ chapters: $(READY)  ## book/text → notebooks, run and stored; only one: make c
 
 # One thread per process: two workers with two threads each only get in each other's way. Each takes
 # a file at a time, in the order of tests/conftest.py: what takes long comes first.
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
 	$(PYTEST)
 

@@ -9,7 +9,7 @@ import pytest
 from nbcourse import installation
 from nbcourse.repository import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.sweep]  # of a benchmark, which is run by hand
 SQUARE = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="100"><rect/></svg>'
 PAGE = f"""<!doctype html><html lang="en"><title>A page</title>
 <meta name="viewport" content="width=device-width"><main style="width: 500px">

@@ -914,7 +914,7 @@ def test_what_is_not_finite_stops_the_run(key):
         engine._translated({**LOGS, key: float("nan")}, recipe("grpo"), 7, taken(1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.sweep  # what TRL does in one step, or eight, is compared in every run
 def test_trl_learns_from_the_careless_start(tmp_path):
     """15 steps with fewer prompts than usual: a quarter right at first, then many more."""
     chosen = {
