@@ -1,4 +1,4 @@
-"""Weights in the precision of the products, once for all tokens that are sampled."""
+"""Weights in the precision of the products, once for all tokens that are sampled from them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def cast_once(model: nn.Module) -> Iterator[None]:
     ask for a gradient, and of those only; all others it rounds anew for each token. Here every
     linear layer gets its copy beforehand, and computes the same to the last bit. All else stays in
     float32: norms, the residual stream, and an embedding, even if the output layer shares its
-    weight. Without autocast nothing happens.
+    weight. Without autocast nothing happens. Contexts may be nested: the outermost one casts.
     """
     device = next(model.parameters()).device.type
     if not torch.is_autocast_enabled(device):

@@ -12,6 +12,7 @@ from torch import Tensor
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.functional.rewards import overlong_penalty
 from nbcourse.lm import sampling
+from nbcourse.lm.casting import cast_once
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import in_epochs
@@ -207,48 +208,46 @@ def _sample_and_score(
     settings = learner.recipe.rollouts
     size = settings.prompts_at_once or len(problems)
     parts = [problems[i : i + size] for i in range(0, len(problems), size)]
-    return _join(
-        processes.gather(
-            [
-                _answer(learner, part, (number, i))
-                for i, part in processes.share(list(enumerate(parts)))
-            ],
-            len(parts),
-        )
-    )
+    sampler = fingerprint(learner.policy.parameters())
+    with learner.precision(), cast_once(learner.policy):
+        answers = [
+            _answer(learner, part, (number, i), sampler)
+            for i, part in processes.share(list(enumerate(parts)))
+        ]
+    return _join(processes.gather(answers, len(parts)))
 
 
-def _answer(learner: Learner, problems: list[Any], counters: tuple[int, int]) -> Experience:
-    """Sample the group of each problem and score it."""
+def _answer(
+    learner: Learner, problems: list[Any], counters: tuple[int, int], sampler: str
+) -> Experience:
+    """Sample the group of each problem and score it; `sampler` is the fingerprint of the policy."""
     recipe, settings = learner.recipe, learner.recipe.rollouts
     prompts = learner.prompts(problems)
-    with learner.precision():
-        rollout = sampling.sample(
+    rollout = sampling.sample(
+        learner.policy,
+        learner.tokenizer,
+        prompts,
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        group_size=settings.group_size,
+        generator=generator(recipe.seed, "sampling", *counters, device=learner.device),
+        engine=settings.engine,
+    )
+    asked = [problem for problem in problems for _ in range(settings.group_size)]
+    scores, correct = score(learner, rollout, asked)
+    greedy_scores = None
+    if recipe.row.needs("greedy_scores"):
+        best = sampling.sample(
             learner.policy,
             learner.tokenizer,
             prompts,
             max_new_tokens=settings.max_new_tokens,
-            temperature=settings.temperature,
-            group_size=settings.group_size,
-            generator=generator(recipe.seed, "sampling", *counters, device=learner.device),
+            greedy=True,
             engine=settings.engine,
         )
-        asked = [problem for problem in problems for _ in range(settings.group_size)]
-        scores, correct = score(learner, rollout, asked)
-        greedy_scores = None
-        if recipe.row.needs("greedy_scores"):
-            best = sampling.sample(
-                learner.policy,
-                learner.tokenizer,
-                prompts,
-                max_new_tokens=settings.max_new_tokens,
-                greedy=True,
-                engine=settings.engine,
-            )
-            greedy_scores, _ = score(learner, best, problems)
-            greedy_scores = greedy_scores.repeat_interleave(settings.group_size)
+        greedy_scores, _ = score(learner, best, problems)
+        greedy_scores = greedy_scores.repeat_interleave(settings.group_size)
     steps = steps_of(learner, rollout, asked) if recipe.row.needs("step_rewards") else None
-    sampler = fingerprint(learner.policy.parameters())
     return Experience(
         rollout,
         scores,

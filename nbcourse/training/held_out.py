@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.lm import sampling
+from nbcourse.lm.casting import cast_once
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner
@@ -95,8 +96,8 @@ def ask(
     size = max(1, at_once // (samples or 1))
     texts: list[str] = []
     truncated, lengths = [], []
-    for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
-        with precision:
+    with precision, cast_once(policy):
+        for i in track(range(0, len(prompts), size), label or "", visible=label is not None):
             rollout = sampling.sample(
                 policy,
                 tokenizer,
@@ -108,7 +109,7 @@ def ask(
                 generator=source,
                 engine=engine,
             )
-        texts += rollout.texts(tokenizer)
-        truncated.append(rollout.truncated.cpu())
-        lengths.append(rollout.mask.sum(dim=1).cpu())
+            texts += rollout.texts(tokenizer)
+            truncated.append(rollout.truncated.cpu())
+            lengths.append(rollout.mask.sum(dim=1).cpu())
     return Answers(texts, torch.cat(truncated), torch.cat(lengths))

@@ -6,6 +6,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcourse.lm import lora, sampling, tiny
 from nbcourse.lm.casting import cast_once
+from nbcourse.training import held_out
+from nbcourse.training.experience import Draws, collect
+from tests import small
 
 
 @pytest.fixture(params=["trained", "adapted"])
@@ -49,6 +52,32 @@ def test_each_matrix_is_cast_once_for_all_tokens_that_are_sampled(model, engine)
             engine=engine,
         )
     assert casts.count == 2 * 3
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_all_parts_of_a_step_and_of_an_evaluation_share_one_cast(rank):
+    """Three parts of two prompts each, and nine held-out problems, four at a time."""
+    made = small.learner(
+        small.recipe(
+            model={"precision": "bfloat16", "lora_rank": rank},
+            rollouts={"prompts": 6, "prompts_at_once": 2},
+        )
+    )
+    weights = {p.shape for n, p in lora.own_parameters(made.policy) if "mlp" in n}
+    with Casts(weights) as casts:
+        collect(made, Draws(made.recipe), small.ALONE)
+    assert casts.count == 3
+    asked = ["1+2="] * 9
+    with Casts(weights) as casts:
+        held_out.ask(
+            made.policy,
+            made.tokenizer,
+            asked,
+            max_new_tokens=3,
+            precision=made.precision(),
+            at_once=4,
+        )
+    assert casts.count == 3
 
 
 def test_the_logits_are_those_of_autocast_to_the_last_bit(model):
