@@ -62,9 +62,9 @@ def hidden_log_probs(
 ) -> Tensor:
     """log π(token) for each position, from the last hidden states, without a table of logits.
 
-    Where the logits take more than `KEPT` bytes, the output matrix is applied to a few positions at
-    a time, and again in the backward pass: a third more work. Where they take less, they are kept,
-    and their gradient takes their place.
+    Where the logits would take more than 512 MiB (`KEPT`), the output matrix is applied to a few
+    positions at a time, and again in the backward pass: a third more work. Where they take less,
+    they are kept, and their gradient takes their place.
 
     Args:
         hidden: (..., H) last hidden states, in any floating-point dtype.
