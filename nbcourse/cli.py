@@ -655,8 +655,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="A run made on this machine (two steps are enough), whose lengths, groups and "
-            "speed are expected again. `compare` shows how the prediction turned out.",
+            help="A run made on this machine (two steps are enough), whose lengths, groups, "
+            "speed and memory are expected again. `compare` shows how the prediction turned out.",
         ),
     ] = None,
     lengths: Annotated[

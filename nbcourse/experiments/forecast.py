@@ -495,16 +495,7 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
         predicted = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
         seconds = {phase: predicted[phase]._asdict() for phase in PHASES}
         over = held_over_plan(like)
-    needed = {phase: resident() + found.peaks[phase] for phase in PHASES}
-    return {
-        "machine": asdict(machine),
-        "like": None if like is None else str(like),
-        "phases": {
-            phase: {"memory": needed[phase], "seconds": seconds[phase]}
-            | ({"held": round(over[phase] * needed[phase])} if phase in over else {})
-            for phase in PHASES
-        },
-    }
+    return _written(machine, like, found.peaks, seconds, over)
 
 
 def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[str, Any]:
@@ -524,17 +515,31 @@ def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[s
         check_made_here(like)
         slowdown = earlier_base_run(like, machine)
     found = outlook_of_base(recipe, shape, machine, prompts_of(recipe), slowdown)
+    seconds = {
+        part.name: {"least": part.seconds.least} if like is None else part.seconds._asdict()
+        for part in found.parts
+    }
+    return _written(machine, like, found.peaks, seconds, {})
+
+
+def _written(
+    machine: Machine,
+    like: Path | None,
+    peaks: Mapping[str, int],
+    seconds: Mapping[str, Mapping[str, float]],
+    over: Mapping[str, float],
+) -> dict[str, Any]:
+    """A plan as `plan.json` has it: bytes with those of the process itself."""
     own = resident()
+    phases: dict[str, dict[str, Any]] = {
+        phase: {"memory": own + peaks[phase], "seconds": each} for phase, each in seconds.items()
+    }
+    for phase in over.keys() & phases.keys():
+        phases[phase]["held"] = round(over[phase] * phases[phase]["memory"])
     return {
         "machine": asdict(machine),
         "like": None if like is None else str(like),
-        "phases": {
-            part.name: {
-                "memory": own + found.peaks[part.name],
-                "seconds": part.seconds._asdict() if like else {"least": part.seconds.least},
-            }
-            for part in found.parts
-        },
+        "phases": phases,
     }
 
 

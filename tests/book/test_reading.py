@@ -152,7 +152,7 @@ def test_a_jupyter_without_the_package_starts_all_the_same(tmp_path, monkeypatch
 
 
 def test_the_environment_is_told_by_a_command(tmp_path, monkeypatch, capsys):
-    """By `make` (tests/book/test_make.py), on Binder, and by whoever has no make."""
+    """By `make` (tests/book/test_make.py), on Binder, and by readers without make."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.delitem(sys.modules, reading.__name__)
     runpy.run_module("nbcourse.publishing.reading", run_name="__main__")

@@ -208,7 +208,7 @@ def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
 
 
 def test_few_entries_lead_to_no_chapter(pages):
-    """What they do is the command line's alone, or somebody's who writes code of his own."""
+    """What they do is for the command line alone, or for code of a reader's own."""
     entries = [
         (module.stem, node.name, entry_of(pages, module, node.name))
         for module in MODULES
