@@ -73,7 +73,9 @@ def _with_short_names(svg: str) -> str:
 
 
 def placed(image: re.Match[str], sizes: Mapping[str, tuple[str, str]]) -> str:
-    """The tag of a drawing, loaded lazily, with its size, so that nothing moves when it arrives.
+    """The tag of a drawing with its size, so that nothing moves when it arrives.
+
+    The one that opens a chapter comes with the page, all others when a reader comes near them.
 
     Args:
         image: the tag as Sphinx writes it.
@@ -81,7 +83,8 @@ def placed(image: re.Match[str], sizes: Mapping[str, tuple[str, str]]) -> str:
     """
     tag, folder, name = image[0], image["folder"], image["name"]
     width, height = sizes[name]
-    size = f' width="{width}" height="{height}" loading="lazy" />'
+    when = 'fetchpriority="high"' if 'class="nb-first"' in tag else 'loading="lazy"'
+    size = f' width="{width}" height="{height}" {when} />'
     tag = tag.removesuffix(" />") + size
     if (phone := f"{name}-phone") not in sizes:
         return tag

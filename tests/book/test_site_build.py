@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from IPython.core.interactiveshell import InteractiveShell
-from nbformat.v4 import new_markdown_cell, new_notebook
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse import installation
 from nbcourse.publishing import (
@@ -31,8 +33,20 @@ TABLE = """| name | value | mixed |
 | -a | -0.5 | +0.1 (-2e-3 to 0.2%) |
 | 9=-8 | 1e-3 | 4-6 |"""
 
+QUESTION = """:::{admonition} The question of this chapter
+A sentence that leads to it. **Why?**
 
-def write_book(root: Path, *prose: str) -> Path:
+*Run time:* none.
+:::
+
+<!-- opening: It surprises <everyone> ([figure 1.1](#fig-x)), so look. -->"""
+SVG = """<svg width="72pt" height="36pt" xmlns="http://www.w3.org/2000/svg"><g id="figure_1">
+<g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>"""
+DRAWING = new_code_cell("draw()", outputs=[new_output("display_data", {"image/svg+xml": SVG})])
+CAPTION = '<div id="fig-x"></div>\n\n*Figure 1.1.* What it shows.\n\n<!-- alt: A line. -->'
+
+
+def write_book(root: Path, *cells: str | NotebookNode) -> Path:
     """The root of a book whose one chapter has these cells, and whose sheet has a link to it."""
     (root / "book" / "exercises").mkdir(parents=True)
     for name in ("_config.yml", "_toc.yml"):
@@ -40,12 +54,14 @@ def write_book(root: Path, *prose: str) -> Path:
     for name in ("_static", "_templates"):
         shutil.copytree(ROOT / "book" / name, root / "book" / name)
     (root / "book" / "intro.md").write_text("# The book\n")
-    for name, cells in {
-        "01-one": ("# One", *prose),
+    for name, contents in {
+        "01-one": ("# One", *cells),
         "exercises/01-one": ("# Sheet",),
         "appendix-a-last": ("# Last",),  # a part without a page is refused
     }.items():
-        notebook = new_notebook(cells=[new_markdown_cell(text) for text in cells])
+        notebook = new_notebook(
+            cells=[new_markdown_cell(one) if isinstance(one, str) else one for one in contents]
+        )
         stored.write(notebook, root / "book" / f"{name}.ipynb")
     return root
 
@@ -61,7 +77,8 @@ def without_reference():
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory, without_reference) -> Path:
     """The root of a small book without a mistake."""
-    root = write_book(tmp_path_factory.mktemp("healthy"), PROSE, EQUATION, SECTION, LINKS, TABLE)
+    cells = (PROSE, QUESTION, EQUATION, SECTION, LINKS, TABLE, DRAWING, CAPTION)
+    root = write_book(tmp_path_factory.mktemp("healthy"), *cells)
     from_sheet = new_markdown_cell("# Sheet\n\n[(1.1)](../01-one.ipynb#eq-x)")
     stored.write(new_notebook(cells=[from_sheet]), root / "book" / "exercises" / "01-one.ipynb")
     return root
@@ -101,6 +118,24 @@ def test_a_book_is_built_with_its_own_mathematics(built):
     fonts = re.findall(r'url\("([^"]+)"\)', (built / "_static" / mathematics.SHEET).read_text())
     assert fonts
     assert all((built / "_static" / font).exists() for font in fonts)
+
+
+def test_a_chapter_opens_with_its_question_and_a_picture(built):
+    page = BeautifulSoup((built / "01-one.html").read_text("utf-8"), "html.parser")
+    opening = page.select_one(".nb-opening")
+    words = ["A sentence that leads to it. Why?", "It surprises <everyone> (figure 1.1), so look."]
+    assert [part.get_text() for part in opening.select("p")] == [*words, "Run time: none."]
+    assert page.select_one(".admonition") is None
+    first, drawing = page.select("article img")
+    assert first.find_parent(class_="nb-shown").find_next("p").get_text() == words[1]
+    assert first["src"] == drawing["src"]  # the same file, and with it its description and size
+    assert [first["alt"], first["width"], first["height"]] == ["A line.", "96", "48"]
+    assert (first.get("fetchpriority"), first.get("loading")) == ("high", None)
+    assert (drawing.get("fetchpriority"), drawing.get("loading")) == (None, "lazy")
+    assert opening.a["href"] == "#fig-x"
+    assert drawing in page.find(id="fig-x").select("img")
+    ids = [part["id"] for part in page.select("[id]")]
+    assert len(ids) == len(set(ids))
 
 
 def test_a_page_offers_its_notebook(built, healthy):
