@@ -64,7 +64,8 @@
     const shown = target.matches("table") ? target
       : target.matches(".cell") && target.querySelector(".cell_output :is(picture, img, table)");
     const whole = target.closest(".pst-scrollable-table-container") ?? target;
-    if (shown) return [shown, whole.nextElementSibling].filter(Boolean);
+    const caption = target.querySelector(":scope > .nb-caption") ?? whole.nextElementSibling;
+    if (shown) return [shown, caption].filter(Boolean);
     const section = target.closest("section");
     return [...(section?.querySelectorAll(":scope > :is(h1, h2, h3, h4), :scope > p") ?? [])].slice(0, 2);
   }

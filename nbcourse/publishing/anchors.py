@@ -48,8 +48,11 @@ class Anchors(SphinxTransform):
         """Give the id of an anchor to what it stands for, and let links find it there."""
         target = next(raw.findall(include_self=False, descend=False, siblings=False, ascend=True))
         if anchor.startswith(("fig-", "tab-")):
-            target["classes"].append("nb-caption")
-            target = _shown_before(raw) or target
+            caption, target = target, _shown_before(raw) or target
+            caption["classes"].append("nb-caption")
+            if isinstance(target, nodes.container):  # a cell, whose part the caption becomes
+                caption.parent.remove(caption)
+                target.append(caption)
         target["ids"].append(anchor)
         raw.parent.remove(raw)
         slugs = self.env.metadata[self.env.docname].setdefault("myst_slugs", {})

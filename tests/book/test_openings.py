@@ -1,4 +1,4 @@
-"""Every chapter names a figure of its own to open with; test_site_build.py has what becomes of it."""
+"""Every chapter names a figure of its own to open with; test_site_build.py has what is shown."""
 
 import pytest
 

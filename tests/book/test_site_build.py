@@ -133,7 +133,9 @@ def test_a_chapter_opens_with_its_question_and_a_picture(built):
     assert (first.get("fetchpriority"), first.get("loading")) == ("high", None)
     assert (drawing.get("fetchpriority"), drawing.get("loading")) == (None, "lazy")
     assert opening.a["href"] == "#fig-x"
-    assert drawing in page.find(id="fig-x").select("img")
+    cell = page.find(id="fig-x")
+    assert drawing in cell.select("img")
+    assert cell.select_one(":scope > .nb-caption").get_text() == "Figure 1.1. What it shows."
     ids = [part["id"] for part in page.select("[id]")]
     assert len(ids) == len(set(ids))
 

@@ -30,6 +30,7 @@ SHEETS = [f"exercises/{sheet.stem}" for sheet in (chapters.BOOK / "exercises").g
 OTHERS = swept([*SHEETS, *REFERENCE], keep=[SHEETS[0], REFERENCE[0], bibliography.NAME])
 # Those with tables, with Python in the page, or with an explorer of their own.
 SHOWN = swept(CHAPTERS, keep=[CHAPTERS[number] for number in (1, 2, 5, 8, 10, 12, 13, 16)])
+OPENING = swept([name for name in CHAPTERS if name[0].isdigit()], keep=[CHAPTERS[10]])
 FORMULA = ".math.notranslate"  # what Sphinx makes of $…$ and $$…$$
 NOT_DRAWN = """formulas => formulas.filter(formula => !formula.querySelector("mjx-container"))
   .map(formula => formula.textContent)"""
@@ -292,6 +293,56 @@ def test_a_link_leads_to_its_place_far_down_the_page(open_tab, address, look):
     page.wait_for_function(IN_SIGHT, arg=anchor)
     page.reload()
     page.wait_for_function(IN_SIGHT, arg=anchor)
+
+
+@on_pages(*OPENING)
+def test_a_chapter_opens_with_a_picture_that_leads_to_its_place(tab):
+    page = tab.page
+    page.evaluate("scrollTo(0, 0)")
+    first = page.locator(".nb-first")
+    assert first.bounding_box()["y"] < 0.75 * page.viewport_size["height"]
+    assert first.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+    link = page.locator(".nb-opening a[href^='#fig-']")
+    anchor = link.get_attribute("href").removeprefix("#")
+    assert page.locator(f"#{anchor} img").get_attribute("src") == first.get_attribute("src")
+    link.click()
+    page.wait_for_function(IN_SIGHT, arg=anchor)
+
+
+SHIFTED = """() => new Promise(done => new PerformanceObserver(list => done(
+  list.getEntries().reduce((sum, { value }) => sum + value, 0)
+)).observe({ type: "layout-shift", buffered: true }) ?? setTimeout(() => done(0), 500))"""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_first_screen_needs_no_script_and_stays_where_it_is(open_tab, address, look):
+    places = []
+    for script in (False, True):
+        page = open_tab(java_script_enabled=script, **LOOKS[look]).page
+        page.goto(f"{address}/{CHAPTERS[10]}.html")
+        page.wait_for_load_state("networkidle")
+        first = page.locator(".nb-first")
+        assert first.evaluate("image => image.complete && image.naturalWidth") > 0
+        places.append(first.bounding_box())
+    assert places[0] == places[1]
+    assert page.evaluate(SHIFTED) < 0.01
+
+
+BESIDE = """id => { const caption = document.querySelector(`#${id} > .nb-caption`);
+  const shown = caption.previousElementSibling.getBoundingClientRect();
+  const { left, top } = caption.getBoundingClientRect();
+  return [left >= shown.right, top >= shown.bottom]; }"""
+
+
+@pytest.mark.parametrize(("width", "beside"), [(1600, True), (1400, True), (1000, False)])
+def test_a_caption_stands_beside_its_figure_where_both_have_room(open_tab, address, width, beside):
+    page = open_tab(viewport={"width": width, "height": 900}).page
+    page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
+    wide = width == 1600  # a drawing of two panels, and one of one
+    assert page.evaluate(BESIDE, "fig-grpo-exact-length") == [wide, not wide]
+    assert page.evaluate(BESIDE, "fig-grpo-difficulty") == [beside, not beside]
+    assert page.evaluate(BESIDE, "tab-algorithms") == [False, True]
+    assert not page.evaluate(WIDER_THAN_THE_PAGE)
 
 
 LAID_OUT = """() => [...document.querySelectorAll(".bd-article > section > section")].every(one =>
