@@ -5,6 +5,7 @@
 - What can be unfolded is announced by its own words.
 - Icons come from their font alone; the theme also loads them as a script of 1.5 MB.
 - A page is light or dark from the start; otherwise every element would be styled twice.
+- The letters of the text are read before the first of them is drawn, so that no line moves.
 - The section being read is tracked only where the window is wide enough for the list of contents.
 - Code has no markup for names, operators and brackets, which have no colour; it was a third of a
   page.
@@ -20,6 +21,7 @@ from sphinx.application import Sphinx
 # long, when a reader comes near them. For a place further down, asked for by a link or by going
 # back, the whole page is laid out at once.
 AT_ONCE = """
+for (const look of ["", "italic", "600"]) document.fonts.load(`${look} 1em "Source Serif 4"`);
 if (innerWidth < 1200) document.body.removeAttribute("data-bs-spy");
 if (!location.hash && performance.getEntriesByType("navigation")[0]?.type === "navigate") {
   const all = () => document.body.classList.remove("nb-from-the-top");

@@ -126,6 +126,7 @@ def test_a_chapter_opens_with_its_question_and_a_picture(built):
     words = ["A sentence that leads to it. Why?", "It surprises <everyone> (figure 1.1), so look."]
     assert [part.get_text() for part in opening.select("p")] == [*words, "Run time: none."]
     assert page.select_one(".admonition") is None
+    assert "opening:" not in str(page)
     first, drawing = page.select("article img")
     assert first.find_parent(class_="nb-shown").find_next("p").get_text() == words[1]
     assert first["src"] == drawing["src"]  # the same file, and with it its description and size

@@ -366,6 +366,19 @@ def test_the_letters_of_the_text_come_with_the_page(open_tab, address):
     page.wait_for_function(f"({LETTERS})() === 3")  # upright, slanted and bold
 
 
+def test_a_title_stays_where_it_is_while_its_letters_come(open_tab, address):
+    """On this phone the title of the front page has a line less in the letters that stand in."""
+    page = open_tab(viewport={"width": 412, "height": 823}).page
+    tools = page.context.new_cdp_session(page)
+    tools.send("Network.enable")
+    slow = {"latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 100_000}
+    tools.send("Network.emulateNetworkConditions", {"offline": False, **slow})
+    tools.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    page.goto(f"{address}/intro.html")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate(SHIFTED) < 0.02
+
+
 PREVIEW = ".nb-preview"
 
 
