@@ -466,7 +466,7 @@ def test_a_phone_shows_the_arrows_to_both_neighbours(open_tab, address, page):
 
 def test_a_button_makes_the_text_of_all_pages_larger(open_tab, address):
     tab = open_tab(viewport={"width": 390, "height": 844})
-    size = "() => parseFloat(getComputedStyle(document.querySelector('article p')).fontSize)"
+    size = "() => parseFloat(getComputedStyle(document.querySelector('section > p')).fontSize)"
     tab.page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
     button, sizes = tab.page.locator(".nb-text-size"), []
     for label in ("100", "115", "130", "150", "100", "115", "130"):
