@@ -342,15 +342,27 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
 
 
 EXERCISES = {
-    "mend-the-reset": Exercise("3.10 Vectorised environments and auto-reset", mend_the_reset),
+    "mend-the-reset": Exercise(
+        "3.10 Vectorised environments and auto-reset", mend_the_reset, in_page=True
+    ),
     "by-hand": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", by_hand, three_steps
+        "3.9 Terminated or truncated: what follows the last step",
+        by_hand,
+        three_steps,
+        in_page=True,
     ),
     "whose-advantages": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", whose_advantages, five_steps
+        "3.9 Terminated or truncated: what follows the last step",
+        whose_advantages,
+        five_steps,
+        in_page=True,
     ),
-    "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda, travels="code"),
+    "how-much-lambda": Exercise(
+        "3.6 GAE: all of them at once", how_much_lambda, travels="code", in_page=True
+    ),
     "n-steps-to-the-edge": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", n_steps_to_the_edge
+        "3.9 Terminated or truncated: what follows the last step",
+        n_steps_to_the_edge,
+        in_page=True,
     ),
 }
