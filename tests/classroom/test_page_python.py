@@ -158,11 +158,16 @@ def test_a_stub_is_friendly_and_runs(chapter, exercise):
     assert said.startswith(f"{exercise}: Not implemented yet.")
 
 
-def test_a_stub_has_the_numbers_of_its_statement():
-    code = page_of("01-bandit").stubs["by-hand"][1]
+@pytest.mark.parametrize(("chapter", "exercise"), OFFERED)
+def test_a_stub_has_the_numbers_and_the_docstring_of_the_notebook(chapter, exercise):
+    name, code = page_of(chapter).stubs[exercise]
     names: dict[str, Any] = {}
     exec(code, names)
-    assert names["given"] == Sheet("01-bandit").numbers("by-hand")
+    sheet, solution = Sheet(chapter), masters.work(masters.master(chapter), variant=0)[name]
+    numbers = sheet.numbers(exercise) if sheet.exercises[exercise].numbers else None
+    assert names.get("given") == numbers
+    assert names[name].__doc__ == solution.__doc__
+    assert all(len(line) <= 88 for line in code.splitlines())
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -189,6 +194,7 @@ SAID = {
     "my_gradient = 3": ("wrong", "Expected a function, got int 3."),
     "def my_gradient():\n    return [[1.0], [2.0, 3.0]]": ("wrong", "rows of unequal length"),
     "def my_gradient():\n    return [1.0, 'a', 2.0]": ("wrong", "Expected a tensor of shape (3,)"),
+    "def my_gradient():\n    return {'a': [1.0]}": ("wrong", "got dict {'a': [1.0]}"),
     "def my_gradient():\n    y = 1\n    return y[0]": ("wrong", "in the line: return y[0]"),
 }
 
