@@ -258,6 +258,27 @@ def test_a_gradient_by_differences_is_that_of_autograd():
     assert torch.tensor(found.tolist(), dtype=torch.float64).allclose(made.grad, atol=1e-8)
 
 
+def test_a_loss_that_changes_its_arguments_is_differentiated_as_if_it_were_called_once():
+    def loss(rows, weights):
+        weights[0] += 1.0
+        return rows[0] * weights[0]
+
+    names = page_of("01-bandit").names
+    attempt, tensor = names["ByDifferences"](names["Answer"](loss)), names["Tensor"]
+    assert attempt.gradient(tensor([3.0]), tensor([1.0])).tolist() == [2.0]
+
+
+CHANGES = ["rewards[0][0] = 0.0", "rewards[0].pop()", "rewards.append([0, 0])", "rewards.clear()"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_argument_that_is_changed_is_noticed(change):
+    code = f"def td_targets(rewards, *others):\n    {change}\n    return [[0.0] * 2] * 3\n"
+    verdict, said = page_of("03-critics").says("mend-the-reset", code)
+    assert verdict == "wrong"
+    assert "Your function changed its argument number 1 in place" in said
+
+
 def test_a_site_without_brython_is_told_what_to_install(monkeypatch, caplog):
     monkeypatch.setattr(site, "brython", lambda: None)
     app = SimpleNamespace(env=SimpleNamespace(docname="exercises/01-bandit", metadata={}))
