@@ -7,6 +7,7 @@ before, and styles are classes.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -49,6 +50,7 @@ def _relative(path: str) -> Iterator[str]:
         yield command.lower() + re.sub(" (?=-)", "", " ".join(map(_short, steps)))
 
 
+@cache  # the same few coordinates come again and again
 def _short(number: float) -> str:
     """1.50 → 1.5, -0.50 → -.5, -0.00 → 0"""
     digits = f"{number:.2f}".rstrip("0").rstrip(".")
