@@ -62,7 +62,8 @@ def weighted_mean(
             f"draws is {draws} and the least weight {weights.min().item()}, expected at least 1"
         )
     totals = torch.arange(draws * int(weights.max()) + 1)  # what n weights may add up to
-    x = values.flatten(1)
+    centre = mean(probs, values)  # near the mean, little is lost to rounding
+    x = (values - centre).flatten(1)
     wx = weights[:, None] * x
 
     def by_weight(parts: Tensor) -> Tensor:
@@ -75,9 +76,9 @@ def weighted_mean(
     squares = draws * second * chance ** (draws - 1) + pairs
     sums, squares = (torch.fft.irfft(part, len(totals), dim=0)[1:] for part in (sums, squares))
     divisors = totals[1:, None].to(x.dtype)
-    average = (sums / divisors).sum(dim=0)
-    variances = ((squares / divisors.square()).sum(dim=0) - average.square()).clamp(min=0)
-    return average.view(values.shape[1:]), variances.view(values.shape[1:])
+    shift = (sums / divisors).sum(dim=0)
+    variances = (squares / divisors.square()).sum(dim=0) - shift.square()
+    return centre + shift.view_as(centre), variances.clamp(min=0).view_as(centre)
 
 
 def groups(outcomes: int, group_size: int) -> Tensor:

@@ -771,7 +771,7 @@ def expected_of(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return enumeration.mean(probs, whole), enumeration.variance(probs, whole)
 
 
-# Heights over the axis as they are drawn, in pixels: of the bars, of the marks, of the gradient.
+# In pixels: heights over the axis of the bars, the marks and the gradient, and half the whiskers.
 HEIGHTS = """svg => {
   const all = name => [...svg.querySelectorAll(name)];
   const level = line => line.y1.baseVal.value;
@@ -783,7 +783,11 @@ HEIGHTS = """svg => {
     return Math.abs(bottom - zero) < 1e-3 ? zero - top : zero - bottom;
   });
   const over = lines => lines.map(line => zero - level(line));
-  return [bars, over(all("line[stroke-width='3.5']")), over(all("line[stroke-dasharray]"))];
+  const whiskers = all("line[stroke='#222']").filter(line =>
+    line.x1.baseVal.value === line.x2.baseVal.value);
+  return [bars, over(all("line[stroke-width='3.5']")),
+          whiskers.map(line => Math.abs(level(line) - line.y2.baseVal.value) / 2),
+          over(all("line[stroke-dasharray]"))];
 }"""
 
 
@@ -817,7 +821,7 @@ def test_the_update_of_a_batch_is_that_of_the_trainer(opened, one, two, doubling
         shown = [numbers(line[column])[0] for line in cells]
         assert shown[:2] == pytest.approx([float(x) for x in cosines], abs=0.000051)
         assert shown[2:] == pytest.approx([float(x) for x in rest], abs=0.00051)
-        for heights, vector in zip(drawn, (sampled, mean), strict=True):
+        for heights, vector in zip(drawn, (sampled, mean, variance.sqrt()), strict=True):
             expected = unit * vector[:, 0] / size
             assert heights[column:8:2] == pytest.approx(expected.tolist(), abs=0.02)
 

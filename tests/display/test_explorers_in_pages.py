@@ -23,9 +23,12 @@ from nbcourse.display import (
     explore_verifiers,
 )
 from nbcourse.display.in_page import in_page
+from nbcourse.examine import known
 from nbcourse.examine.groups import Groups
+from nbcourse.examine.worlds import Prompt
 from nbcourse.experiments import evidence, records
 from nbcourse.toys.sequences import SequenceSpace
+from tests import five_answers
 
 PAIRS = SequenceSpace(2, 2)
 REF, ZEROS = torch.zeros(3, 2), torch.zeros(4)
@@ -51,7 +54,7 @@ def ratios(samples=4, **start):
 def updates(states=("here",), *, step=1.0, **start):
     """A policy of one state, and a row that pushes it one way or the other."""
     both = torch.tensor([[[1.0, -1.0]], [[-1.0, 1.0]]]) + torch.tensor([step, -step])
-    row = Groups(torch.tensor([0.5, 0.5]), both.double(), torch.tensor([1, 1]))
+    row = Groups(torch.tensor([0.5, 0.5]).double(), both.double(), torch.tensor([1, 1]))
     return explore_updates({"row": row}, torch.ones(1, 2), states, axis="", **start)
 
 
@@ -88,6 +91,18 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
     html = explore_tokens(witness).data
     assert len(html) < 120_000
     assert "//" not in re.sub(r"^ *// .*$|; // .*$", "", html, flags=re.M)
+
+
+def test_rows_are_stored_once_and_without_the_noise_of_rounding():
+    prompt = Prompt(five_answers.SPACE, five_answers.LOGITS, five_answers.RIGHT)
+    rows = {
+        name: Groups.of(known.row(name, beta=0.0), prompt, 3) for name in ("rloo", "grpo", "gspo")
+    }
+    html = explore_updates(rows, prompt.gradient(), "0123", axis="ones").data
+    data = html[html.index("explore(root, {") :]
+    assert '"rows":[["rloo",0],["grpo",1],["gspo",1]]' in data
+    assert data.count('"weights"') == 2
+    assert not re.search(r"\de-\d", data)
 
 
 @pytest.mark.parametrize(
