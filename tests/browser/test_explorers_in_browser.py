@@ -826,6 +826,15 @@ def test_the_update_of_a_batch_is_that_of_the_trainer(opened, one, two, doubling
             assert heights[column:8:2] == pytest.approx(expected.tolist(), abs=0.02)
 
 
+def test_a_slider_is_as_long_for_every_name(opened):
+    lengths = set()
+    for row in range(len(ROWS)):
+        follow(opened, "updates", f"{row}-0-3-1")
+        slider = opened.of("updates").get_by_role("slider").first
+        lengths.add(slider.bounding_box()["width"])
+    assert len(lengths) == 1
+
+
 def test_an_update_of_groups_without_spread_has_no_direction(opened):
     assert batch_of(2, 7).tolist() == [0] * 6
     follow(opened, "updates", "2-3-1-7")
