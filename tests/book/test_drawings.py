@@ -70,7 +70,7 @@ def size(svg: str) -> tuple[float, float]:
 @pytest.mark.parametrize(("rows", "columns"), [(1, 2), (2, 3)])
 def test_columns_stand_below_each_other(rows, columns):
     svg = drawn(rows, columns)
-    stacked = panels.stacked(svg)
+    stacked = drawings.for_phone(svg)
     assert size(stacked)[1] == columns * size(svg)[1]
     assert size(stacked)[0] < size(svg)[0] / columns + 40
     assert stacked.count('id="axes_') == rows * columns
@@ -78,14 +78,14 @@ def test_columns_stand_below_each_other(rows, columns):
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_one_column_stays_as_it_is(rows):
-    assert panels.stacked(drawn(rows, 1)) is None
+def test_rows_are_one_column(rows):
+    assert len(panels.split(ElementTree.fromstring(drawn(rows, 1)))) == 1
 
 
 def test_a_colour_bar_stays_with_its_panel():
     svg = drawn(1, 2, bar=True)
     assert svg.count('id="axes_') == 3
-    assert size(panels.stacked(svg))[1] == 2 * size(svg)[1]
+    assert size(drawings.for_phone(svg))[1] == 2 * size(svg)[1]
 
 
 def test_every_panel_has_the_numbers_of_a_shared_scale():
@@ -94,7 +94,18 @@ def test_every_panel_has_the_numbers_of_a_shared_scale():
         found.count('id="text_')
         for found in re.findall(r'<g id="matplotlib.axis_2">.*?\n   </g>', svg, re.S)
     ]
-    assert panels.stacked(svg).count('id="text_') == svg.count('id="text_') + 2 * scale
+    assert drawings.for_phone(svg).count('id="text_') == svg.count('id="text_') + 2 * scale
+
+
+def test_the_copied_numbers_stand_beside_their_panel():
+    for column in panels.split(ElementTree.fromstring(drawn(1, 3, sharey=True))):
+        (panel,) = column.panels
+        placed = [
+            re.search(r"translate\((\S+) ", ElementTree.tostring(text, "unicode"))[1]
+            for text in panel.scale
+        ]
+        assert placed
+        assert all(column.left < float(x) < panel.left for x in placed)
 
 
 def line(title: str = "title", labels: tuple[str, ...] = ("one",), width: float = 7.0) -> str:
@@ -127,7 +138,7 @@ def points(svg: str) -> list[tuple[float, float]]:
 
 def test_a_panel_is_as_narrow_as_the_page_and_its_letters_are_not():
     svg = line()
-    narrowed = narrow.narrowed(svg)
+    narrowed = drawings.for_phone(svg)
     assert size(narrowed)[0] == narrow.PHONE
     letters = r"scale\([^)]*\)"
     assert re.findall(letters, narrowed) == re.findall(letters, svg)
@@ -139,13 +150,13 @@ def test_a_panel_is_as_narrow_as_the_page_and_its_letters_are_not():
 
 
 def test_the_legend_goes_below():
-    one, three = (size(narrow.narrowed(line(labels=names)))[1] for names in ("a", "abc"))
+    one, three = (size(drawings.for_phone(line(labels=names)))[1] for names in ("a", "abc"))
     assert 3 * 72 < one < three
 
 
 def test_a_title_too_long_is_condensed_and_one_much_too_long_is_let_be():
-    assert "matrix(0.9" in narrow.narrowed(line(title="word " * 11))
-    assert narrow.narrowed(line(title="word " * 18)) is None
+    assert "matrix(0.9" in drawings.for_phone(line(title="word " * 8))
+    assert drawings.for_phone(line(title="word " * 14)) is None
 
 
 @pytest.mark.parametrize(
@@ -177,12 +188,11 @@ def test_words_beside_an_upright_line_or_a_mark_stay_there(plot, gap, side):
         )
         return float(start) + float(aside[1]) - float(x)
 
-    assert distance(narrow.narrowed(svg)) == pytest.approx(distance(svg), abs=0.02)
+    assert distance(drawings.for_phone(svg)) == pytest.approx(distance(svg), abs=0.02)
 
 
-@pytest.mark.parametrize("svg", [line(width=4), drawn(1, 2)])
-def test_what_is_narrow_or_has_two_columns_is_not_narrowed(svg):
-    assert narrow.narrowed(svg) is None
+def test_what_is_narrow_stays_as_it_is():
+    assert drawings.for_phone(line(width=3.5)) is None
 
 
 def test_a_diagram_is_not_narrowed():
@@ -192,7 +202,7 @@ def test_a_diagram_is_not_narrowed():
     with StringIO() as file:
         fig.savefig(file, format="svg")
         plt.close(fig)
-        assert narrow.narrowed(file.getvalue()) is None
+        assert drawings.for_phone(file.getvalue()) is None
 
 
 def test_many_labels_that_would_meet_are_halved_and_few_are_not():
@@ -204,7 +214,65 @@ def test_many_labels_that_would_meet_are_halved_and_few_are_not():
             plt.close(fig)
             return file.getvalue()
 
-    halved = narrow.narrowed(with_ticks(["1000000"] * 9))
+    halved = drawings.for_phone(with_ticks(["1000000"] * 9))
     assert halved.count('visibility="hidden"') == 4
-    assert narrow.narrowed(with_ticks(["1000000"] * 3)).count("hidden") == 0
-    assert narrow.narrowed(with_ticks(["a rather long name"] * 4)) is None
+    assert drawings.for_phone(with_ticks(["1000000"] * 3)).count("hidden") == 0
+    assert drawings.for_phone(with_ticks(["a rather long name"] * 4)) is None
+
+
+def test_each_of_two_wide_columns_is_as_narrow_as_the_page():
+    svg = drawn(1, 2, figsize=(9, 3))
+    narrowed = drawings.for_phone(svg)
+    assert size(narrowed) == (narrow.PHONE, 2 * size(svg)[1])
+    letters = r"scale\([^)]*\)"
+    assert re.findall(letters, narrowed) == re.findall(letters, svg)
+    names = re.findall(r'<clipPath id="(\w+)"', narrowed)
+    assert len(names) == 2
+    assert set(re.findall(r"url\(#(\w+)\)", narrowed)) == set(names)
+
+
+def test_lines_end_at_the_sides_of_their_narrow_panel():
+    """What cuts a line off moves with it."""
+    column = panels.split(ElementTree.fromstring(drawn(1, 2, figsize=(9, 3))))[1]
+    column = narrow.narrowed(column)
+    (panel,) = column.panels
+    clip = next(part for one in column.parts for part in one.iter(panels.RECT))
+    left, wide = float(clip.get("x")), float(clip.get("width"))
+    assert (left, left + wide) == (pytest.approx(panel.left), pytest.approx(panel.right))
+
+
+def frames(svg: str) -> list[tuple[float, float]]:
+    """Top and bottom of each panel, where it stands in the drawing."""
+
+    def walk(part, down):
+        moved = re.match(r"translate\(\S+ (\S+)\)", part.get("transform", ""))
+        down += float(moved[1]) if moved else 0.0
+        if part.get("id", "").startswith("axes_"):
+            ys = [
+                float(y)
+                for y in re.findall(r"[ML] \S+ (\S+)", next(part.iter(panels.PATH)).get("d"))
+            ]
+            return [(down + min(ys), down + max(ys))]
+        return [found for child in part for found in walk(child, down)]
+
+    return walk(ElementTree.fromstring(svg), 0.0)
+
+
+def test_a_legend_stands_below_its_own_panel():
+    def column(*rows_with_legend: int) -> str:
+        fig, axes = plt.subplots(2, 1, figsize=(7, 4), layout="constrained")
+        for row, ax in enumerate(axes):
+            ax.plot([0, 1], [0, row], label=f"row {row}")
+            if row in rows_with_legend:
+                ax.legend(loc="upper left")
+        with StringIO() as file:
+            fig.savefig(file, format="svg")
+            plt.close(fig)
+            return drawings.for_phone(file.getvalue())
+
+    none, upper, lower = (frames(column(*rows)) for rows in ([], [0], [1]))
+    legend = size(column(0))[1] - size(column())[1]
+    assert legend > 10
+    assert upper == [none[0], tuple(pytest.approx(y + legend) for y in none[1])]
+    assert lower == none
+    assert size(column(1))[1] == pytest.approx(size(column(0))[1])
