@@ -24,7 +24,7 @@ def learning_curves(groups: list[Group]) -> Figure:
 
     The mean over seeds and its 95 % interval, from before the first step where that is recorded.
     """
-    fig, axes = figure(1, 2, figsize=(9.0, 4.2), sharey=True)
+    fig, axes = figure(1, 2, height=4.0, sharey=True)
     for group, marker in zip(groups, cycle(MARKERS), strict=False):
         points = group.held_out()
         means = [mean(point.held_out) for point in points]
@@ -92,9 +92,7 @@ def controlled(
         numbers: name of a number → title of its panel.
         xlabel: what the schedule counts.
     """
-    fig, axes = figure(
-        2, len(numbers), figsize=(3.75 * len(numbers), 5.0), squeeze=False, sharex=True
-    )
+    fig, axes = figure(2, len(numbers), height=5.0, squeeze=False, sharex=True)
     first, *others = experiment.curves
     steps = experiment.schedule
     for column, (number, title) in zip(axes.T, numbers.items(), strict=True):
