@@ -35,16 +35,16 @@ def smaller(svg: str) -> str:
 
 
 def for_phone(svg: str) -> str | None:
-    """A figure with its columns below each other, each as narrow as a phone where it can be.
+    """A figure with its columns below each other, each as wide as a phone where it can be.
 
     None if nothing of it can be changed.
     """
     drawing = ElementTree.fromstring(svg)
     columns = panels.split(drawing)
-    narrowed = [narrow.narrowed(column) for column in columns]
-    if len(columns) == 1 and narrowed == [None]:
+    fitted = [narrow.fitted(column) for column in columns]
+    if fitted == [None]:
         return None
-    panels.stack(drawing, [one or other for one, other in zip(narrowed, columns, strict=True)])
+    panels.stack(drawing, [one or other for one, other in zip(fitted, columns, strict=True)])
     return ElementTree.tostring(drawing, encoding="unicode")
 
 

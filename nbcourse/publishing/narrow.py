@@ -1,8 +1,9 @@
 """A column of panels for a phone: as wide as the page, with its letters as large as before.
 
-What lies between the sides of the axes comes closer in proportion; letters, marks and what stands
-outside keep their size. A legend goes below its panel; words beside an upright line or a mark stay
-there. Where letters would come to stand on each other, or a diagram has no axes, it stays as it is.
+What lies between the sides of the axes moves in proportion; letters, marks and what stands
+outside keep their size. A legend goes below its panel, line by line; words beside an upright line
+or a mark stay there. Where letters would come to stand on each other, or a diagram has no axes, it
+stays as it is.
 """
 
 import re
@@ -57,9 +58,9 @@ class Words:
         )
 
 
-def narrowed(column: Column) -> Column | None:
-    """The column as narrow as a phone; None if it is already, or its letters find no room."""
-    if column.width <= PHONE or not all(panel.scale for panel in column.panels):
+def fitted(column: Column) -> Column | None:
+    """The column as wide as a phone; None if it is a diagram, or its letters find no room."""
+    if not all(panel.scale for panel in column.panels):
         return None
     column = deepcopy(column)
     panels = column.panels
@@ -67,21 +68,20 @@ def narrowed(column: Column) -> Column | None:
     legends = [_taken_out(panel.axes) for panel in panels]
     texts = [words for part in column.parts for words in _texts(part)]
     before = max([right, *(words.right for words in texts)]) + SPACE - column.left
-    width = min(PHONE, before)
-    factor = 1 - (before - width) / (right - left)
+    factor = 1 - (before - PHONE) / (right - left)
     if factor < NARROWEST:
         return None
 
     def place(x: float) -> float:
         return x + (factor - 1) * (min(max(x, left), right) - left)
 
-    page = column.left, column.left + width
+    page = column.left, column.left + PHONE
     labelled = list(_labelled(panels))
     moved = [_placed(words, place, left, labelled, page) for words in texts]
     kept = _with_room(texts, moved, page)
     if kept is None:
         return None
-    _squeeze(column.parts, place)
+    _move(column.parts, place)
     for words, now in zip(texts, moved, strict=True):
         if now in kept:
             wide = (now.right - now.left) / (words.right - words.left)
@@ -98,24 +98,47 @@ def narrowed(column: Column) -> Column | None:
         down = [far + deep * (one.top > panel.top) for one, far in zip(panels, down, strict=True)]
     for panel, far in zip(panels, down, strict=True):
         panel.axes.set("transform", f"translate(0 {far})")
-    return replace(column, width=width)
+    return replace(column, width=PHONE)
 
 
 def _put_below(panel: Panel, legends: Sequence[Element], left: float, right: float) -> float | None:
-    """Put legends below a panel, and say how deep they are; None if one is too wide."""
+    """Put legends below a panel, line by line, and say how deep they are; None if too wide."""
     foot = end = max([panel.bottom, *(words.bottom for words in _texts(panel.axes))])
     for legend in legends:
-        lines = list(_texts(legend))
-        drawn = [path.get("d", "") for path in legend.iter(PATH) if not path.get("id")]
-        points = [float(x) for path in drawn for x, _ in PAIR.findall(path)]
-        start = min([*points, *(float(use.get("x", "inf")) for use in legend.iter(USE))])
-        if max(line.right for line in lines) + left - start > right:
-            return None
-        top, bottom = min(line.top for line in lines), max(line.bottom for line in lines)
-        place = f"translate({left - start:.2f} {end + 2 * SPACE - top:.2f})"
-        SubElement(panel.axes, GROUP, transform=place).append(legend)
-        end += bottom - top + 2 * SPACE
+        entries = list(_entries(legend))
+        indent = max(
+            words.left - min(_drawn(parts), default=words.left) for words, parts in entries
+        )
+        for words, parts in entries:
+            aside = left - words.left + (indent if len(parts) > 1 else 0.0)
+            if words.right + aside > right:
+                return None
+            place = f"translate({aside:.2f} {end + 2 * SPACE - words.top:.2f})"
+            SubElement(panel.axes, GROUP, transform=place).extend(parts)
+            end += words.bottom - words.top + 2 * SPACE
     return end - foot
+
+
+def _entries(legend: Element) -> Iterator[tuple[Words, list[Element]]]:
+    """The words of each line of a legend, and its parts: what is explained, then the words.
+
+    The words of a heading explain nothing.
+    """
+    parts = []
+    for part in legend:
+        parts.append(part)
+        if part.get("id", "").startswith("text_"):
+            yield _words(part, of_scale=False), parts
+            parts = []
+
+
+def _drawn(parts: Sequence[Element]) -> Iterator[float]:
+    """Where lines and marks are, from left to right."""
+    for one in (one for part in parts[:-1] for one in part.iter()):
+        if one.tag == USE:
+            yield float(one.get("x", 0))
+        elif one.tag == PATH and not one.get("id"):
+            yield from (float(x) for x, _ in PAIR.findall(one.get("d", "")))
 
 
 def _taken_out(axes: Element) -> list[Element]:
@@ -180,8 +203,7 @@ def _placed(
     It moves with the frame if it starts there, with the line or mark beside it, or else with its
     own middle. One that is wider than the page is squeezed into it, unless that is too much.
     """
-    width = page[1] - page[0]
-    if width < words.right - words.left < width / CONDENSED:
+    if PHONE < words.right - words.left < PHONE / CONDENSED:
         return replace(words, left=page[0], right=page[1])
     beside = (
         x
@@ -222,7 +244,7 @@ def _with_room(
     return None
 
 
-def _squeeze(parts: Sequence[Element], place: Callable[[float], float]) -> None:
+def _move(parts: Sequence[Element], place: Callable[[float], float]) -> None:
     """Move every point of what is drawn, but letters and marks, which have a place of their own."""
     drawn = [one for part in parts for one in part.iter()]
     marks = {

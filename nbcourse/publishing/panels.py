@@ -67,6 +67,9 @@ def split(drawing: Element) -> list[Column]:
     width, height = (float(drawing.attrib[side].removesuffix("pt")) for side in ("width", "height"))
     figure = _figure(drawing)
     whole = Column(list(figure)[1:], 0.0, width, height)  # the first is the ground
+    for legend in [part for part in figure if part.get("id", "").startswith("legend_")]:
+        whole.parts.remove(legend)
+        whole.panels[0].axes.append(legend)
     parts = _by_column(whole.panels)
     if len(parts) == 1:
         return [replace(whole, parts=[*whole.parts, _clips(drawing, whole.parts)])]

@@ -72,7 +72,7 @@ def test_columns_stand_below_each_other(rows, columns):
     svg = drawn(rows, columns)
     stacked = drawings.for_phone(svg)
     assert size(stacked)[1] == columns * size(svg)[1]
-    assert size(stacked)[0] < size(svg)[0] / columns + 40
+    assert size(stacked)[0] == narrow.PHONE
     assert stacked.count('id="axes_') == rows * columns
     assert stacked.count('id="text_') == svg.count('id="text_')
 
@@ -125,7 +125,7 @@ def points(svg: str) -> list[tuple[float, float]]:
     """The corners of the line, which is where its marks are as well."""
     path, *marks = re.findall(
         r'<path d="([^"]*)"|<use [^>]*x="([^"]*)" y="([^"]*)"',
-        svg[svg.index('id="the-line"') : svg.index('id="legend_1"')],
+        svg[svg.index('id="the-line"') :],
     )
     corners = re.findall(r"(-?[\d.]+) (-?[\d.]+)", path[0])
     assert len(corners) == 3
@@ -191,8 +191,9 @@ def test_words_beside_an_upright_line_or_a_mark_stay_there(plot, gap, side):
     assert distance(drawings.for_phone(svg)) == pytest.approx(distance(svg), abs=0.02)
 
 
-def test_what_is_narrow_stays_as_it_is():
-    assert drawings.for_phone(line(width=3.5)) is None
+def test_what_is_narrower_becomes_as_wide():
+    svg = line(width=3.5)
+    assert size(svg)[0] < narrow.PHONE == size(drawings.for_phone(svg))[0]
 
 
 def test_a_diagram_is_not_narrowed():
@@ -234,7 +235,7 @@ def test_each_of_two_wide_columns_is_as_narrow_as_the_page():
 def test_lines_end_at_the_sides_of_their_narrow_panel():
     """What cuts a line off moves with it."""
     column = panels.split(ElementTree.fromstring(drawn(1, 2, figsize=(9, 3))))[1]
-    column = narrow.narrowed(column)
+    column = narrow.fitted(column)
     (panel,) = column.panels
     clip = next(part for one in column.parts for part in one.iter(panels.RECT))
     left, wide = float(clip.get("x")), float(clip.get("width"))
@@ -276,3 +277,24 @@ def test_a_legend_stands_below_its_own_panel():
     assert upper == [none[0], tuple(pytest.approx(y + legend) for y in none[1])]
     assert lower == none
     assert size(column(1))[1] == pytest.approx(size(column(0))[1])
+
+
+def test_a_legend_of_the_whole_figure_stands_below_the_first_panel_line_by_line():
+    def stacked(names: tuple[str, ...]) -> str:
+        fig, axes = plt.subplots(1, 2, figsize=(9, 3))
+        lines = [axes[0].plot([0, 1], [0, 1])[0] for _ in names]
+        axes[1].plot([0, 1])
+        if names:
+            fig.legend(lines, names, loc="lower center", ncols=3)
+        with StringIO() as file:
+            fig.savefig(file, format="svg")
+            plt.close(fig)
+            return drawings.for_phone(file.getvalue())
+
+    (none, one, three) = (stacked(tuple(names)) for names in ("", "a", "abc"))
+    line = size(one)[1] - size(none)[1]
+    assert line > 10
+    assert size(three)[1] - size(none)[1] == pytest.approx(3 * line, abs=3)  # b is higher than a
+    (first, second), (_, moved) = frames(none), frames(one)
+    assert frames(one)[0] == first
+    assert moved[0] - second[0] == pytest.approx(line)

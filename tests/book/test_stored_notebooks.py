@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse import numerals
-from nbcourse.publishing import chapters, stored
+from nbcourse.publishing import chapters, drawings, narrow, stored
 from nbcourse.publishing.anchors import ALT
 
 NOTEBOOKS = pytest.mark.parametrize("path", chapters.notebooks(), ids=lambda path: path.stem)
@@ -23,6 +23,8 @@ COLUMNS, LINES = 88, 25
 HEAVY = 250_000  # characters of a figure
 COLUMN, PIXEL = 800, 0.75  # pixels of the site's column on a desktop; points of one
 LEAST = 12  # pixels of the letters in a figure
+# Three diagrams, and a matrix with a number in each of its entries.
+SIDEWAYS = {"00-start-here": 1, "08-rlhf": 1, "11-kl": 2}
 DISPLAYING = {"print", "display", "show", "show_source", "table"}
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"
@@ -250,6 +252,15 @@ def test_the_chapters_keep_the_rule(path, rule: Callable[[NotebookNode], list[st
 def test_figures_of_exercises_are_like_those_of_chapters(path):
     sheet = stored.read(path)
     assert figures_of_another_width(sheet) + small_letters(sheet) == []
+
+
+@NOTEBOOKS
+def test_figures_fit_a_phone_with_letters_of_their_size(path):
+    """Those that do not are as wide there as they are, and move sideways under the finger."""
+    phones = [drawings.for_phone(svg) for _, svg in drawings_of(stored.read(path))]
+    assert phones.count(None) == SIDEWAYS.get(path.stem, 0)
+    fitting = f' width="{narrow.PHONE}pt"'
+    assert all(fitting in phone[: phone.index(">")] for phone in phones if phone is not None)
 
 
 # ------------------------------------------------------------- the rules notice
