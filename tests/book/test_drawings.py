@@ -298,3 +298,23 @@ def test_a_legend_of_the_whole_figure_stands_below_the_first_panel_line_by_line(
     (first, second), (_, moved) = frames(none), frames(one)
     assert frames(one)[0] == first
     assert moved[0] - second[0] == pytest.approx(line)
+
+
+def test_the_lines_of_a_legend_and_its_heading_begin_at_the_side_of_the_panel():
+    fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+    ax.plot([0, 1], label="a line")
+    ax.plot([1, 0], label="another")
+    ax.legend(title="a heading", loc="upper right")
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        (column,) = panels.split(ElementTree.fromstring(file.getvalue()))
+    (panel,) = narrow.fitted(column).panels
+    begins = []
+    for entry in panel.axes.findall(f"{panels.GROUP}[@transform]"):
+        aside = float(re.match(r"translate\((\S+) ", entry.get("transform"))[1])
+        written = ElementTree.tostring(entry[0], "unicode")
+        starts = re.search(r'd="M (\S+) \S+ L|translate\((\S+) ', written)
+        begins.append(aside + float(starts[1] or starts[2]))
+    assert len(begins) == 3
+    assert begins == pytest.approx([panel.left] * 3, abs=0.02)
