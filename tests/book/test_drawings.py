@@ -300,21 +300,24 @@ def test_a_legend_of_the_whole_figure_stands_below_the_first_panel_line_by_line(
     assert moved[0] - second[0] == pytest.approx(line)
 
 
-def test_the_lines_of_a_legend_and_its_heading_begin_at_the_side_of_the_panel():
+def test_the_lines_of_a_legend_and_its_heading_stand_below_the_panel_at_its_side():
     fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
     ax.plot([0, 1], label="a line")
     ax.plot([1, 0], label="another")
+    ax.tick_params(labelbottom=False)
     ax.legend(title="a heading", loc="upper right")
     with StringIO() as file:
         fig.savefig(file, format="svg")
         plt.close(fig)
         (column,) = panels.split(ElementTree.fromstring(file.getvalue()))
     (panel,) = narrow.fitted(column).panels
-    begins = []
-    for entry in panel.axes.findall(f"{panels.GROUP}[@transform]"):
-        aside = float(re.match(r"translate\((\S+) ", entry.get("transform"))[1])
-        written = ElementTree.tostring(entry[0], "unicode")
-        starts = re.search(r'd="M (\S+) \S+ L|translate\((\S+) ', written)
-        begins.append(aside + float(starts[1] or starts[2]))
-    assert len(begins) == 3
-    assert begins == pytest.approx([panel.left] * 3, abs=0.02)
+    entries = panel.axes.findall(f"{panels.GROUP}[@transform]")
+    assert len(entries) == 3
+    for entry in entries:
+        aside, down = map(float, re.findall(r"[-\d.]+", entry.get("transform")))
+        written = ElementTree.tostring(entry, "unicode").split("<", 2)[2]
+        line = re.search(r'd="M (\S+) \S+\s+L', ElementTree.tostring(entry[0], "unicode"))
+        words = re.search(r"translate\((\S+) (\S+)\) scale", written)
+        start = words[1] if entry[0].get("id").startswith("text_") else line[1]
+        assert float(start) + aside == pytest.approx(panel.left, abs=0.02)
+        assert float(words[2]) + down > panel.bottom + 13  # a line of letters lower, and a gap
