@@ -89,6 +89,9 @@ def fitted(column: Column) -> Column | None:
             words.group.set("transform", f"matrix({wide:.4f} 0 0 1 {right_by:.2f} 0)")
         else:
             words.group.set("visibility", "hidden")  # the letters it defines are others' as well
+    column.height = SPACE + max(
+        [*(panel.bottom for panel in panels), *(words.bottom for words in texts)]
+    )
     down = [0.0] * len(panels)
     for panel, of_panel in zip(panels, legends, strict=True):
         deep = _put_below(panel, of_panel, left, page[1])
