@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from statistics import mean
-from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -100,7 +99,9 @@ def controlled(
     """
     fig, axes = figure(2, len(numbers), height=5.0, squeeze=False, sharex=True)
     first, *others = experiment.curves
-    against = fill(f"paired difference from {first}", LINE // len(numbers), break_on_hyphens=False)
+    against = f"paired difference from {first}"
+    if len(against) > LINE // len(numbers):
+        against = f"paired difference from\n{first}"
     steps = experiment.schedule
     for column, (number, title) in zip(axes.T, numbers.items(), strict=True):
         for name, style in zip(experiment.curves, cycle(STYLES), strict=False):
