@@ -10,6 +10,13 @@ import pytest
 from nbcourse.publishing import drawings, narrow, panels
 
 
+@pytest.fixture(autouse=True)
+def usual_letters():
+    """Whatever style the figures of other tests have set."""
+    with plt.style.context("default", after_reset=True):
+        yield
+
+
 def drawn(rows: int, columns: int, *, bar: bool = False, **options) -> str:
     """A grid of panels with a line each, as SVG."""
     fig, axes = plt.subplots(rows, columns, squeeze=False, layout="constrained", **options)
