@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 from sphinx.application import Sphinx
 
@@ -32,6 +33,20 @@ def smaller(svg: str) -> str:
     svg = PLACES.sub(lambda found: DECIMAL.sub(lambda one: _short(float(one[0])), found[0]), svg)
     svg = re.sub(r">\s+<", "><", svg).replace("xlink:href=", "href=")
     return _with_short_names(svg)
+
+
+def for_phone(svg: str) -> str | None:
+    """A figure with its columns below each other, each as wide as a phone where it can be.
+
+    None if nothing of it can be changed.
+    """
+    drawing = ElementTree.fromstring(svg)
+    columns = panels.split(drawing)
+    fitted = [narrow.fitted(column) for column in columns]
+    if fitted == [None]:
+        return None
+    panels.stack(drawing, [one or other for one, other in zip(fitted, columns, strict=True)])
+    return ElementTree.tostring(drawing, encoding="unicode")
 
 
 def _relative(path: str) -> Iterator[str]:
@@ -99,8 +114,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     sizes = {}
     for file in list(Path(app.outdir, "_images").glob("*.svg")):
         drawing = file.read_text(encoding="utf-8")
-        phone = panels.stacked(drawing) or narrow.narrowed(drawing)
-        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): phone}
+        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): for_phone(drawing)}
         for path, text in drawings.items():
             if text is not None:
                 path.write_text(smaller(text), encoding="utf-8")
