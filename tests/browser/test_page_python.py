@@ -102,6 +102,17 @@ def tab(open_tab, address) -> Iterator[Watched]:
     assert tab.errors == []
 
 
+@pytest.fixture(scope="module")
+def third_sheet(browser, address) -> Iterator[Watched]:
+    """Opened once, so that Python is loaded once for all of its exercises."""
+    tab = Watched(browser)
+    tab.page.goto(address.replace("01-bandit", "03-critics"), wait_until="networkidle")
+    yield tab
+    assert tab.foreign == []
+    assert tab.errors == []
+    tab.context.close()
+
+
 def names(requests: list[str]) -> set[str]:
     return {urlsplit(url).path for url in requests}
 
@@ -205,9 +216,8 @@ def test_the_second_sheet_is_checked_too(tab, address):
 
 
 @pytest.mark.parametrize("exercise", plain_answers.SAID)
-def test_the_third_sheet_says_what_python_says_without_a_browser(tab, address, exercise):
-    tab.page.goto(address.replace("01-bandit", "03-critics"))
-    cell = Cell(tab, list(plain_answers.SAID).index(exercise))
+def test_the_third_sheet_says_what_python_says_without_a_browser(third_sheet, exercise):
+    cell = Cell(third_sheet, list(plain_answers.SAID).index(exercise))
     given, _, _ = cell.field.input_value().partition("def ")
     page = page_of("03-critics")
     for code, words in plain_answers.SAID[exercise].items():
