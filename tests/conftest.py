@@ -1,6 +1,7 @@
 """What tests of several rooms share: thread counts, a headless browser, a server for a folder."""
 
 import functools
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -8,6 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
+
+# What collecting makes stays to the end; looking through it again and again for garbage would take a
+# third of the time.
+gc.disable()
 
 # Before torch is imported, here and in the kernels that tests start: small tensors and several test
 # processes are faster with one thread each.
@@ -28,6 +33,12 @@ BROWSER_OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, but of what the tests make alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
