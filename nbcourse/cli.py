@@ -752,14 +752,15 @@ def _predict(recipe: Any, like: Path | None, lengths: float | None, flat: float 
     from nbcourse.experiments import forecast
     from nbcourse.training.recipe import Recipe
 
-    console, shape = Console(), shapes.shape_of(recipe)
-    prompt, source = budget.prompt_tokens(recipe)
+    console, shape, prompts = Console(), shapes.shape_of(recipe), budget.prompts_of(recipe)
     here = machines.measure()
-    outlook_on = forecast.expected_of(recipe, here, like, lengths=lengths, flat=flat)
+    outlook_on = forecast.expected_of(
+        recipe, shape, prompts, here, like, lengths=lengths, flat=flat
+    )
     outlook = outlook_on(here)
     console.print(
         f"{recipe.model.source}: {shape.parameters:,} parameters; {_what_it_does(recipe)} "
-        f"prompts of {prompt} ({source})",
+        f"prompts of {prompts.longest} ({prompts.source})",
         highlight=False,
     )
     memory = Table("GB", *outlook.memory)
@@ -786,7 +787,7 @@ def _predict(recipe: Any, like: Path | None, lengths: float | None, flat: float 
     console.print(table)
     if isinstance(recipe, Recipe):
         for machine in (here, *machines.DATASHEETS.values()):
-            fit = budget.predict(recipe, shape, machine, prompt_tokens=prompt)
+            fit = budget.predict(recipe, shape, machine, prompt_tokens=prompts.longest)
             cures += [] if fit.fits else [f"{machine.name} {fit.verdict}"]
     for cure in [*cures, _slow_products(recipe)]:
         if cure:

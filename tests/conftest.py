@@ -1,7 +1,9 @@
 """What tests of several rooms share: thread counts, a headless browser, a server for a folder."""
 
 import functools
+import gc
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +18,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from nbcourse import installation
+from nbcourse.repository import ROOT
 from tests.effort import PATIENCE
+
+# What collecting makes stays to the end: to look through it again and again for garbage would take
+# a third of the time.
+gc.disable()
 
 # Our own pages on loopback need no sandbox (containers offer none), and no calls home either.
 BROWSER_OPTIONS = [
@@ -28,6 +35,36 @@ BROWSER_OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+CLEAN = pytest.StashKey[set[str]]()
+
+
+def changed_files() -> set[str]:
+    """What git would commit or calls untracked, a line each; nothing where there is no git."""
+    command = ["git", "status", "--porcelain", "--untracked-files=all"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return set(done.stdout.splitlines())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Under CI, where no person edits files meanwhile, tests and chapters leave none behind."""
+    if os.environ.get("CI") == "true" and not hasattr(session.config, "workerinput"):
+        session.config.stash[CLEAN] = changed_files()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a test or a chapter has changed the repository."""
+    before = session.config.stash.get(CLEAN, None)
+    if before is not None and (left := changed_files() - before):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nleft behind by tests or chapters:", *sorted(left), sep="\n")
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, but of what the tests make alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

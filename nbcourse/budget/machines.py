@@ -87,21 +87,24 @@ def measure(device: torch.device | str | None = None, precisions: Iterable[str] 
         precisions: of the products.
     """
     device = torch.device(device) if device else own_device()
-    cuda = device.type == "cuda"
-    numbers = 1 << 28 if cuda else 1 << 25
-
-    source = torch.ones(numbers, device=device)
-    target = torch.empty_like(source)
-    copying = shortest(partial(target.copy_, source), device, clock=_clock(device))
+    bandwidth = copying_speed(device)
     speed = {precision: product_speed(precision, device) for precision in precisions}
-    if cuda:
+    if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
         memory = torch.cuda.get_device_properties(device).total_memory
     else:
         import psutil
 
         name, memory = "this machine's CPU", psutil.virtual_memory().total
-    return Machine(name, memory, 2 * FLOAT32 * numbers / copying, speed)
+    return Machine(name, memory, bandwidth, speed)
+
+
+def copying_speed(device: torch.device) -> float:
+    """Bytes a second that a large copy reads and writes."""
+    source = torch.ones(1 << (28 if device.type == "cuda" else 25), device=device)
+    target = torch.empty_like(source)
+    seconds = shortest(partial(target.copy_, source), device, clock=_clock(device))
+    return 2 * FLOAT32 * len(source) / seconds
 
 
 def product_speed(precision: str, device: torch.device) -> float:

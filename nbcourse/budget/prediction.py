@@ -961,12 +961,6 @@ def prompts_of(recipe: Recipe | Pretraining) -> Prompts:
     return Prompts(min(lengths), max(lengths), "the longest of many")
 
 
-def prompt_tokens(recipe: Recipe | Pretraining) -> tuple[int, str]:
-    """Tokens of the longest prompt, and where the number is from, in words."""
-    _, longest, source = prompts_of(recipe)
-    return longest, source
-
-
 def prompt_lengths(recipe: Recipe | Pretraining) -> list[int]:
     """Tokens of each of many training prompts; of the model only the tokenizer is loaded.
 

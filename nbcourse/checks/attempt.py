@@ -7,6 +7,7 @@ well-known mistakes would make it; where one of those fits, the message names th
 """
 
 import linecache
+import math
 import numbers
 import traceback
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class Attempt:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The answer's result. It gets copies, so that it cannot change what the check holds."""
         self._with_other_numbers = lambda: self._run(_others(arguments), keywords)
-        handed = _copy(arguments)
+        handed = copied(arguments)
         result = self._run(handed, keywords)
         for number, (before, after) in enumerate(zip(arguments, handed, strict=True), start=1):
             if isinstance(before, Tensor) and not _alike(before, after):
@@ -65,7 +66,7 @@ class Attempt:
 
     def gradient(self, *arguments: Any, wrt: int = 0, **keywords: Any) -> Tensor:
         """∂(sum of the result)/∂(argument number `wrt`, counted from 0)."""
-        found = self._gradient(_copy(arguments), keywords, wrt)
+        found = self._gradient(copied(arguments), keywords, wrt)
         self._with_other_numbers = lambda: self._gradient(_others(arguments), keywords, wrt)
         return found
 
@@ -142,7 +143,8 @@ class Attempt:
             result: what the student's function returned.
             expected: the right value; a tensor also fixes the shape.
             case: which case this is, with its inputs, such as "rewards [1, 0], one prompt".
-            mistakes: explanation → the value that this mistake would have led to.
+            mistakes: explanation → the value that this mistake would have led to; NaN stands for
+                every result with a NaN in it.
             tolerance: absolute; below 1e-3 relative as well. A larger one stands for the decimals
                 that the statement asks for, which are as many for large values.
         """
@@ -156,7 +158,7 @@ class Attempt:
         shown = [] if self._asked_for_one_value else [f"  expected {_show(expected)}"]
         lines = [f"Wrong for {case}:", *shown, f"  got      {_show(result)}"]
         for explanation, value in (mistakes or {}).items():
-            if _close(result, value, tolerance):
+            if _comes_of(result, value, tolerance):
                 if self._stays(result):
                     lines.append("With other numbers you return the same. If that is no accident:")
                 lines.append(f"Likely mistake: {explanation}")
@@ -179,6 +181,18 @@ class Attempt:
         if result != right:
             raise NotRight(f"Not {result!r}: {among[result]}")
         self._note(f"the choice {right!r}")
+
+    def choices(
+        self, result: Any, right: Mapping[str, str], among: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Insist on a dict of words; `among` holds for each key what it does in `choice`."""
+        if not isinstance(result, dict) or set(result) != set(right):
+            *names, last = (f'"{name}"' for name in right)
+            raise NotRight(
+                f"Expected a dict with one word for each of {', '.join(names)} and {last}."
+            )
+        for name, word in right.items():
+            self.choice(result[name], word, among[name])
 
     def holds(self, condition: bool, what: str, *, otherwise: str) -> None:
         """Insist on a property: `what` in words if it holds, `otherwise` what to tell if not."""
@@ -208,7 +222,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _copy(arguments: Any) -> list[Any]:
+def copied(arguments: Any) -> list[Any]:
+    """Arguments that can be changed without a trace."""
     return [a.detach().clone() if isinstance(a, Tensor) else a for a in arguments]
 
 
@@ -224,7 +239,7 @@ def _others(arguments: Any) -> list[Any]:
             return value.detach() * torch.linspace(0.7, 0.95, value.numel()).view(value.shape)
         return ~value if value.dtype is torch.bool else value
 
-    return [other(value) for value in _copy(arguments)]
+    return [other(value) for value in copied(arguments)]
 
 
 def _alike(before: Tensor, after: Tensor) -> bool:
@@ -240,6 +255,13 @@ def _close(
     return left.shape == right.shape and torch.allclose(
         left, right, rtol=relative, atol=tolerance, equal_nan=True
     )
+
+
+def _comes_of(result: Any, mistake: Tensor | Number, tolerance: float) -> bool:
+    """Whether a result is what a mistake leads to."""
+    if isinstance(mistake, float) and math.isnan(mistake):
+        return math.isnan(torch.as_tensor(result, dtype=torch.float64).sum())
+    return _close(result, mistake, tolerance)
 
 
 def _show(value: Any) -> str:

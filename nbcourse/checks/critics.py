@@ -73,13 +73,14 @@ def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
         },
     )
     poisoned = torch.where(terminated | truncated, finals, torch.nan)
-    found = attempt(rewards, values, poisoned, terminated, truncated, 0.9)
-    attempt.holds(
-        torch.allclose(found.double(), expected, atol=1e-6),
-        "no final observation, no number",
-        otherwise="Where no episode ended, final_values may hold NaN, and then your targets "
-        "change. Likely mistake: a multiplication with the flags, and NaN times 0 is NaN; choose "
-        "with torch.where.",
+    attempt.equal(
+        attempt(rewards, values, poisoned, terminated, truncated, 0.9),
+        expected,
+        case="the same six steps, with NaN in final_values where no episode ended",
+        mistakes={
+            "a multiplication with the flags, and NaN times 0 is NaN; choose, as torch.where or an "
+            "if does": math.nan
+        },
     )
 
 
@@ -204,12 +205,6 @@ def five_steps(generator: Generator) -> Numbers:
 
 def whose_advantages(attempt: Attempt, generator: Generator) -> None:
     _, truth = _programs(generator)
-    result = attempt()
-    attempt.holds(
-        isinstance(result, dict) and set(result) == set(truth),
-        "four programs",
-        otherwise='Expected a dict with one word for each of "A", "B", "C" and "D".',
-    )
     signs = {
         "right": "the row of the cut would be its reward, plus 0.9 times what the critic says of "
         "the state that really followed, minus its value",
@@ -221,9 +216,11 @@ def whose_advantages(attempt: Attempt, generator: Generator) -> None:
         "seamless": "the row of the cut would be a row like any other, with 0.9 times the next "
         "row's value and 0.72 times the next row's advantage",
     }
-    for name, does in truth.items():
-        among = {word: f"in program {name} {signs[word]}." for word in DOING if word != does}
-        attempt.choice(result[name], does, among)
+    among = {
+        name: {word: f"in program {name} {signs[word]}." for word in DOING if word != does}
+        for name, does in truth.items()
+    }
+    attempt.choices(attempt(), truth, among)
 
 
 def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
@@ -242,22 +239,21 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
             "that is s, or that is how much bias is left, not the λ that does it": 0.25,
         },
     )
-    for _ in range(3):
-        share, go_on, gamma = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
+    for share, go_on, gamma in ((0.7, 0.95, 1.0), (0.3, 0.5, 0.9), (0.05, 0.99, 0.99)):
         lam = attempt.number(attempt(share, go_on, gamma))
         attempt.holds(
             0 <= lam <= 1,
             "a λ between 0 and 1",
-            otherwise=f"λ must lie between 0 and 1; for s = {share:.2f}, q = {go_on:.2f} and γ = "
-            f"{gamma:.2f} you found {lam:.4g}.",
+            otherwise=f"λ must lie between 0 and 1; for s = {share}, q = {go_on} and γ = {gamma} "
+            f"you found {lam:.4g}.",
         )
         again = gamma * go_on
         left = sum((1 - lam) * (lam * again) ** k for k in range(5_000))
         attempt.equal(
             left,
             share,
-            case=f"the bias that your λ leaves, summed term by term, for s = {share:.2f}, q = "
-            f"{go_on:.2f} and γ = {gamma:.2f}",
+            case=f"the bias that your λ leaves, summed term by term, for s = {share}, q = {go_on} "
+            f"and γ = {gamma}",
             tolerance=1e-5,
         )
 
@@ -309,7 +305,9 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.randn(9, 3, generator=generator, dtype=torch.float64)
     next_values = torch.randn(9, 3, generator=generator, dtype=torch.float64)
     terminated, truncated = _ends(0.15, 9, generator), _ends(0.15, 9, generator)
-    for n in (1, 2, 4, 30):
+    terminated[3, 1] = True  # whatever the draws are
+
+    def targets(n: int) -> Tensor:
         expected = torch.zeros_like(rewards)
         for i in range(3):
             for start in range(9):
@@ -322,34 +320,49 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
                     if truncated[t, i] or taken == n or t == 8:
                         expected[start, i] += discount * 0.9 * next_values[t, i]
                         break
+        return expected
+
+    for n in (1, 2, 4, 30):
         attempt.equal(
             attempt(rewards, next_values, terminated, truncated, n, 0.9),
-            expected,
+            targets(n),
             case=f"nine steps of three environments with ends here and there, n = {n}",
         )
-    terminated[3, 1] = True
     unknown = next_values.masked_fill(terminated, math.nan)
-    of_terminal = attempt(rewards, unknown, terminated, truncated, 4, 0.9)
-    attempt.tensor(of_terminal, (9, 3))
-    attempt.holds(
-        bool(of_terminal.isfinite().all()),
-        "NaN as the value of terminal states",
-        otherwise="What the critic says of a terminal state means nothing and may be NaN, and then "
-        "your targets are NaN as well. Likely mistake: a multiplication with the flags, and NaN "
-        "times 0 is NaN; choose with torch.where.",
+    attempt.equal(
+        attempt(rewards, unknown, terminated, truncated, 4, 0.9),
+        targets(4),
+        case="the same nine steps, n = 4, with NaN as the next value of terminal states",
+        mistakes={
+            "what the critic says of a terminal state means nothing and may be NaN; with a "
+            "multiplication by the flags your targets are NaN as well, since NaN times 0 is NaN. "
+            "Choose, as torch.where or an if does": math.nan
+        },
     )
 
 
 EXERCISES = {
-    "mend-the-reset": Exercise("3.10 Vectorised environments and auto-reset", mend_the_reset),
+    "mend-the-reset": Exercise(
+        "3.10 Vectorised environments and auto-reset", mend_the_reset, in_page=True
+    ),
     "by-hand": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", by_hand, three_steps
+        "3.9 Terminated or truncated: what follows the last step",
+        by_hand,
+        three_steps,
+        in_page=True,
     ),
     "whose-advantages": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", whose_advantages, five_steps
+        "3.9 Terminated or truncated: what follows the last step",
+        whose_advantages,
+        five_steps,
+        in_page=True,
     ),
-    "how-much-lambda": Exercise("3.6 GAE: all of them at once", how_much_lambda, travels="code"),
+    "how-much-lambda": Exercise(
+        "3.6 GAE: all of them at once", how_much_lambda, travels="code", in_page=True
+    ),
     "n-steps-to-the-edge": Exercise(
-        "3.9 Terminated or truncated: what follows the last step", n_steps_to_the_edge
+        "3.9 Terminated or truncated: what follows the last step",
+        n_steps_to_the_edge,
+        in_page=True,
     ),
 }

@@ -109,10 +109,10 @@ class Case:
     Args:
         case: which case this is, in words.
         arguments: what the answer is called with.
-        expected: what should come back: a tensor, a number or a word; a list for values that are
-            compared as `flat` gives them.
+        expected: what should come back: a tensor, a number, a word or a dict of words; a list for
+            values that are compared as `flat` gives them.
         mistakes: explanation → the value that this mistake would have led to; where a word is
-            expected, wrong word → what speaks against it.
+            expected, wrong word → what speaks against it, and for a dict that for each key.
         tolerance: absolute and relative.
         wrt: which argument the sum of the result is differentiated by; None compares the result.
         shape: of the sealed tensor; None if it is not a tensor.
@@ -140,6 +140,8 @@ class Case:
             self._compare_flat(attempt, result)
         elif isinstance(self.expected, str):
             attempt.choice(result, self.expected, self.mistakes)
+        elif isinstance(self.expected, dict):
+            attempt.choices(result, self.expected, self.mistakes)
         else:
             attempt.equal(
                 result if self.part is None else self._part(result),

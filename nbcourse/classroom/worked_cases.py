@@ -68,7 +68,15 @@ class Recorder(attempt.Attempt):
 
     def choice(self, result: Any, right: str, among: Mapping[str, str]) -> None:
         super().choice(result, right, among)
-        self._note_comparison(result, right, among, case=f"the choice {right!r}")
+        if result is self._result:  # and not one of several
+            self._note_comparison(result, right, among, case=f"the choice {right!r}")
+
+    def choices(
+        self, result: Any, right: Mapping[str, str], among: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        super().choices(result, right, among)
+        if self._call and not self._is_secret(self._call):  # which is sealed as a whole
+            self._note_comparison(result, right, among, case="the choices")
 
     def finish(self) -> list[Case]:
         """All cases."""

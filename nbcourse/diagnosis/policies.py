@@ -143,8 +143,8 @@ def learner(witness: Witness) -> Iterator[Finding]:
     yield Finding(
         "learner-mismatch",
         CERTAIN,
-        f"at step {step} the learner's log-probs differ by up to {gap:.3g} nats from those of one "
-        "response by itself",
+        f"at step {step} the learner's log-probs differ by up to {gap:.3g} nats from those of the "
+        "same response without padding",
     )
 
 
@@ -212,7 +212,7 @@ def reference(witness: Witness) -> Iterator[Finding]:
             "reference-mismatch",
             CERTAIN,
             f"at step {step} the reference's log-probs differ by up to {gap:.3g} nats from those "
-            "of one response by itself",
+            "of the same response without padding",
         )
 
 

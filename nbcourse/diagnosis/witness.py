@@ -1,8 +1,8 @@
 """A witness batch: everything about a few responses that a recomputation of their step needs.
 
 Curves are means, and the usual mistakes leave means alone. A witness keeps the numbers themselves,
-as the run used them, and beside them what a second, plain way of computing gives: each response by
-itself, without padding, cache or shared prompt.
+as the run used them, and beside them what a second, plain way of computing gives: each response as
+it is, without padding, cache or shared prompt.
 
 Recorder   → looks on while a run of ours is made, and hands out a witness every so many steps
 Draft      → a witness while its step is being made, whichever trainer makes it
@@ -10,7 +10,7 @@ Witness    → facts and tensors, as one file of safetensors
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from nbcourse.training.watch import Watch, fingerprint
 
 FORMAT = 1
 LIKELIEST = 32  # log-probs kept of each distribution: all of them where a vocabulary is small
+TOGETHER = 512  # tokens that are read at once: each has log-probs of the whole vocabulary
 TEXT = 400  # characters kept of a prompt or a response
 
 
@@ -115,7 +116,7 @@ class Recorder(Watch):
     """Looks on while steps are made, and makes a witness of the first one and of every n-th.
 
     Nothing of the run changes: no random number is drawn, no weight touched. A witness step costs
-    one more forward pass over the witness, response by response, and a copy of the weights.
+    one more forward pass over the witness, without padding, and a copy of the weights.
 
     Args:
         every: n.
@@ -446,7 +447,7 @@ def verified(task: Task, texts: Sequence[str], problems: Sequence[Any]) -> dict[
     return {"verified": torch.tensor([task.read(text) == asked.answer for text, asked in read])}
 
 
-Answers = Callable[[Tensor, int], Tensor]  # the ids, how many are the prompt's → (t + 1, V)
+Answers = Callable[[Tensor, int], Tensor]  # (n, L) ids, how many are the prompt's → (n, t + 1, V)
 
 
 @torch.no_grad()
@@ -457,7 +458,9 @@ def plainly(
     policy: Answers,
     reference: Answers | None,
 ) -> dict[str, Tensor]:
-    """Log-probs of each response by itself, and of what else could have been said.
+    """Log-probs of each response without padding, and of what else could have been said.
+
+    Rows that are equally long are read together, which moves no number by more than rounding.
 
     Args:
         prompts: the ids of each, without padding.
@@ -467,35 +470,48 @@ def plainly(
         reference: likewise, if there is one.
     """
     found: dict[str, Tensor] = {}
+    texts = [torch.cat(both) for both in zip(prompts, responses, strict=True)]
     known: dict[tuple[int, ...], int] = {}
-    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        ids = torch.cat([prompt, response])
-        if (first := known.setdefault((len(prompt), *ids.tolist()), row)) < row:
-            for table in found.values():
-                table[row] = table[first]
-            continue
-        every, chosen = policy(ids, len(prompt)), response[:, None]
-        now, later = every[:-1], every[1:]
+    first = [
+        known.setdefault((len(prompt), *ids.tolist()), row)
+        for row, (prompt, ids) in enumerate(zip(prompts, texts, strict=True))
+    ]
+    for rows in _equally_long(known.values(), prompts, responses):
+        ids, prompt = torch.stack([texts[row] for row in rows]), len(prompts[rows[0]])
+        every, chosen = policy(ids, prompt), ids[:, prompt:, None]
+        now, later = every[:, :-1], every[:, 1:]
         probs = now.exp()
-        entropy = -(probs * now).nan_to_num(0.0).sum(dim=1)
+        entropy = -(probs * now).nan_to_num(0.0).sum(dim=2)
         columns = {
-            "plain_log_probs": now.gather(1, chosen)[:, 0],
-            "unshifted_log_probs": later.gather(1, chosen)[:, 0],
+            "plain_log_probs": now.gather(2, chosen)[..., 0],
+            "unshifted_log_probs": later.gather(2, chosen)[..., 0],
             "entropy": entropy,
-            "surprisal_variance": (probs * now.square()).nan_to_num(0.0).sum(dim=1)
+            "surprisal_variance": (probs * now.square()).nan_to_num(0.0).sum(dim=2)
             - entropy.square(),
-            "likeliest": now.topk(min(LIKELIEST, now.shape[1]), dim=1).values,
+            "likeliest": now.topk(min(LIKELIEST, now.shape[2]), dim=2).values,
         }
         if reference is not None:
-            of_ref = reference(ids, len(prompt))[:-1]
-            columns["plain_ref_log_probs"] = of_ref.gather(1, chosen)[:, 0]
+            of_ref = reference(ids, prompt)[:, :-1]
+            columns["plain_ref_log_probs"] = of_ref.gather(2, chosen)[..., 0]
         for name, values in columns.items():
-            shape = (len(prompts), width, *values.shape[1:])
-            found.setdefault(name, torch.zeros(shape))[row, : len(response)] = values.cpu()
-    return found
+            shape = (len(prompts), width, *values.shape[2:])
+            found.setdefault(name, torch.zeros(shape))[rows, : values.shape[1]] = values.cpu()
+    return {name: table[first] for name, table in found.items()}
+
+
+def _equally_long(
+    rows: Iterable[int], prompts: Sequence[Tensor], responses: Sequence[Tensor]
+) -> Iterator[list[int]]:
+    """The rows in pieces of equal lengths, each of at most `TOGETHER` tokens or of one row."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        alike.setdefault((len(prompts[row]), len(responses[row])), []).append(row)
+    for lengths, those in alike.items():
+        size = max(1, TOGETHER // sum(lengths))
+        yield from (those[i : i + size] for i in range(0, len(those), size))
 
 
 def distributions(model: nn.Module, ids: Tensor, prompt: int, temperature: float) -> Tensor:
-    """(t + 1, V) log-probs of what may follow the prompt, and each token of the response."""
-    logits = model(input_ids=ids[None], use_cache=False).logits[0, prompt - 1 :]
+    """(n, t + 1, V) log-probs of what may follow the prompt, and each token of the response."""
+    logits = model(input_ids=ids, use_cache=False).logits[:, prompt - 1 :]
     return (logits.float() / temperature).log_softmax(dim=-1)

@@ -23,6 +23,7 @@ from nbcourse.display.ratios_explorer import explore_ratios
 from nbcourse.display.stages_explorer import explore_stages
 from nbcourse.display.suspects import show_suspects
 from nbcourse.display.tokens_explorer import explore_tokens
+from nbcourse.display.updates_explorer import explore_updates
 from nbcourse.display.verifier_explorer import explore_verifiers
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "explore_ratios",
     "explore_stages",
     "explore_tokens",
+    "explore_updates",
     "explore_verifiers",
     "figure",
     "show",

@@ -17,6 +17,7 @@ MARKERS = "osD^vPX*<>"
 STYLES = ("-", "--", ":", "-.")
 COSTS = {"responses": "responses sampled", "seconds": "seconds, sampling and evaluation included"}
 LONG_NAME = 24  # letters; longer ones have a line of the legend each
+LINE = 72  # letters of a title that is as wide as a figure
 
 
 def learning_curves(groups: list[Group]) -> Figure:
@@ -24,7 +25,7 @@ def learning_curves(groups: list[Group]) -> Figure:
 
     The mean over seeds and its 95 % interval, from before the first step where that is recorded.
     """
-    fig, axes = figure(1, 2, figsize=(9.0, 4.2), sharey=True)
+    fig, axes = figure(1, 2, height=4.0, sharey=True)
     for group, marker in zip(groups, cycle(MARKERS), strict=False):
         points = group.held_out()
         means = [mean(point.held_out) for point in points]
@@ -38,11 +39,15 @@ def learning_curves(groups: list[Group]) -> Figure:
         axis.set(xlabel=label, ylim=(0, 1))
         axis.set_xlim(left=0)
     axes[0].set_ylabel("held-out accuracy")
-    names = axes[0].get_legend_handles_labels()
-    # whole names, below the panels: over a curve, a long one would hide it
-    columns = 1 if max(len(group.name) for group in groups) > LONG_NAME else 3
-    fig.legend(*names, loc="outside lower center", ncols=columns)
+    _name_below(fig, axes[0])
     return fig
+
+
+def _name_below(fig: Figure, axis: Axes) -> None:
+    """Say below the panels what the lines of one are: over a curve, a long name would hide it."""
+    lines, names = axis.get_legend_handles_labels()
+    columns = 1 if max(map(len, names)) > LONG_NAME else 3
+    fig.legend(lines, names, loc="outside lower center", ncols=columns)
 
 
 def draw_seeds(axis: Axes, steps: Sequence[float], lines: Tensor, **style: Any) -> None:
@@ -92,10 +97,11 @@ def controlled(
         numbers: name of a number → title of its panel.
         xlabel: what the schedule counts.
     """
-    fig, axes = figure(
-        2, len(numbers), figsize=(3.75 * len(numbers), 5.0), squeeze=False, sharex=True
-    )
+    fig, axes = figure(2, len(numbers), height=5.0, squeeze=False, sharex=True)
     first, *others = experiment.curves
+    against = f"paired difference from {first}"
+    if len(against) > LINE // len(numbers):
+        against = f"paired difference from\n{first}"
     steps = experiment.schedule
     for column, (number, title) in zip(axes.T, numbers.items(), strict=True):
         for name, style in zip(experiment.curves, cycle(STYLES), strict=False):
@@ -106,6 +112,6 @@ def controlled(
             lines = experiment.paired(number, name, against=first)
             draw_paired(column[1], steps, lines, linestyle=style, label=name)
         column[0].set(title=title)
-        column[1].set(title=f"minus {first}, paired", xlabel=xlabel)
-    axes[0, 0].legend()
+        column[1].set(title=against, xlabel=xlabel)
+    _name_below(fig, axes[0, 0])
     return fig

@@ -18,7 +18,7 @@ STAGES = (
 
 def training_loop() -> Figure:
     """The map of the book: six stages in a circle, each with the chapters that explain it."""
-    fig, axis = figure(figsize=(8.2, 2.5))
+    fig, axis = figure(height=2.6)
     axis.set(xlim=(0, 6), ylim=(-0.45, 1.1))
     axis.axis("off")
     for column, (name, meaning, chapters) in enumerate(STAGES):
@@ -35,12 +35,12 @@ def training_loop() -> Figure:
         axis.add_patch(box)
         middle = column + 0.5
         axis.text(middle, 0.84, name, ha="center", va="center", weight="bold", fontsize=10)
-        axis.text(middle, 0.55, meaning, ha="center", va="center", fontsize=8.5)
-        axis.text(middle, 0.28, chapters, ha="center", va="center", fontsize=8, color="#555555")
+        axis.text(middle, 0.55, meaning, ha="center", va="center")
+        axis.text(middle, 0.28, chapters, ha="center", va="center", color="#555555")
         if column:
             _arrow(axis, (column - 0.09, 0.59), (column + 0.09, 0.59))
     _arrow(axis, (5.5, 0.18), (0.5, 0.18), bend=-0.13)
-    axis.text(3, -0.34, "the next batch is sampled from the new policy", ha="center", fontsize=9)
+    axis.text(3, -0.34, "the next batch is sampled from the new policy", ha="center")
     return fig
 
 

@@ -44,7 +44,7 @@ def _item(finding: Finding) -> str:
 
 
 def _pictures(facts: Facts) -> str:
-    picture, axes = figure(1, 3, figsize=(10, 3))
+    picture, axes = figure(1, 3)
     _prompts(axes[0], facts)
     _positions(axes[1], facts)
     _ratios(axes[2], facts)

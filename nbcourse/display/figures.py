@@ -14,10 +14,29 @@ STYLE = Path(__file__).with_name("book.mplstyle")
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def figure(*args: Any, **kwargs: Any) -> tuple[Figure, Any]:
-    """`plt.subplots` in the book's style."""
+def figure(
+    rows: int = 1, columns: int = 1, *, height: float | None = None, **options: Any
+) -> tuple[Figure, Any]:
+    """`plt.subplots` in the book's style, as wide as the column of the site.
+
+    Every figure has the same width, so that letters are as large in one as in the next and edges
+    align; there is no `figsize`.
+
+    Args:
+        rows: of panels.
+        columns: of panels.
+        height: of the whole figure, in inches; the style's own if None.
+        options: of `plt.subplots`, such as `sharey`.
+
+    Raises:
+        TypeError: for `figsize`.
+    """
+    if "figsize" in options:
+        raise TypeError("figure() takes no figsize: all figures are as wide; give a height")
     plt.style.use(STYLE)  # not a context: titles and legends are styled when they are added
-    return plt.subplots(*args, **kwargs)
+    width, usual = plt.rcParams["figure.figsize"]
+    size = (width, usual if height is None else height)
+    return plt.subplots(rows, columns, figsize=size, **options)
 
 
 def show(fig: Figure) -> None:

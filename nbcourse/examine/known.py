@@ -22,13 +22,22 @@ BETA = 0.1  # of a row that was published with a KL
 LONGEST = 4000  # of a row that divides by the longest possible response
 
 
-def row(name: str, *, beta: float = BETA, handed: bool = False) -> Subject:
-    """A row of the table as a loss; a critic's values and running means are 0.
+def row(
+    name: str,
+    *,
+    beta: float = BETA,
+    handed: bool = False,
+    average: float = 0.0,
+    longest: int = LONGEST,
+) -> Subject:
+    """A row of the table as a loss; a critic's values and greedy scores are 0.
 
     Args:
         name: of the row.
         beta: of its KL, where it was published with one.
         handed: whether it takes its advantages as they are given, instead of making its own.
+        average: the running mean of rewards, for a row that keeps one.
+        longest: possible response, for a row that divides by its length.
 
     Raises:
         ValueError: if there is no such row.
@@ -59,7 +68,7 @@ def row(name: str, *, beta: float = BETA, handed: bool = False) -> Subject:
             group_size=group_size,
             values=values,
             greedy_scores=torch.zeros_like(rewards),
-            average=0.0,
+            average=average,
             step_rewards=rewards[:, None],  # the answer is the only step
             step_ends=mask.sum(dim=1, keepdim=True) - 1,
         ).advantages
@@ -89,7 +98,7 @@ def row(name: str, *, beta: float = BETA, handed: bool = False) -> Subject:
             ref_log_probs=ref_log_probs,
             advantages=advantages,
             mask=mask,
-            max_length=LONGEST,
+            max_length=longest,
             values=values,
         )
 

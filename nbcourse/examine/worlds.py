@@ -81,23 +81,30 @@ class World:
             ordered: whether the order within a group may matter to it; if not, one order of each
                 group stands for all.
         """
-        tables = [prompt.tables() for prompt in self.prompts]
         found = [torch.zeros(p.space.tokens.shape, dtype=torch.float64) for p in self.prompts]
-        choices = [
-            list(_groups(sampler.sum(dim=1).exp(), self.group_size, ordered))
-            for _, sampler, _ in tables
-        ]
-        for chosen in product(*choices):
-            chance = math.prod(chance for _, chance in chosen)
-            rows = [members for members, _ in chosen]
-            weights = subject.weights(self._batch(tables, rows)).double()
-            for i, (members, of_prompt) in enumerate(zip(rows, found, strict=True)):
-                part = weights[i * self.group_size : (i + 1) * self.group_size]
+        for chance, rows, weights in self.batches(subject, ordered=ordered):
+            for of_prompt, members, part in zip(
+                found, rows, weights.split(self.group_size), strict=True
+            ):
                 of_prompt.index_add_(0, members, chance * part)
         return [
             gradient_estimates(prompt.space, prompt.logits, weights).sum(dim=0)
             for prompt, weights in zip(self.prompts, found, strict=True)
         ]
+
+    def batches(
+        self, subject: Subject, *, ordered: bool = True
+    ) -> Iterator[tuple[float, list[Tensor], Tensor]]:
+        """Every batch: its probability, the responses to each prompt, and ∂L/∂log π (B, T)."""
+        tables = [prompt.tables() for prompt in self.prompts]
+        choices = [
+            list(_groups(sampler.sum(dim=1).exp(), self.group_size, ordered))
+            for _, sampler, _ in tables
+        ]
+        for chosen in product(*choices):
+            rows = [members for members, _ in chosen]
+            weights = subject.weights(self._batch(tables, rows)).double()
+            yield math.prod(chance for _, chance in chosen), rows, weights
 
     def _batch(self, tables: list[tuple[Tensor, Tensor, Tensor]], rows: list[Tensor]) -> Batch:
         log_probs, old, ref = (

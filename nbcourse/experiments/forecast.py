@@ -269,7 +269,12 @@ def times_slower(slowdown: Mapping[str, float], phase: str) -> float:
 
 
 def outlook(
-    recipe: Recipe, shape: Shape, machine: Machine, earlier: EarlierRun, prompts: Prompts
+    recipe: Recipe,
+    shape: Shape,
+    machine: Machine,
+    earlier: EarlierRun,
+    prompts: Prompts,
+    warm_start: Sequence[supervised.Stage] | None,
 ) -> Outlook:
     """What is known of a run of reinforcement learning before it, its warm start included.
 
@@ -279,14 +284,13 @@ def outlook(
         machine: on which.
         earlier: what to expect; without slowdowns all seconds are rooflines.
         prompts: lengths of its prompts.
+        warm_start: its stages; None where its texts are not to be had, and it is left out.
     """
     found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
     phases = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
-    left_out = ""
-    try:
-        stages = supervised.warm_start_of(recipe)
-    except OSError:
-        stages, left_out = [], "the warm start: the tokenizer was not downloaded yet"
+    stages, left_out = warm_start or [], ""
+    if warm_start is None:
+        left_out = "the warm start: the tokenizer was not downloaded yet"
     once, asked = recipe.steps / evaluations(recipe), evaluations(recipe) + 2
     evaluate = Seconds(*(once * x for x in phases.pop("evaluate")))
     return Outlook(
@@ -315,7 +319,8 @@ def earlier_base_run(folder: str | Path, machine: Machine) -> dict[str, float]:
         raise UserError(f"{folder} made no base model: expected a run that made one")
     if not steps:
         raise UserError(f"{folder} has no step yet: expected a run of at least one")
-    parts = outlook_of_base(recipe, shape_of(recipe), machine, prompts_of(recipe), {}).parts
+    shape, prompts, stages = shape_of(recipe), prompts_of(recipe), supervised.stages_of(recipe)
+    parts = outlook_of_base(recipe, shape, machine, prompts, stages, {}).parts
     expected = {part.name: part.seconds.expected for part in parts}
     taken = {
         name: [step["seconds_learn"] for step in steps if step["stage"] == number]
@@ -330,6 +335,7 @@ def outlook_of_base(
     shape: Shape,
     machine: Machine,
     prompts: Prompts,
+    stages: Sequence[supervised.Stage],
     slowdown: Mapping[str, float],
 ) -> Outlook:
     """What is known of the making of a base model before it.
@@ -342,12 +348,9 @@ def outlook_of_base(
         shape: of its model.
         machine: on which.
         prompts: lengths of its prompts.
+        stages: of the run.
         slowdown: of `earlier_base_run`; empty, and all seconds are rooflines.
-
-    Raises:
-        OSError: if tokenizer or texts are not on this machine.
     """
-    stages = supervised.stages_of(recipe)
     limit, last = recipe.evaluation.max_new_tokens, stages[-1]
     usual = limit if last.name == "pretraining" else min(limit, last.texts.usual.response)
     stand_in = supervised.stand_in_for(
@@ -404,6 +407,8 @@ def _part(
 
 def expected_of(
     recipe: Recipe | Pretraining,
+    shape: Shape,
+    prompts: Prompts,
     machine: Machine,
     like: Path | None = None,
     *,
@@ -414,6 +419,8 @@ def expected_of(
 
     Args:
         recipe: of the run.
+        shape: of its model.
+        prompts: lengths of its prompts.
         machine: this one, on which the earlier run was made.
         like: an earlier run on this machine, whose lengths, groups and speed are expected again.
         lengths: tokens of a response, the mean, in place of the earlier run's; without either,
@@ -428,9 +435,8 @@ def expected_of(
     Raises:
         ValueError: if a number is out of range, or does not concern a base model.
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
-        OSError: of `outlook_of_base`.
+        OSError: of `supervised.stages_of`.
     """
-    shape, prompts = shape_of(recipe), prompts_of(recipe)
     if like is not None:
         check_made_here(like)
     if isinstance(recipe, Pretraining):
@@ -440,8 +446,9 @@ def expected_of(
                 "learns from are there, and their lengths are counted"
             )
         slowdown = {} if like is None else earlier_base_run(like, machine)
+        stages = supervised.stages_of(recipe)
         return lambda other: outlook_of_base(
-            recipe, shape, other, prompts, slowdown if other is machine else {}
+            recipe, shape, other, prompts, stages, slowdown if other is machine else {}
         )
     limit = recipe.rollouts.max_new_tokens
     if lengths is not None and not 1 <= lengths <= limit:
@@ -460,8 +467,12 @@ def expected_of(
         conditions = conditions._replace(no_spread=flat, batches=batches(flat))
     elsewhere = EarlierRun(conditions, {})
     here = EarlierRun(conditions, earlier.slowdown)
+    try:
+        warm_start = supervised.warm_start_of(recipe)
+    except OSError:
+        warm_start = None
     return lambda other: outlook(
-        recipe, shape, other, here if other is machine else elsewhere, prompts
+        recipe, shape, other, here if other is machine else elsewhere, prompts, warm_start
     )
 
 
@@ -508,13 +519,14 @@ def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[s
 
     Raises:
         FileNotFoundError, ValueError, OSError: of `earlier_base_run`, `check_made_here` and
-            `outlook_of_base`.
+            `supervised.stages_of`.
     """
     machine, slowdown = _this_machine(recipe.model.precision), {}
     if like is not None:
         check_made_here(like)
         slowdown = earlier_base_run(like, machine)
-    found = outlook_of_base(recipe, shape, machine, prompts_of(recipe), slowdown)
+    prompts, stages = prompts_of(recipe), supervised.stages_of(recipe)
+    found = outlook_of_base(recipe, shape, machine, prompts, stages, slowdown)
     seconds = {
         part.name: {"least": part.seconds.least} if like is None else part.seconds._asdict()
         for part in found.parts

@@ -7,7 +7,9 @@ before, and styles are classes.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 from sphinx.application import Sphinx
 
@@ -33,6 +35,20 @@ def smaller(svg: str) -> str:
     return _with_short_names(svg)
 
 
+def for_phone(svg: str) -> str | None:
+    """A figure with its columns below each other, each as wide as a phone where it can be.
+
+    None if nothing of it can be changed.
+    """
+    drawing = ElementTree.fromstring(svg)
+    columns = panels.split(drawing)
+    fitted = [narrow.fitted(column) for column in columns]
+    if fitted == [None]:
+        return None
+    panels.stack(drawing, [one or other for one, other in zip(fitted, columns, strict=True)])
+    return ElementTree.tostring(drawing, encoding="unicode")
+
+
 def _relative(path: str) -> Iterator[str]:
     """The steps of a path, each from where the last one ended, rounding included."""
     x = y = start_x = start_y = 0.0
@@ -49,6 +65,7 @@ def _relative(path: str) -> Iterator[str]:
         yield command.lower() + re.sub(" (?=-)", "", " ".join(map(_short, steps)))
 
 
+@cache  # the same few coordinates come again and again
 def _short(number: float) -> str:
     """1.50 → 1.5, -0.50 → -.5, -0.00 → 0"""
     digits = f"{number:.2f}".rstrip("0").rstrip(".")
@@ -100,8 +117,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     sizes = {}
     for file in list(Path(app.outdir, "_images").glob("*.svg")):
         drawing = file.read_text(encoding="utf-8")
-        phone = panels.stacked(drawing) or narrow.narrowed(drawing)
-        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): phone}
+        drawings = {file: drawing, file.with_stem(f"{file.stem}-phone"): for_phone(drawing)}
         for path, text in drawings.items():
             if text is not None:
                 path.write_text(smaller(text), encoding="utf-8")

@@ -1,22 +1,23 @@
-"""A figure of one column for a phone: as wide as the page, with its letters as large as before.
+"""A column of panels for a phone: as wide as the page, with its letters as large as before.
 
-What lies between the sides of the axes comes closer in proportion; letters, marks and what stands
-outside keep their size. The legend goes below; words beside an upright line or a mark stay there.
-Where letters would come to stand on each other, or a diagram has no axes, there is no such drawing.
+What lies between the sides of the axes moves in proportion; letters, marks and what stands
+outside keep their size. A legend goes below its panel, line by line; words beside an upright line
+or a mark stay there. Where letters would come to stand on each other, or a diagram has no axes, it
+stays as it is.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import combinations
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from nbcourse.publishing.panels import GROUP, PATH, RECT, SVG, Panel, columns, figure_of, resize
+from nbcourse.publishing.panels import GROUP, PATH, RECT, SVG, Column, Panel
 
-PHONE = 340.0  # points: what a window of 390 pixels leaves, see the rule in book.css
-NARROWEST = 0.4  # of the frame, as a part of what it was
-LETTER, ABOVE, BELOW = 62.0, 75.0, 20.0  # width, height and depth of a letter of size 100
+PHONE = 268.0  # points: what a window of 390 pixels leaves
+NARROWEST = 0.3  # of the frame, as a part of what it was
+LETTER, ABOVE, BELOW = 70.0, 75.0, 20.0  # width, height and depth of a letter of size 100
 CONDENSED = 0.8  # letters of a title, at the least, as a part of their width
 FEW = 6  # labels of a scale, each of which is needed
 SPACE = 3.0  # between two words, in points
@@ -57,33 +58,30 @@ class Words:
         )
 
 
-def narrowed(svg: str) -> str | None:
-    """The drawing as narrow as a phone; None if it is already, or its letters find no room."""
-    drawing = ElementTree.fromstring(svg)
-    before, height = (
-        float(drawing.attrib[side].removesuffix("pt")) for side in ("width", "height")
-    )
-    figure, panels = figure_of(drawing)
-    if before <= PHONE or len(columns(panels)) > 1 or not all(panel.scale for panel in panels):
+def fitted(column: Column) -> Column | None:
+    """The column as wide as a phone; None if it is a diagram, or its letters find no room."""
+    if not all(panel.scale for panel in column.panels):
         return None
+    column = deepcopy(column)
+    panels = column.panels
     left, right = min(panel.left for panel in panels), max(panel.right for panel in panels)
-    legends = _taken_out(figure)
-    texts = list(_texts(figure))
-    before = max([right, *(words.right for words in texts)]) + SPACE
-    width = min(PHONE, before)
-    factor = 1 - (before - width) / (right - left)
+    legends = [_taken_out(panel.axes) for panel in panels]
+    texts = [words for part in column.parts for words in _texts(part)]
+    before = max([right, *(words.right for words in texts)]) + SPACE - column.left
+    factor = 1 - (before - PHONE) / (right - left)
     if factor < NARROWEST:
         return None
 
     def place(x: float) -> float:
         return x + (factor - 1) * (min(max(x, left), right) - left)
 
+    page = column.left, column.left + PHONE
     labelled = list(_labelled(panels))
-    moved = [_placed(words, place, left, labelled, width) for words in texts]
-    kept = _with_room(texts, moved)
+    moved = [_placed(words, place, left, labelled, page) for words in texts]
+    kept = _with_room(texts, moved, page)
     if kept is None:
         return None
-    _squeeze(drawing, place)
+    _move(column.parts, place)
     for words, now in zip(texts, moved, strict=True):
         if now in kept:
             wide = (now.right - now.left) / (words.right - words.left)
@@ -91,44 +89,78 @@ def narrowed(svg: str) -> str | None:
             words.group.set("transform", f"matrix({wide:.4f} 0 0 1 {right_by:.2f} 0)")
         else:
             words.group.set("visibility", "hidden")  # the letters it defines are others' as well
-    for legend in legends:
-        lines = list(_texts(legend))
-        drawn = [path.get("d", "") for path in legend.iter(PATH) if not path.get("id")]
-        points = [float(x) for path in drawn for x, _ in PAIR.findall(path)]
-        start = min([*points, *(float(use.get("x", "inf")) for use in legend.iter(USE))])
-        if max(line.right for line in lines) + left - start > width:
+    column.height = SPACE + max(
+        [*(panel.bottom for panel in panels), *(words.bottom for words in texts)]
+    )
+    down = [0.0] * len(panels)
+    for panel, of_panel in zip(panels, legends, strict=True):
+        deep = _put_below(panel, of_panel, left, page[1])
+        if deep is None:
             return None
-        top, bottom = min(line.top for line in lines), max(line.bottom for line in lines)
-        below = SubElement(
-            figure, GROUP, transform=f"translate({left - start:.2f} {height + SPACE - top:.2f})"
+        column.height += deep
+        down = [far + deep * (one.top > panel.top) for one, far in zip(panels, down, strict=True)]
+    for panel, far in zip(panels, down, strict=True):
+        panel.axes.set("transform", f"translate(0 {far})")
+    return replace(column, width=PHONE)
+
+
+def _put_below(panel: Panel, legends: Sequence[Element], left: float, right: float) -> float | None:
+    """Put legends below a panel, line by line, and say how deep they are; None if too wide."""
+    foot = end = max([panel.bottom, *(words.bottom for words in _texts(panel.axes))])
+    for legend in legends:
+        entries = list(_entries(legend))
+        indent = max(
+            words.left - min(_drawn(parts), default=words.left) for words, parts in entries
         )
-        below.append(legend)
-        height += bottom - top + 2 * SPACE
-    next(figure.iter(PATH)).set("d", f"M 0 {height} L {width} {height} L {width} 0 L 0 0 z")
-    resize(drawing, width, height)
-    return ElementTree.tostring(drawing, encoding="unicode")
+        for words, parts in entries:
+            aside = left - words.left + (indent if len(parts) > 1 else 0.0)
+            if words.right + aside > right:
+                return None
+            place = f"translate({aside:.2f} {end + 2 * SPACE - words.top:.2f})"
+            SubElement(panel.axes, GROUP, transform=place).extend(parts)
+            end += words.bottom - words.top + 2 * SPACE
+    return end - foot
 
 
-def _taken_out(figure: Element) -> list[Element]:
-    """Remove the legends from a drawing, and return them without their frames."""
-    found = []
-    for parent in list(figure.iter(GROUP)):
-        for part in list(parent):
-            if part.get("id", "").startswith("legend_"):
-                parent.remove(part)
-                found.append(part)
-                for frame in [frame for frame in part if frame.get("id", "").startswith("patch_")]:
-                    if any("opacity" in path.get("style", "") for path in frame.iter(PATH)):
-                        part.remove(frame)
+def _entries(legend: Element) -> Iterator[tuple[Words, list[Element]]]:
+    """The words of each line of a legend, and its parts: what is explained, then the words.
+
+    The words of a heading explain nothing.
+    """
+    parts = []
+    for part in legend:
+        parts.append(part)
+        if part.get("id", "").startswith("text_"):
+            yield _words(part, of_scale=False), parts
+            parts = []
+
+
+def _drawn(parts: Sequence[Element]) -> Iterator[float]:
+    """Where lines and marks are, from left to right."""
+    for one in (one for part in parts[:-1] for one in part.iter()):
+        if one.tag == USE:
+            yield float(one.get("x", 0))
+        elif one.tag == PATH and not one.get("id"):
+            yield from (float(x) for x, _ in PAIR.findall(one.get("d", "")))
+
+
+def _taken_out(axes: Element) -> list[Element]:
+    """Remove the legends from axes, and return them without their frames."""
+    found = [part for part in axes if part.get("id", "").startswith("legend_")]
+    for legend in found:
+        axes.remove(legend)
+        for frame in [part for part in legend if part.get("id", "").startswith("patch_")]:
+            if any("opacity" in path.get("style", "") for path in frame.iter(PATH)):
+                legend.remove(frame)
     return found
 
 
 def _texts(part: Element, *, of_scale: bool = False) -> Iterator[Words]:
-    for child in part:
-        name = child.get("id", "")
-        if name.startswith("text_"):
-            yield _words(child, of_scale)
-        else:
+    name = part.get("id", "")
+    if name.startswith("text_"):
+        yield _words(part, of_scale)
+    else:
+        for child in part:
             yield from _texts(child, of_scale=of_scale or name.startswith("xtick_"))
 
 
@@ -167,15 +199,15 @@ def _placed(
     place: Callable[[float], float],
     left: float,
     labelled: Sequence[tuple[float, float, float]],
-    width: float,
+    page: tuple[float, float],
 ) -> Words:
-    """A text where it belongs in the narrow drawing.
+    """A text where it belongs in the narrow column.
 
     It moves with the frame if it starts there, with the line or mark beside it, or else with its
     own middle. One that is wider than the page is squeezed into it, unless that is too much.
     """
-    if width < words.right - words.left < width / CONDENSED:
-        return replace(words, left=0.0, right=width)
+    if PHONE < words.right - words.left < PHONE / CONDENSED:
+        return replace(words, left=page[0], right=page[1])
     beside = (
         x
         for x, top, bottom in labelled
@@ -188,15 +220,17 @@ def _placed(
     at_start = abs(words.left - left) < SPACE
     anchor = left if at_start else next(beside, words.middle)
     now = words.moved(place(anchor) - anchor)
-    return now.moved(min(0.0, width - now.right))
+    return now.moved(min(0.0, page[1] - now.right))
 
 
-def _with_room(before: Sequence[Words], after: Sequence[Words]) -> list[Words] | None:
+def _with_room(
+    before: Sequence[Words], after: Sequence[Words], page: tuple[float, float]
+) -> list[Words] | None:
     """The texts that can be shown without new overlaps, or None.
 
     Every second label of a scale that has many of them may be dropped.
     """
-    if any(words.left < 0 for words in after):
+    if any(words.left < page[0] for words in after):
         return None
     scale = [words for words in after if words.of_scale]
     for dropped in ([], scale[1::2] if len(scale) > FEW else []):
@@ -213,20 +247,22 @@ def _with_room(before: Sequence[Words], after: Sequence[Words]) -> list[Words] |
     return None
 
 
-def _squeeze(drawing: Element, place: Callable[[float], float]) -> None:
+def _move(parts: Sequence[Element], place: Callable[[float], float]) -> None:
     """Move every point of what is drawn, but letters and marks, which have a place of their own."""
-    marks = {use.get(REFERENCE, "")[1:] for use in drawing.iter(USE) if float(use.get("x", 1))}
+    drawn = [one for part in parts for one in part.iter()]
+    marks = {
+        use.get(REFERENCE, "")[1:] for use in drawn if use.tag == USE and float(use.get("x", 1))
+    }
     letters = {
-        path for group in drawing.iter(GROUP) if group.get("id", "").startswith("text_")
+        path for group in drawn if group.get("id", "").startswith("text_")
         for path in group.iter(PATH)
     }  # fmt: skip
-    for path in drawing.iter(PATH):
-        if path not in letters and path.get("id") not in marks:
-            path.set("d", PAIR.sub(lambda at: f"{place(float(at[1]))} {at[2]}", path.get("d", "")))
-    for part in [*drawing.iter(RECT), *drawing.iter(IMAGE)]:
-        x, wide = float(part.get("x", 0)), float(part.get("width", 0))
-        part.set("x", f"{place(x)}")
-        part.set("width", f"{place(x + wide) - place(x)}")
-    for use in drawing.iter(USE):
-        if float(use.get("x", 0)):
-            use.set("x", f"{place(float(use.get('x', 0)))}")
+    for one in drawn:
+        if one.tag == PATH and one not in letters and one.get("id") not in marks:
+            one.set("d", PAIR.sub(lambda at: f"{place(float(at[1]))} {at[2]}", one.get("d", "")))
+        elif one.tag in (RECT, IMAGE):
+            x, wide = float(one.get("x", 0)), float(one.get("width", 0))
+            one.set("x", f"{place(x)}")
+            one.set("width", f"{place(x + wide) - place(x)}")
+        elif one.tag == USE and float(one.get("x", 0)):
+            one.set("x", f"{place(float(one.get('x', 0)))}")

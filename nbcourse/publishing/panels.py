@@ -5,17 +5,19 @@ drawn again. A panel that shares the scale of a panel to its left gets a copy of
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-GROUP, PATH, RECT = (f"{{{SVG}}}{tag}" for tag in ("g", "path", "rect"))
+GROUP, PATH, RECT, DEFS = (f"{{{SVG}}}{tag}" for tag in ("g", "path", "rect", "defs"))
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+CLIPPED = re.compile(r"url\(#(.+)\)")
+PLACE = re.compile(r"(?<=^translate\()-?[\d.]+")
 SLIVER = 0.1  # axes this narrow, as a part of the widest, are the colour bar of those before them
 BEYOND = 10.0  # points by which the last number of a scale may stand to the right of its axes
 
@@ -28,27 +30,49 @@ class Panel:
     left: float
     top: float
     right: float
+    bottom: float
+
+    @property
+    def vertical(self) -> Element | None:
+        """The vertical axis, the second of two; None in a diagram."""
+        both = [part for part in self.axes if part.get("id", "").startswith("matplotlib.axis_")]
+        return both[1] if both else None
 
     @property
     def scale(self) -> list[Element]:
-        """The numbers and the words at the vertical axis, the second of two; none in a diagram."""
-        both = [part for part in self.axes if part.get("id", "").startswith("matplotlib.axis_")]
-        return [
-            part
-            for axis in both[1:]
-            for part in axis.iter(GROUP)
-            if part.get("id", "").startswith("text_")
-        ]
+        """The numbers and the words at the vertical axis."""
+        parts = [] if self.vertical is None else self.vertical.iter(GROUP)
+        return [part for part in parts if part.get("id", "").startswith("text_")]
 
 
-def stacked(svg: str) -> str | None:
-    """The drawing with its columns below each other, or None where it has one column."""
-    drawing = ElementTree.fromstring(svg)
-    figure, panels = figure_of(drawing)
-    parts = columns(panels)
-    if len(parts) < 2:
-        return None
-    width, height = (float(drawing.attrib[name].removesuffix("pt")) for name in ("width", "height"))
+@dataclass
+class Column:
+    """Panels that stand below each other, with all that is drawn of them.
+
+    Its parts keep their places in the drawing; `left` is where it starts there, in points.
+    """
+
+    parts: list[Element]
+    left: float
+    width: float
+    height: float
+
+    @property
+    def panels(self) -> list[Panel]:
+        return [_panel(part) for part in self.parts if part.get("id", "").startswith("axes_")]
+
+
+def split(drawing: Element) -> list[Column]:
+    """The columns of a drawing, from left to right."""
+    width, height = (float(drawing.attrib[side].removesuffix("pt")) for side in ("width", "height"))
+    figure = _figure(drawing)
+    whole = Column(list(figure)[1:], 0.0, width, height)  # the first is the ground
+    for legend in [part for part in figure if part.get("id", "").startswith("legend_")]:
+        whole.parts.remove(legend)
+        whole.panels[0].axes.append(legend)
+    parts = _by_column(whole.panels)
+    if len(parts) == 1:
+        return [replace(whole, parts=[*whole.parts, _clips(drawing, whole.parts)])]
     ends = [max(panel.right for panel in column) for column in parts]
     starts = [0.0, *ends[:-1]]
     for i, column in enumerate(parts):
@@ -57,35 +81,50 @@ def stacked(svg: str) -> str | None:
                 (j, one) for j in reversed(range(i)) for one in parts[j] if one.top == panel.top
             )
             with_scale = next(((j, one) for j, one in same_row if one.scale), None)
-            if not panel.scale and with_scale:
+            if panel.vertical is not None and not panel.scale and with_scale:
                 j, neighbour = with_scale
                 aside = panel.left - neighbour.left
-                panel.axes.append(_moved(aside, 0.0, map(deepcopy, neighbour.scale)))
+                panel.vertical.extend(_copied(neighbour.scale, aside))
                 starts[i] = starts[j] + aside
     ends = [end + BEYOND for end in ends[:-1]] + [width]
-    widest = max(end - start for start, end in zip(starts, ends, strict=True))
+    found = []
+    for start, end, column in zip(starts, ends, parts, strict=True):
+        axes = [panel.axes for panel in column]
+        found.append(Column([*axes, _clips(drawing, axes)], start, end - start, height))
+    return found
+
+
+def stack(drawing: Element, columns: Sequence[Column]) -> None:
+    """Let a drawing consist of some columns, below each other."""
+    figure = _figure(drawing)
+    width, height = max(one.width for one in columns), sum(one.height for one in columns)
     for part in list(figure):
         figure.remove(part)
-    SubElement(figure, RECT, width=f"{widest}", height=f"{len(parts) * height}", fill="#ffffff")
-    for i, (start, column) in enumerate(zip(starts, parts, strict=True)):
-        figure.append(_moved(-start, i * height, [panel.axes for panel in column]))
-    resize(drawing, widest, len(parts) * height)
-    return ElementTree.tostring(drawing, encoding="unicode")
+    SubElement(figure, RECT, width=f"{width}", height=f"{height}", fill="#ffffff")
+    top = 0.0
+    for one in columns:
+        place = f"translate({-one.left} {top})"
+        SubElement(figure, GROUP, transform=place).extend(one.parts)
+        top += one.height
+    drawing.attrib |= {
+        "width": f"{width}pt",
+        "height": f"{height}pt",
+        "viewBox": f"0 0 {width} {height}",
+    }
 
 
-def figure_of(drawing: Element) -> tuple[Element, list[Panel]]:
-    """What a drawing draws, and its panels."""
-    figure = next(group for group in drawing.iter(GROUP) if group.get("id") == "figure_1")
-    return figure, [_panel(group) for group in figure if group.get("id", "").startswith("axes_")]
+def _figure(drawing: Element) -> Element:
+    return next(group for group in drawing.iter(GROUP) if group.get("id") == "figure_1")
 
 
 def _panel(axes: Element) -> Panel:
     """The frame of axes is the first thing that they draw."""
     numbers = [float(number) for number in NUMBER.findall(next(axes.iter(PATH)).attrib["d"])]
-    return Panel(axes, min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]))
+    xs, ys = numbers[::2], numbers[1::2]
+    return Panel(axes, min(xs), min(ys), max(xs), max(ys))
 
 
-def columns(panels: list[Panel]) -> list[list[Panel]]:
+def _by_column(panels: list[Panel]) -> list[list[Panel]]:
     """Panels that stand below each other, from left to right."""
     widest = max(panel.right - panel.left for panel in panels)
     found: list[list[Panel]] = []
@@ -98,16 +137,22 @@ def columns(panels: list[Panel]) -> list[list[Panel]]:
     return found
 
 
-def _moved(right: float, down: float, parts: Iterable[Element]) -> Element:
-    group = Element(GROUP, transform=f"translate({right} {down})")
-    group.extend(parts)
-    return group
+def _copied(texts: Sequence[Element], right: float) -> Iterator[Element]:
+    """Copies of texts that stand to the right of them."""
+    for text in map(deepcopy, texts):
+        for line in text.iter(GROUP):
+            place = line.get("transform", "")
+            line.set("transform", PLACE.sub(lambda x: f"{float(x[0]) + right}", place))
+        yield text
 
 
-def resize(drawing: Element, width: float, height: float) -> None:
-    """Say how large a drawing is, in points."""
-    drawing.attrib |= {
-        "width": f"{width}pt",
-        "height": f"{height}pt",
-        "viewBox": f"0 0 {width} {height}",
-    }
+def _clips(drawing: Element, parts: Sequence[Element]) -> Element:
+    """Take the frames that cut off some parts out of a drawing: they are moved with the parts."""
+    named = {part.get("clip-path", "") for one in parts for part in one.iter()}
+    wanted = {found[1] for name in named if (found := CLIPPED.match(name))}
+    clips = Element(DEFS)
+    for defined in drawing.findall(DEFS):
+        for clip in [clip for clip in defined if clip.get("id") in wanted]:
+            defined.remove(clip)
+            clips.append(clip)
+    return clips

@@ -12,12 +12,17 @@ from urllib.parse import urljoin, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
-from nbcourse import installation
+from nbcourse import __version__, installation
 from nbcourse.errors import NotAvailable
 
 # Our own pages, from the disk, need no sandbox (containers offer none).
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
 OPTIONS += ["--generate-pdf-document-outline"]  # headings in the reader's side bar
+PARTS = {
+    "Chapters": "[0-9][0-9]-*.html",
+    "Exercises": "exercises/[0-9][0-9]-*.html",
+    "Appendices": "appendix-*.html",
+}
 PATIENCE = 60_000  # milliseconds of the page's own clock, until its mathematics is drawn
 
 
@@ -44,46 +49,74 @@ def write_book(site: Path, pdf: Path) -> None:
     Raises:
         NotAvailable: if there is no browser, or it does not print.
     """
-    parts = ("[0-9][0-9]-*.html", "exercises/[0-9][0-9]-*.html", "appendix-*.html")
-    pages = [page for part in parts for page in sorted(site.glob(part))]
-    texts = {page.relative_to(site).as_posix(): page.read_text("utf-8") for page in pages}
+    parts = {
+        name: {
+            page.relative_to(site).as_posix(): page.read_text("utf-8")
+            for page in sorted(site.glob(pattern))
+        }
+        for name, pattern in PARTS.items()
+    }
+    front = (site / "intro.html").read_text("utf-8")
     whole = site / "whole-book.html"  # beside the pages, whose pictures and styles it uses
-    whole.write_text(bound(texts), encoding="utf-8")
+    whole.write_text(bound(front, parts), encoding="utf-8")
     try:
         write(whole, pdf)
     finally:
         whole.unlink()
 
 
-def bound(pages: Mapping[str, str]) -> str:
-    """One page that holds the articles of many, with a list of contents before them.
+def bound(front: str, parts: Mapping[str, Mapping[str, str]]) -> str:
+    """One page that holds the articles of many, behind a title page and a list of contents.
 
     Links between the pages lead within it; links to other pages of the site lead to the site's
     address, or nowhere if it has none.
 
     Args:
-        pages: the HTML of each page by its path in the site, in the order in which to bind them.
+        front: the HTML of the site's first page, for what it says of itself.
+        parts: for the name of each part the HTML of its pages by their paths in the site, in the
+            order in which to bind them.
 
     Returns:
         The HTML of the page, which is to lie at the site's root.
     """
+    pages = {path: text for part in parts.values() for path, text in part.items()}
     soups = {path: BeautifulSoup(text, "html.parser") for path, text in pages.items()}
     frame = BeautifulSoup(next(iter(pages.values())), "html.parser")
-    title = str(_first(frame, "meta[property='og:site_name']")["content"])
-    _first(frame, "title").string = title
-    heading, contents = frame.new_tag("h1", string=title), frame.new_tag("ul")
-    articles = [frame.new_tag("article", attrs={"class": "bd-article"})]
-    articles[0].extend([heading, contents])
-    for path, soup in soups.items():
-        article = _first(soup, "article.bd-article")
-        _lead_within(article, path, soup, set(pages))
-        entry, link = frame.new_tag("li"), frame.new_tag("a", href=f"#{_name(path)}")
-        link.string = _first(article, "h1").get_text().removesuffix("#")
-        entry.append(link)
-        contents.append(entry)
-        articles.append(article)
-    _first(frame, "article.bd-article").replace_with(*articles)
+    _first(frame, "title").string = _about(frame, "property='og:site_name'")
+    contents = [frame.new_tag("h2", string="Contents")]
+    articles = []
+    for name, part in parts.items():
+        entries = frame.new_tag("ul")
+        for path in part:
+            article = _first(soups[path], "article.bd-article")
+            _lead_within(article, path, soups[path], set(pages))
+            entry, link = frame.new_tag("li"), frame.new_tag("a", href=f"#{_name(path)}")
+            link.string = _first(article, "h1").get_text().removesuffix("#")
+            entry.append(link)
+            entries.append(entry)
+            articles.append(article)
+        contents += [frame.new_tag("h3", string=name), entries]
+    before = [_title_page(front), frame.new_tag("article", attrs={"class": "bd-article"})]
+    before[1].extend(contents)
+    _first(frame, "article.bd-article").replace_with(*before, *articles)
     return str(frame)
+
+
+def _title_page(front: str) -> Tag:
+    """What the book is called, what it says of itself, who wrote it and which edition this is."""
+    page = BeautifulSoup(front, "html.parser")
+    article = page.new_tag("article", attrs={"class": "bd-article nb-title-page"})
+    article.append(page.new_tag("h1", string=_about(page, "property='og:site_name'")))
+    lines = [_about(page, "name='description'"), _first(page, ".component-author").get_text()]
+    lines.append(f"The pages of nbcourse {__version__}")
+    if canonical := page.select_one("link[rel=canonical]"):
+        lines[-1] += f", {urljoin(str(canonical['href']), '.')}"
+    article.extend(page.new_tag("p", string=" ".join(line.split())) for line in lines)
+    return article
+
+
+def _about(page: Tag, which: str) -> str:
+    return str(_first(page, f"meta[{which}]")["content"])
 
 
 def _first(page: Tag, selector: str) -> Tag:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -61,16 +62,21 @@ def load_tokenizer(
         FileNotFoundError: if it is to come from a folder that is not there.
         OSError: if it is not to be had.
     """
-    source, vocabulary = recipe.model.source, recipe.model.vocabulary
+    source = recipe.model.source
     if source != "tiny":
         return loading.tokenizer(source, local=local)
     characters = recipe.task.build().characters
     if characters is not None:
         return tiny.tokenizer(characters)
-    assert vocabulary is not None  # the recipe has been checked
+    return copy.deepcopy(_learned(recipe))  # its user may change how it pads
+
+
+@lru_cache(maxsize=1)  # learning takes a second, and a plan asks for the tokenizer several times
+def _learned(recipe: Recipe | Pretraining) -> "PreTrainedTokenizerBase":
+    assert recipe.model.vocabulary is not None  # the recipe has been checked
     drawn = recipe.examples(TEXTS, generator(recipe.seed, "tokenizer"))
     texts = (problem.prompt + problem.solution for problem in drawn)
-    return bpe.train_tokenizer(texts, vocabulary=vocabulary)
+    return bpe.train_tokenizer(texts, vocabulary=recipe.model.vocabulary)
 
 
 def rendered(

@@ -5,9 +5,23 @@ import re
 import pytest
 from bs4 import BeautifulSoup
 
+from nbcourse import __version__
 from nbcourse.publishing import printing
 
 ADDRESS = '<link rel="canonical" href="https://book.example/{path}"/>'
+
+
+FRONT = (
+    '<html><head><meta property="og:site_name" content="Book"/>'
+    '<meta name="description" content="Of bandits &amp; models."/>{head}</head>'
+    '<body><p class="component-author">\n By The authors\n</p></body></html>'
+)
+
+
+def bound(pages: dict[str, str], head: str = "") -> BeautifulSoup:
+    """These pages as the one part of a book."""
+    whole = printing.bound(FRONT.format(head=head), {"Chapters": pages})
+    return BeautifulSoup(whole, "html.parser")
 
 
 def page(heading: str, body: str, head: str = "") -> str:
@@ -39,17 +53,14 @@ def test_links_lead_within_the_book_or_to_its_address(at, href, leads_to):
         for path in ("1.html", "2.html", "sheets/1.html")
         for address in (ADDRESS.format(path=path),)
     }
-    soup = BeautifulSoup(printing.bound(pages), "html.parser")
+    soup = bound(pages)
     assert [link["href"] for link in soup.select("a.tried")] == [leads_to]
     if leads_to.startswith("#"):
         assert len(soup.select(f'[id="{leads_to[1:]}"]')) == 1
 
 
 def test_without_an_address_no_link_is_dead():
-    soup = BeautifulSoup(
-        printing.bound({"1.html": page("1", '<a class="tried" href="search.html">x</a>')}),
-        "html.parser",
-    )
+    soup = bound({"1.html": page("1", '<a class="tried" href="search.html">x</a>')})
     assert soup.select_one("a.tried").attrs == {"class": ["tried"]}
 
 
@@ -58,7 +69,7 @@ def test_pictures_are_found_and_explorers_keep_their_names():
         '<img src="../_images/a.svg"/><picture><source srcset="../_images/b.svg"/></picture>'
         '<img src="data:image/png;base64,AA"/><div id="nb-explorer-1"></div>'
     )
-    soup = BeautifulSoup(printing.bound({"sheets/1.html": page("1", body)}), "html.parser")
+    soup = bound({"sheets/1.html": page("1", body)})
     assert [image["src"] for image in soup.select("img")] == [
         "_images/a.svg",
         "data:image/png;base64,AA",
@@ -68,14 +79,33 @@ def test_pictures_are_found_and_explorers_keep_their_names():
 
 
 def test_the_contents_list_every_page_in_order():
-    soup = BeautifulSoup(
-        printing.bound({"1.html": page("One", ""), "sheets/1.html": page("A sheet", "")}),
-        "html.parser",
-    )
+    parts = {
+        "Chapters": {"1.html": page("One", ""), "2.html": page("Two", "")},
+        "Exercises": {"sheets/1.html": page("A sheet", "")},
+    }
+    soup = BeautifulSoup(printing.bound(FRONT.format(head=""), parts), "html.parser")
     assert soup.title.string == "Book"
-    contents, *articles = soup.select("main > article.bd-article")
-    assert contents.h1.string == "Book"
-    entries = [(link.string, link["href"]) for link in contents.select("a")]
-    assert entries == [("One", "#1"), ("A sheet", "#sheets-1")]
-    assert [article["id"] for article in articles] == ["1", "sheets-1"]
-    assert [re.sub("#$", "", article.h1.get_text()) for article in articles] == ["One", "A sheet"]
+    _, contents, *articles = soup.select("main > article.bd-article")
+    assert [heading.string for heading in contents.select("h2, h3")] == ["Contents", *parts]
+    entries = [
+        [(link.string, link["href"]) for link in entries.select("a")]
+        for entries in contents.select("ul")
+    ]
+    assert entries == [[("One", "#1"), ("Two", "#2")], [("A sheet", "#sheets-1")]]
+    assert [article["id"] for article in articles] == ["1", "2", "sheets-1"]
+    headings = [re.sub("#$", "", article.h1.get_text()) for article in articles]
+    assert headings == ["One", "Two", "A sheet"]
+
+
+@pytest.mark.parametrize(
+    ("head", "where"),
+    [("", ""), (ADDRESS.format(path="intro.html"), ", https://book.example/")],
+)
+def test_the_first_page_says_what_the_book_is(head, where):
+    title = bound({"1.html": page("One", "")}, head).select("main > article")[0]
+    assert title.h1.string == "Book"
+    assert [line.string for line in title.select("p")] == [
+        "Of bandits & models.",
+        "By The authors",
+        f"The pages of nbcourse {__version__}{where}",
+    ]

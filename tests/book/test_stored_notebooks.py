@@ -13,13 +13,18 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse import numerals
-from nbcourse.publishing import chapters, stored
+from nbcourse.publishing import chapters, drawings, narrow, stored
 from nbcourse.publishing.anchors import ALT
 
 NOTEBOOKS = pytest.mark.parametrize("path", chapters.notebooks(), ids=lambda path: path.stem)
+SHEETS = (chapters.BOOK / "exercises").glob("*.ipynb")
 
 COLUMNS, LINES = 88, 25
 HEAVY = 250_000  # characters of a figure
+COLUMN, PIXEL = 800, 0.75  # pixels of the site's column on a desktop; points of one
+LEAST = 12  # pixels of the letters in a figure
+# Three diagrams, and a matrix with a number in each of its entries.
+SIDEWAYS = {"00-start-here": 1, "08-rlhf": 1, "11-kl": 2}
 DISPLAYING = {"print", "display", "show", "show_source", "table"}
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"
@@ -116,6 +121,32 @@ def figures_of_pixels_or_weight(notebook: NotebookNode) -> list[str]:
     ]
 
 
+def drawings_of(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
+    """Each vector graphic of a notebook, with the id of its cell."""
+    for position, output in figures(notebook):
+        if svg := output.data.get("image/svg+xml"):
+            yield notebook.cells[position].id, svg
+
+
+def figures_of_another_width(notebook: NotebookNode) -> list[str]:
+    """Vector graphics that are wider or narrower than the site's column."""
+    found = []
+    for cell, svg in drawings_of(notebook):
+        width = re.search(r'<svg [^>]*width="([\d.]+)pt"', svg)
+        if width is None or abs(float(width[1]) - PIXEL * COLUMN) > 0.05:
+            found.append(cell)
+    return found
+
+
+def small_letters(notebook: NotebookNode) -> list[str]:
+    """Vector graphics with letters that are hard to read; Matplotlib's are a hundred points."""
+    return [
+        cell
+        for cell, svg in drawings_of(notebook)
+        if any(float(size) < PIXEL * LEAST / 100 for size in re.findall(r" scale\((\S+) -", svg))
+    ]
+
+
 def widgets_without_page(notebook: NotebookNode) -> list[str]:
     """Widgets with nothing to show where there is no kernel."""
     return [
@@ -200,6 +231,8 @@ RULES = [
     errors,
     figures_without_text,
     figures_of_pixels_or_weight,
+    figures_of_another_width,
+    small_letters,
     widgets_without_page,
     hard_to_read,
     absolute_paths,
@@ -213,6 +246,21 @@ RULES = [
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_chapters_keep_the_rule(path, rule: Callable[[NotebookNode], list[str]]):
     assert rule(stored.read(path)) == []
+
+
+@pytest.mark.parametrize("path", sorted(SHEETS), ids=lambda path: path.stem)
+def test_figures_of_exercises_are_like_those_of_chapters(path):
+    sheet = stored.read(path)
+    assert figures_of_another_width(sheet) + small_letters(sheet) == []
+
+
+@NOTEBOOKS
+def test_figures_fit_a_phone_with_letters_of_their_size(path):
+    """Those that do not are as wide there as they are, and move sideways under the finger."""
+    phones = [drawings.for_phone(svg) for _, svg in drawings_of(stored.read(path))]
+    assert phones.count(None) == SIDEWAYS.get(path.stem, 0)
+    fitting = f' width="{narrow.PHONE}pt"'
+    assert all(fitting in phone[: phone.index(">")] for phone in phones if phone is not None)
 
 
 # ------------------------------------------------------------- the rules notice
@@ -242,9 +290,14 @@ def tagged(tag: str) -> NotebookNode:
     return notebook
 
 
+def drawing(width: float = 600, size: float = 0.09) -> str:
+    """A graphic with a letter, in points and hundreds of points."""
+    return f'<svg width="{width}pt"><g transform="translate(1 2) scale({size} -{size})"></g></svg>'
+
+
 def image(behind: str, **data: str) -> NotebookNode:
     """A figure with a text behind it."""
-    notebook = ran("x", output_type="display_data", data=data or {"image/svg+xml": "<svg>"})
+    notebook = ran("x", output_type="display_data", data=data or {"image/svg+xml": drawing()})
     notebook.cells.append(new_markdown_cell(behind))
     return stored.tidy(notebook)
 
@@ -277,6 +330,9 @@ TOLD = "*Figure 1.1.* A line.\n\n<!-- alt: A line that rises. -->"
         (figures_without_text, image(f"{TOLD}\n\n{TOLD}")),
         (figures_of_pixels_or_weight, image(TOLD, **{"image/png": ""})),
         (figures_of_pixels_or_weight, image(TOLD, **{"image/svg+xml": HEAVY * "x"})),
+        (figures_of_another_width, image(TOLD, **{"image/svg+xml": drawing(width=599)})),
+        (figures_of_another_width, image(TOLD, **{"image/svg+xml": drawing(width=648)})),
+        (small_letters, image(TOLD, **{"image/svg+xml": drawing(size=0.085)})),
         (widgets_without_page, ran("w", output_type="display_data", data={stored.WIDGET_VIEW: {}})),
         (hard_to_read, ran("x" * 89)),
         (hard_to_read, ran("x\n" * 26)),

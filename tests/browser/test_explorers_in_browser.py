@@ -3,6 +3,7 @@
 The programs of KL and downhill have files of their own for what only they can do.
 """
 
+import bisect
 import itertools
 import math
 import re
@@ -20,13 +21,19 @@ from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.display.ratios_explorer import CLIPS, RATES
+from nbcourse.examine import known
+from nbcourse.examine.groups import Groups
+from nbcourse.examine.worlds import Prompt
 from nbcourse.experiments import evidence, kl_sequences, records
 from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, surrogates
 from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored
 from nbcourse.tasks import answers
 from nbcourse.toys import bandit, enumeration, regularised
+from nbcourse.toys.sequences import exact_gradient
 from nbcourse.training import recipe
+from nbcourse.training.algorithms import ALGORITHMS
+from tests import five_answers
 from tests.browser.conftest import OVERLAPS
 from tests.coin_walk import coin_walk
 from tests.conftest import Watched
@@ -69,6 +76,7 @@ SAMPLES = (
     torch.tensor([1.0, 0.0, -0.5, 0.25, 2.0, -1.0], dtype=torch.float64),
     *torch.randint(6, (2, 32), generator=torch.Generator().manual_seed(0)),
 )
+ROWS = [name for name in ALGORITHMS if name not in ("reinforce", "ppo", "reinforce++")]
 # name in the link → how it is made, a state that differs from the first, one that cannot be
 EXPLORERS: dict[str, tuple[Callable, str, str]] = {
     "baseline": (lambda: display.explore_baseline(*BANDIT), "40", "61"),
@@ -95,6 +103,7 @@ EXPLORERS: dict[str, tuple[Callable, str, str]] = {
         "5-90-50-3",
     ),
     "ratios": (lambda: display.explore_ratios(*SAMPLES), "4-6-12-2", "4-7-12-2"),
+    "updates": (lambda: explore_rows(), "3-6-8-40", "3-6-9-40"),
     "credit": (lambda: display.explore_credit(*CREDIT), "50-30-90", "50-101-90"),
     "guess": (lambda: display.explore_guesses(*recorded()), "0-3", "0-99"),
 }
@@ -122,6 +131,16 @@ def recorded():
     results = {row["run"]: row for row in records.read_results(BENCHMARK)}
     runs = {n: evidence.read(BENCHMARK / "logs" / f"{n}.zip") for n in ("006", "010", "012")}
     return runs, {name: results[name] for name in runs}
+
+
+def explore_rows():
+    """Chapter 10's explorer of the rows, all but those that compare with the whole batch."""
+    prompt = Prompt(five_answers.SPACE, five_answers.LOGITS, five_answers.RIGHT)
+    rows = {
+        name: Groups.of(known.row(name, beta=0.0, average=0.3, longest=4), prompt, 3)
+        for name in ROWS
+    }
+    return display.explore_updates(rows, prompt.gradient(), ["0", "1", "2", "3"], axis="ones")
 
 
 def numbers(text: str) -> list[float]:
@@ -709,6 +728,132 @@ def test_ratios_and_divergences_are_those_of_the_packages_loss(
         assert [round((x - 12.5) / (376 / 40)) for x, _ in bars] == counts.nonzero()[:, 0].tolist()
         unit = bars[0][1] / counts[counts > 0][0].item()
         assert [h / unit for _, h in bars] == pytest.approx(counts[counts > 0].tolist(), abs=0.01)
+
+
+# ---------------------------------------------------------------- updates
+
+
+def mulberry32(seed: int) -> Iterator[float]:
+    """The page's random numbers, in whole numbers without a sign."""
+    low = 2**32 - 1
+    while True:
+        seed = (seed + 0x6D2B79F5) & low
+        mixed = ((seed ^ (seed >> 15)) * (seed | 1)) & low
+        mixed ^= (mixed + (mixed ^ (mixed >> 7)) * (mixed | 61)) & low
+        yield (mixed ^ (mixed >> 14)) / 2**32
+
+
+def batch_of(count: int, number: int) -> torch.Tensor:
+    """The answers of a batch, groups of three side by side: the page draws unordered groups."""
+    members = torch.combinations(torch.arange(5), 3, with_replacement=True)
+    chances = [0.0] * len(members)
+    shares = five_answers.SPACE.probs(five_answers.LOGITS).tolist()
+    for group in itertools.product(range(5), repeat=3):
+        place = members.tolist().index(sorted(group))
+        chances[place] += math.prod(shares[i] for i in group)
+    ends = list(itertools.accumulate(chances))
+    drawn = itertools.islice(mulberry32(number), count)
+    return members[[bisect.bisect_right(ends, place) for place in drawn]].flatten()
+
+
+def expected_of(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of a row's update of so many groups, at most two if it averages tokens."""
+    members = enumeration.groups(5, 3)
+    shares = enumeration.group_probs(five_answers.SPACE.probs(five_answers.LOGITS), members)
+    alone = torch.stack([five_answers.update(name, group) for group in members])
+    if ALGORITHMS[name].aggregation != "token-mean":
+        return enumeration.mean(shares, alone), enumeration.variance(shares, alone) / count
+    tokens = five_answers.SPACE.mask.sum(dim=1)[members].sum(dim=1)
+    chosen = enumeration.groups(len(members), count)
+    weights = tokens[chosen][..., None, None].double()
+    whole = (weights * alone[chosen]).sum(dim=1) / weights.sum(dim=1)
+    probs = enumeration.group_probs(shares, chosen)
+    return enumeration.mean(probs, whole), enumeration.variance(probs, whole)
+
+
+# In pixels: heights over the axis of the bars, the marks and the gradient, and half the whiskers.
+HEIGHTS = """svg => {
+  const all = name => [...svg.querySelectorAll(name)];
+  const level = line => line.y1.baseVal.value;
+  const zero = level(svg.querySelector("line[stroke='#777']"));
+  const bars = all("rect").map(bar => {
+    const edge = bar.getAttribute("stroke-width") / 2;
+    const [top, bottom] = [bar.y.baseVal.value - edge,
+                           bar.y.baseVal.value + bar.height.baseVal.value + edge];
+    return Math.abs(bottom - zero) < 1e-3 ? zero - top : zero - bottom;
+  });
+  const over = lines => lines.map(line => zero - level(line));
+  const whiskers = all("line[stroke='#222']").filter(line =>
+    line.x1.baseVal.value === line.x2.baseVal.value);
+  return [bars, over(all("line[stroke-width='3.5']")),
+          whiskers.map(line => Math.abs(level(line) - line.y2.baseVal.value) / 2),
+          over(all("line[stroke-dasharray]"))];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "doublings", "number"),
+    [
+        ("rloo", "grpo", 0, 1),
+        ("dapo", "dr-grpo", 1, 8),
+        ("reinforce-ema", "cispo", 1, 99),
+        ("gspo", "remax", 6, 40),
+    ],
+)
+def test_the_update_of_a_batch_is_that_of_the_trainer(opened, one, two, doublings, number):
+    places = [ROWS.index(name) for name in (one, two)]
+    follow(opened, "updates", f"{places[0]}-{places[1]}-{doublings}-{number}")
+    part, count = opened.of("updates"), 2**doublings
+    lines = part.locator("tr:has(th[scope=row])").all()
+    cells = [line.locator("td").all_inner_texts() for line in lines]
+    p = exact_gradient(five_answers.SPACE, five_answers.LOGITS, five_answers.RIGHT)
+    *drawn, dashed = part.locator("svg").evaluate(HEIGHTS)
+    unit = dashed[0] / p[0, 0].item()  # pixels
+    assert dashed[:4] == pytest.approx((unit * p[:, 0]).tolist(), abs=0.01)
+    for column, name in enumerate((one, two)):
+        sampled = five_answers.update(name, batch_of(count, number))
+        mean, variance = expected_of(name, count)
+        size = mean.norm() / p.norm()
+        bias = (mean / mean.norm() - p / p.norm()).norm()
+        scatter = variance.sum().sqrt() / mean.norm()
+        cosines = [(x * p).sum() / (x.norm() * p.norm()) for x in (sampled, mean)]
+        rest = [sampled.norm() / p.norm(), size, bias, scatter, (bias**2 + scatter**2).sqrt()]
+        shown = [numbers(line[column])[0] for line in cells]
+        assert shown[:2] == pytest.approx([float(x) for x in cosines], abs=0.000051)
+        assert shown[2:] == pytest.approx([float(x) for x in rest], abs=0.00051)
+        for heights, vector in zip(drawn, (sampled, mean, variance.sqrt()), strict=True):
+            expected = unit * vector[:, 0] / size
+            assert heights[column:8:2] == pytest.approx(expected.tolist(), abs=0.02)
+
+
+def test_a_slider_is_as_long_for_every_name(opened):
+    lengths = set()
+    for row in range(len(ROWS)):
+        follow(opened, "updates", f"{row}-0-3-1")
+        slider = opened.of("updates").get_by_role("slider").first
+        lengths.add(slider.bounding_box()["width"])
+    assert len(lengths) == 1
+
+
+def test_an_update_of_groups_without_spread_has_no_direction(opened):
+    assert batch_of(2, 7).tolist() == [0] * 6
+    follow(opened, "updates", "2-3-1-7")
+    lines = opened.of("updates").locator("tr:has(th[scope=row])")
+    assert lines.nth(0).locator("td").all_inner_texts() == ["–", "–"]
+    assert lines.nth(2).locator("td").all_inner_texts() == ["0.000", "0.000"]
+
+
+def test_batches_scatter_as_the_table_says():
+    """99 batches of 8 groups: their mean squared distance, within four standard errors."""
+    mean, variance = expected_of("rloo", 8)
+    distances = torch.stack(
+        [
+            (five_answers.update("rloo", batch_of(8, number)) - mean).square().sum()
+            for number in range(1, 100)
+        ]
+    )
+    error = (distances.mean() - variance.sum()).abs()
+    assert error < 4 * distances.std() / math.sqrt(99)
 
 
 # ---------------------------------------------------------------- tokens

@@ -9,19 +9,26 @@ from pathlib import Path
 import pytest
 
 from nbcourse.publishing import chapters, numbering, stored
+from tests.conftest import Watched
 from tests.effort import swept
 
 from . import jupyterlab
 from .jupyterlab import ERRORS, FINISHED, PROMPTS
 
 # Every cell of every chapter runs in `make test` as well, without the browser.
-CHAPTERS = swept(chapters.notebooks(), keep=[chapters.find("05-ppo")])
+READ = "05-ppo"
+CHAPTERS = swept(chapters.notebooks(), keep=[chapters.find(READ)])
 # What an explorer draws and says.
 SEEN = """explorer => [...explorer.querySelectorAll("svg, .nb-readout")]
   .map(part => part.innerHTML).join()"""
 
 TAGS = """count => document.querySelectorAll(
   ".jp-MarkdownCell .katex-display .tag").length >= count"""
+
+AT_THE_TOP = """([heading, view]) => {
+  const below = heading.getBoundingClientRect().y - view.getBoundingClientRect().y;
+  return below >= 0 && below < 300;
+}"""
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -46,13 +53,49 @@ def without_outputs(notebook):
     return notebook
 
 
+@pytest.fixture(scope="module")
+def page(browser, lab):
+    """A chapter that three tests read one after the other, as a reader does."""
+    tab = Watched(browser, viewport={"width": 1400, "height": 1000})
+    jupyterlab.open_notebook(tab.page, lab[0], f"book/{READ}.ipynb")
+    yield tab.page
+    assert tab.foreign == []
+    tab.context.close()
+
+
+def test_numbers_and_links_are_those_of_the_book(page):
+    """With the MyST extension, which has a numbering of its own."""
+    places = [place for place in numbering.places().values() if place.chapter == READ]
+    numbers = [f"({place.number})" for place in places if place.anchor.startswith("eq-")]
+    tags = page.locator(".jp-MarkdownCell .katex-display .tag")
+    page.wait_for_function(TAGS, arg=len(numbers))
+    assert tags.all_inner_texts() == numbers
+    prose = " ".join(page.locator(".jp-MarkdownCell").all_inner_texts())
+    assert re.findall(r"\{eq\}|\(eq-|\(\d+\)$|\$\$", prose) == []
+    assert "Figure 5.2. " in prose
+
+    page.get_by_role("link", name="section 5.3").first.click()  # from far below
+    heading = page.get_by_role("heading", name="5.3 The surrogate")
+    view = page.locator(".jp-WindowedPanel-outer")
+    page.wait_for_function(AT_THE_TOP, arg=[heading.element_handle(), view.element_handle()])
+
+
+def test_the_code_of_figures_is_folded_and_unfolds(page):
+    cells = stored.read(chapters.find(READ)).cells
+    plots = sum("hide-input" in cell.metadata.get("tags", []) for cell in cells)
+    folded = page.locator(".jp-CodeCell .jp-InputPlaceholder")
+    assert folded.count() == plots > 0
+    folded.first.click()
+    assert folded.count() == plots - 1
+    assert "import" in page.locator(".jp-CodeCell .cm-content:visible").first.inner_text()
+
+
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_run_all(lab, open_tab, chapter):
-    tab = open_tab(viewport={"width": 1400, "height": 1000})
-    page = tab.page
+def test_run_all(lab, page, chapter):
     address, folder = lab
     before_reading = (folder / "book" / chapter.name).read_bytes()
-    jupyterlab.open_notebook(page, address, f"book/{chapter.name}")
+    if chapter.stem != READ:
+        jupyterlab.open_notebook(page, address, f"book/{chapter.name}")
     jupyterlab.run_all(page)
     prompts = page.locator(PROMPTS)
     assert prompts.count() == code_cells(chapter)
@@ -69,42 +112,9 @@ def test_run_all(lab, open_tab, chapter):
         assert second != first
         drag_to_the_left(page, slider)
         assert explorer.evaluate(SEEN) != second
-    assert explorers.count() or chapter.stem != "05-ppo"
+    assert explorers.count() or chapter.stem != READ
     jupyterlab.save(page)
     assert (folder / "book" / chapter.name).read_bytes() == before_reading
-    assert tab.foreign == []
-
-
-def test_numbers_and_links_are_those_of_the_book(lab, open_tab):
-    """With the MyST extension, which has a numbering of its own."""
-    page = open_tab(viewport={"width": 1400, "height": 1000}).page
-    jupyterlab.open_notebook(page, lab[0], "book/11-kl.ipynb")
-    places = [place for place in numbering.places().values() if place.chapter == "11-kl"]
-    numbers = [f"({place.number})" for place in places if place.anchor.startswith("eq-")]
-    tags = page.locator(".jp-MarkdownCell .katex-display .tag")
-    page.wait_for_function(TAGS, arg=len(numbers))
-    assert tags.all_inner_texts() == numbers
-    prose = " ".join(page.locator(".jp-MarkdownCell").all_inner_texts())
-    assert re.findall(r"\{eq\}|\(eq-|\(\d+\)$|\$\$", prose) == []
-    assert "Figure 11.2. " in prose
-
-    view = page.locator(".jp-WindowedPanel-outer")
-    page.get_by_role("link", name="section 11.8").first.click()
-    page.wait_for_function("() => document.querySelector('.jp-WindowedPanel-outer').scrollTop > 0")
-    heading = page.get_by_role("heading", name="11.8 Stale samples").bounding_box()
-    assert 0 <= heading["y"] - view.bounding_box()["y"] < 300
-
-
-def test_the_code_of_figures_is_folded_and_unfolds(lab, open_tab):
-    page = open_tab(viewport={"width": 1400, "height": 1000}).page
-    jupyterlab.open_notebook(page, lab[0], "book/05-ppo.ipynb")
-    cells = stored.read(chapters.find("05-ppo")).cells
-    plots = sum("hide-input" in cell.metadata.get("tags", []) for cell in cells)
-    folded = page.locator(".jp-CodeCell .jp-InputPlaceholder")
-    assert folded.count() == plots > 0
-    folded.first.click()
-    assert folded.count() == plots - 1
-    assert "import" in page.locator(".jp-CodeCell .cm-content:visible").first.inner_text()
 
 
 def code_cells(chapter: Path) -> int:

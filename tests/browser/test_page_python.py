@@ -14,6 +14,7 @@ from nbcourse.classroom.page_python import site as page_python
 from nbcourse.publishing import reference, site
 from nbcourse.publishing.chapters import ROOT
 from tests.book.test_site_build import PROSE, write_book
+from tests.browser import plain_answers
 from tests.browser.test_pages import (
     LOOKS,
     MOST_BYTES,
@@ -22,10 +23,12 @@ from tests.browser.test_pages import (
     objections,
 )
 from tests.checks import masters
+from tests.classroom.test_page_python import page_of
 from tests.conftest import Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, masters.needed]
 
+SHEETS = ("01-bandit", "02-sequences", "03-critics")
 RIGHT = """import math
 
 
@@ -75,11 +78,11 @@ class Cell:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """A small site with two sheets."""
+    """A small site with these sheets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "ROOMS", {})
         root = write_book(tmp_path_factory.mktemp("site"), PROSE)
-        for sheet in ("01-bandit", "02-sequences"):
+        for sheet in SHEETS:
             shutil.copy(ROOT / "book" / "exercises" / f"{sheet}.ipynb", root / "book" / "exercises")
         return site.build(root, root=root)
 
@@ -99,12 +102,23 @@ def tab(open_tab, address) -> Iterator[Watched]:
     assert tab.errors == []
 
 
+@pytest.fixture(scope="module")
+def third_sheet(browser, address) -> Iterator[Watched]:
+    """Opened once, so that Python is loaded once for all of its exercises."""
+    tab = Watched(browser)
+    tab.page.goto(address.replace("01-bandit", "03-critics"), wait_until="networkidle")
+    yield tab
+    assert tab.foreign == []
+    assert tab.errors == []
+    tab.context.close()
+
+
 def names(requests: list[str]) -> set[str]:
     return {urlsplit(url).path for url in requests}
 
 
 def test_every_exercise_of_the_sheets_has_its_cell(built):
-    for sheet in ("01-bandit", "02-sequences"):
+    for sheet in SHEETS:
         page = (built / "exercises" / f"{sheet}.html").read_text("utf-8")
         assert re.findall(r'data-exercise="([\w-]+)"', page) == list(Sheet(sheet).exercises)
     assert "nb-python" not in (built / "exercises" / "01-one.html").read_text("utf-8")
@@ -199,6 +213,18 @@ def test_the_second_sheet_is_checked_too(tab, address):
     assert "12 rewards, groups of 4" in cell.says("right")
     cell.check(SECOND.replace(" / group_size", ""))
     assert "Likely mistake: that is the sum of each group" in cell.says("wrong")
+
+
+@pytest.mark.parametrize("exercise", plain_answers.SAID)
+def test_the_third_sheet_says_what_python_says_without_a_browser(third_sheet, exercise):
+    cell = Cell(third_sheet, list(plain_answers.SAID).index(exercise))
+    given, _, _ = cell.field.input_value().partition("def ")
+    page = page_of("03-critics")
+    for code, words in plain_answers.SAID[exercise].items():
+        verdict, said = page.says(exercise, given + code)
+        assert words in said
+        cell.check(given + code)
+        assert cell.says(verdict) == said
 
 
 def test_it_works_straight_from_the_disk(open_tab, built):

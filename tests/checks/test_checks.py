@@ -193,6 +193,52 @@ def wrong_expected_reward(theta: float, short: float, long: float) -> float:
 
 
 @pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ([1.0, math.nan], True),
+        ([math.nan, math.nan], True),
+        ([1.0, math.inf], False),
+        ([1, 3], False),
+    ],
+)
+def test_a_mistake_of_nan_is_any_result_with_a_nan_in_it(result, told):
+    attempt = Attempt(lambda x: torch.tensor(result) * x)
+    with pytest.raises(NotRight, match="Wrong for two numbers") as wrong:
+        attempt.equal(
+            attempt(torch.ones(2)),
+            torch.tensor([1.0, 2.0]),
+            case="two numbers",
+            mistakes={"a NaN": math.nan},
+        )
+    assert ("Likely mistake: a NaN" in str(wrong.value)) == told
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"A": "one", "B": "two"}, ""),
+        ({"B": "two", "A": "one"}, ""),
+        ({"A": "one", "B": "one"}, "Not 'one': B is not one"),
+        ({"A": "two", "B": "one"}, "Not 'two': A is not two"),
+        ({"A": "one", "B": "six"}, "Expected one of 'one', 'two', got 'six'."),
+        ({"A": "one"}, 'Expected a dict with one word for each of "A" and "B".'),
+        ({"A": "one", "B": "two", "C": "two"}, "Expected a dict with one word for each"),
+        (["one", "two"], "Expected a dict with one word for each"),
+    ],
+)
+def test_a_dict_of_words_is_compared_key_by_key(result, says):
+    attempt = Attempt(lambda: result)
+    among = {"A": {"two": "A is not two"}, "B": {"one": "B is not one"}}
+    told = ""
+    try:
+        attempt.choices(attempt(), {"A": "one", "B": "two"}, among)
+    except NotRight as wrong:
+        told = str(wrong)
+    assert says in told
+    assert bool(says) == bool(told)
+
+
+@pytest.mark.parametrize(
     ("off", "right"), [(0.005, True), (-0.005, True), (0.007, False), (-0.007, False)]
 )
 def test_two_decimals_are_two_decimals_of_large_values_too(off, right):

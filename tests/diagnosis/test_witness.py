@@ -11,7 +11,14 @@ from tokenizers.models import BPE
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
-from nbcourse.diagnosis.witness import FORMAT, Recorder, Witness, drawn
+from nbcourse.diagnosis.witness import (
+    FORMAT,
+    Recorder,
+    Witness,
+    distributions,
+    drawn,
+    plainly,
+)
 from nbcourse.errors import UserError
 from nbcourse.experiments import evidence
 from nbcourse.experiments.run import train
@@ -98,6 +105,36 @@ def test_the_plain_log_probs_are_those_of_sampler_and_learner():
     ends = torch.tensor(end_tokens(made.policy, made.tokenizer))
     last = witness["tokens"].gather(1, witness["lengths"][:, None].long() - 1).squeeze(1)
     assert torch.equal(torch.isin(last, ends), ~witness["truncated"])
+
+
+def test_equally_long_responses_are_read_together_as_each_would_be_alone(monkeypatch):
+    """At most `TOGETHER` tokens at once, of which one row may have more."""
+    made = learner(recipe("rloo", warm_start=WARM))
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(3, 2), (4, 1), (3, 2), (3, 5), (4, 1), (3, 2)]
+    texts = [torch.randint(3, 9, (p + r,), generator=generator) for p, r in sizes]
+    texts[4] = texts[1].clone()
+    prompts, responses = zip(
+        *(ids.split(list(size)) for ids, size in zip(texts, sizes, strict=True)), strict=True
+    )
+    seen: list[tuple[int, ...]] = []
+
+    def answers(ids, prompt):
+        seen.append(tuple(ids.shape))
+        return distributions(made.policy, ids, prompt, 1.0)
+
+    monkeypatch.setattr("nbcourse.diagnosis.witness.TOGETHER", 12)
+    found = plainly(prompts, responses, 5, answers, answers)
+    assert sorted(seen) == sorted(2 * [(2, 5), (1, 5), (1, 5), (1, 8)])
+    for row, ((prompt, response), ids) in enumerate(zip(sizes, texts, strict=True)):
+        logits = made.policy(input_ids=ids[None]).logits[0].double().log_softmax(dim=1)
+        chosen = logits[:-1].gather(1, ids[1:, None])[prompt - 1 :, 0]
+        for name in ("plain_log_probs", "plain_ref_log_probs"):
+            assert_close(found[name][row, :response].double(), chosen, rtol=0, atol=1e-5)
+            assert (found[name][row, response:] == 0).all()
+        likely = logits[prompt - 1 : -1].exp()
+        entropy = -(likely * likely.log()).sum(dim=1)
+        assert_close(found["entropy"][row, :response].double(), entropy, rtol=0, atol=1e-5)
 
 
 def test_the_coefficients_are_the_derivative_of_the_loss():

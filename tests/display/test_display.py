@@ -1,6 +1,7 @@
 """What the chapters show: listings, tables, figures with a text, and explorers of one number."""
 
 import json
+import math
 import re
 
 import matplotlib.pyplot as plt
@@ -121,6 +122,23 @@ def test_a_figure_is_a_drawing_that_is_the_same_each_time(monkeypatch):
     assert "<text" not in one  # letters are shapes
     assert "<dc:date>" not in one
     assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize(
+    ("panels", "options"),
+    [((), {}), ((1, 3), {"sharey": True}), ((2, 4), {"height": 5}), ((1, 1), {"squeeze": False})],
+)
+def test_every_figure_is_as_wide(panels, options):
+    fig, _ = display.figure(*panels, **options)
+    plt.close(fig)
+    assert fig.get_figwidth() * 72 == pytest.approx(600, abs=0.01)
+    assert fig.get_figheight() == options.get("height", 3)
+    assert len(fig.axes) == math.prod(panels)
+
+
+def test_a_size_of_its_own_is_refused():
+    with pytest.raises(TypeError, match="takes no figsize"):
+        display.figure(1, 2, figsize=(8, 3))
 
 
 def drawn(explorer) -> tuple[list[dict[str, str]], int]:

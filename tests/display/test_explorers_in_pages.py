@@ -19,11 +19,16 @@ from nbcourse.display import (
     explore_ratios,
     explore_stages,
     explore_tokens,
+    explore_updates,
     explore_verifiers,
 )
 from nbcourse.display.in_page import in_page
+from nbcourse.examine import known
+from nbcourse.examine.groups import Groups
+from nbcourse.examine.worlds import Prompt
 from nbcourse.experiments import evidence, records
 from nbcourse.toys.sequences import SequenceSpace
+from tests import five_answers
 
 PAIRS = SequenceSpace(2, 2)
 REF, ZEROS = torch.zeros(3, 2), torch.zeros(4)
@@ -44,6 +49,13 @@ def stages(columns=(0, 1), **start):
 def ratios(samples=4, **start):
     drawn = torch.zeros(samples, dtype=torch.int64)
     return explore_ratios(torch.zeros(2), torch.ones(2), drawn, drawn, **start)
+
+
+def updates(states=("here",), *, step=1.0, **start):
+    """A policy of one state, and a row that pushes it one way or the other."""
+    both = torch.tensor([[[1.0, -1.0]], [[-1.0, 1.0]]]) + torch.tensor([step, -step])
+    row = Groups(torch.tensor([0.5, 0.5]).double(), both.double(), torch.tensor([1, 1]))
+    return explore_updates({"row": row}, torch.ones(1, 2), states, axis="", **start)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +91,18 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
     html = explore_tokens(witness).data
     assert len(html) < 120_000
     assert "//" not in re.sub(r"^ *// .*$|; // .*$", "", html, flags=re.M)
+
+
+def test_rows_are_stored_once_and_without_the_noise_of_rounding():
+    prompt = Prompt(five_answers.SPACE, five_answers.LOGITS, five_answers.RIGHT)
+    rows = {
+        name: Groups.of(known.row(name, beta=0.0), prompt, 3) for name in ("rloo", "grpo", "gspo")
+    }
+    html = explore_updates(rows, prompt.gradient(), "0123", axis="ones").data
+    data = html[html.index("explore(root, {") :]
+    assert '"rows":[["rloo",0],["grpo",1],["gspo",1]]' in data
+    assert data.count('"weights"') == 2
+    assert not re.search(r"\de-\d", data)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +150,11 @@ def test_the_inspector_is_small_and_asks_no_other_host(witness):
             lambda _: explore_ratios(torch.zeros(2), torch.ones(3), torch.zeros(4), torch.zeros(4)),
             "rewards has shape (3,) and spare (4,), expected those of logits (2,) and drawn (4,)",
         ),
+        (lambda _: updates("abcde"), "states has 5 names, expected at most 4"),
+        (lambda _: updates("ab"), "gradient has shape (1, 2), expected (2, 2)"),
+        (lambda _: updates(), "chosen has 'rloo', expected two of 'row'"),
+        (lambda _: updates(chosen=("row", "row"), groups=3), "groups is 3, expected one of (1, 2,"),
+        (lambda _: updates(chosen=("row", "row"), step=0), "row has an expected update of 0, exp"),
         (lambda _: explore_credit("ab", [0], [0]), "names, log_ratios and values have lengths"),
         (lambda _: explore_credit("a", [0], [0], lam=2), "lam is 2, expected a multiple of 0.01"),
         (lambda _: explore_verifiers(["x" * 301]), "examples has lengths [301], expected at least"),

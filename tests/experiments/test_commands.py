@@ -36,12 +36,14 @@ SMALL = (
     "checkpoint.every=1",
 )
 PRODUCT_SPEED = functools.cache(machines.product_speed)
+COPYING_SPEED = functools.cache(machines.copying_speed)
 
 
 @pytest.fixture(autouse=True)
 def the_machine_is_measured_once(monkeypatch):
     """And not by each command, which would take more than a second."""
     monkeypatch.setattr(machines, "product_speed", PRODUCT_SPEED)
+    monkeypatch.setattr(machines, "copying_speed", COPYING_SPEED)
 
 
 def train(folder: Path, *more: str):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nbcourse.budget import prediction as budget
+from nbcourse.budget import supervised
 from nbcourse.budget.machines import DATASHEETS
 from nbcourse.budget.shapes import PUBLISHED, shape_of
 from nbcourse.errors import UserError
@@ -28,7 +29,7 @@ def recipe_of(name: str, **tables) -> recipes.Recipe:
 
 def roofline(recipe: recipes.Recipe, length: int) -> dict[str, float]:
     """By part, straight from the prediction: all groups teach, and one batch is enough."""
-    prompt, _ = budget.prompt_tokens(recipe)
+    prompt = budget.prompts_of(recipe).longest
     return budget.predict(
         recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt, response_tokens=length
     ).seconds
@@ -170,7 +171,7 @@ def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
     assert list(found) == ["sample", "consult", "learn", "evaluate"]
     assert found["sample"]["seconds"] == {"least": least["read prompts"]}
     assert found["learn"]["seconds"] == {"least": least["update weights"]}  # no group teaches
-    prompt, _ = budget.prompt_tokens(recipe)
+    prompt = budget.prompts_of(recipe).longest
     peaks = budget.predict(recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt).peaks
     for phase, peak in peaks.items():
         assert found[phase]["memory"] == 10**9 + peak
@@ -245,7 +246,8 @@ def test_an_outlook_adds_up_what_a_run_consists_of():
     recipe = recipe_of("grpo", evaluation={"every": 3}, warm_start={"steps": 7, "batch_size": 4})
     earlier = EarlierRun(Conditions(3, no_spread=0.5, batches=2), SLOWDOWN)
     prompts = budget.prompts_of(recipe)
-    found = forecast.outlook(recipe, shape_of(recipe), MACHINE, earlier, prompts)
+    stages = supervised.warm_start_of(recipe)
+    found = forecast.outlook(recipe, shape_of(recipe), MACHINE, earlier, prompts, stages)
     parts = {part.name: part for part in found.parts}
     assert [(name, part.times) for name, part in parts.items()] == [
         ("warm start", 7),
@@ -265,7 +267,7 @@ def test_an_outlook_adds_up_what_a_run_consists_of():
         assert total == pytest.approx(sum(n * x for n, x in zip(times, column, strict=True)))
     assert found.peaks["warm start"] == sum(found.memory["warm start"].values())
     alone = forecast.outlook(
-        recipe, shape_of(recipe), MACHINE, EarlierRun(earlier.conditions, {}), prompts
+        recipe, shape_of(recipe), MACHINE, EarlierRun(earlier.conditions, {}), prompts, stages
     )
     assert alone.total.expected < found.total.expected  # rooflines, where no speed is known
     slow = {part.name: part.seconds.expected for part in found.parts}

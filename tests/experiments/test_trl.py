@@ -441,7 +441,7 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
 
 @pytest.mark.parametrize(
     "case",
-    swept(CASES, keep=["GRPO with k3 in the loss", "RLOO"]),
+    swept(CASES, keep=["GRPO with k3 in the loss"]),
 )
 def test_trls_own_training_ends_where_ours_ends(case):
     """Whole updates: rewards' statistics, loss, accumulation, clipping, AdamW, old log-probs."""

@@ -7,10 +7,12 @@ from nbcourse.experiments.run import keep_model
 from nbcourse.lm import bpe, loading, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
+from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.gsm8k import GSM8K
 from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
+from nbcourse.training.models import load_tokenizer
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
 from nbcourse.training.recipe import check
 from tests import hub, small
@@ -30,6 +32,20 @@ def test_every_step_has_problems_of_its_own_and_none_is_held_out():
     assert Draws(wanted, taken=2).next() == batches[2]
     other = recipe("rloo", seed=1, task={"digits": 3}, rollouts={"prompts": 16})
     assert Draws(other).next() != batches[0]
+
+
+def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe():
+    """It is learned once for a recipe, and handed out as a copy."""
+    asked = small.base_recipe()
+    first, second = load_tokenizer(asked), load_tokenizer(asked)
+    first.padding_side = "right"
+    first.add_tokens(["<answer>"])
+    assert second.padding_side == load_tokenizer(asked).padding_side == "left"
+    assert first.get_vocab() != second.get_vocab() == load_tokenizer(asked).get_vocab()
+    other = load_tokenizer(small.base_recipe(seed=1))
+    texts = [p.prompt + p.solution for p in asked.examples(4_000, generator(1, "tokenizer"))]
+    by_hand = bpe.train_tokenizer(texts, vocabulary=asked.model.vocabulary)
+    assert other.get_vocab() == by_hand.get_vocab() != second.get_vocab()
 
 
 def test_of_finitely_many_problems_none_comes_again_before_all_have_come(tmp_path):

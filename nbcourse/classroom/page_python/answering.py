@@ -3,10 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from nbcourse.checks.attempt import Attempt, NotRight, NotYet
+from nbcourse.checks.attempt import Attempt, NotRight, NotYet, copied
 from nbcourse.checks.sheet import Exercise, Sheet
 from nbcourse.checks.worked import Case
-from nbcourse.classroom.page_python.stand_ins import Tensor, leaves, linecache, mapped, traceback
+from nbcourse.classroom.page_python.stand_ins import (
+    Tensor,
+    leaves,
+    linecache,
+    mapped,
+    shape_of,
+    traceback,
+)
 
 STEP, DIGITS = 1e-5, 9  # of central differences, and the decimals of a slope that are accurate
 FULL = ("Maximum call stack size exceeded", "too much recursion")  # Chromium's words, and Firefox's
@@ -14,18 +21,18 @@ OWN = "<string>"  # the file that `exec` names; Brython cannot run all that `com
 
 
 class ByDifferences(Attempt):
-    """An answer while it is being checked; its gradient is taken by small differences."""
+    """An answer while it is being checked; the gradient of a loss is taken by small differences."""
 
     def _gradient(self, handed: list[Any], keywords: dict[str, Any], wrt: int) -> Any:
         numbers, shape = leaves(handed[wrt].data), handed[wrt].shape
 
-        def total(place: int, step: float) -> float:
+        def value(place: int, step: float) -> float:
             moved = [number + step * (i == place) for i, number in enumerate(numbers)]
-            given = [*handed[:wrt], Tensor(moved).reshape(shape), *handed[wrt + 1 :]]
-            result = self._run(given, keywords)
-            return result.sum() if isinstance(result, Tensor) else self.number(result)
+            given = copied(handed)
+            given[wrt] = Tensor(moved).reshape(shape)
+            return self.number(self._run(given, keywords))
 
-        slopes = [(total(i, STEP) - total(i, -STEP)) / (2 * STEP) for i in range(len(numbers))]
+        slopes = [(value(i, STEP) - value(i, -STEP)) / (2 * STEP) for i in range(len(numbers))]
         return Tensor([round(slope, DIGITS) + 0.0 for slope in slopes]).reshape(shape)
 
 
@@ -47,13 +54,18 @@ class InPage(Sheet):
 
 
 class Answer:
-    """A function of lists, as a function of tensors."""
+    """A function of lists, as a function of tensors, whose changes to these are not lost."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.__code__ = function, getattr(function, "__code__", None)
 
     def __call__(self, *given: Any) -> Any:
-        return tensors(self.function(*map(lists, given)))
+        handed = lists(given)
+        result = tensors(self.function(*handed))
+        for argument, left in zip(given, handed, strict=True):
+            if isinstance(argument, Tensor):
+                argument.data, argument.shape = left, shape_of(left)
+        return result
 
 
 def lists(value: Any) -> Any:

@@ -6,8 +6,11 @@ what these import; the cases are worked out here, from the master. So a message 
 
 import ast
 import inspect
+from pprint import pformat
+from textwrap import indent
 
 from nbcourse.checks import Sheet, attempt, sheet, worked
+from nbcourse.checks.sheet import Numbers
 from nbcourse.classroom import worked_cases
 from nbcourse.classroom.masters import Master, Solution
 from nbcourse.classroom.page_python import answering, stand_ins
@@ -15,6 +18,7 @@ from nbcourse.classroom.page_python import answering, stand_ins
 PARTS = (stand_ins, attempt, worked, sheet, answering)
 HEAD = "import math\nfrom math import inf, nan\nAny = object\n"
 VARIANT = 0  # as in the notebooks of the site
+WIDTH = 80  # of the lines that a reader begins with, without what stands before them
 
 
 def program(master: Master) -> str:
@@ -90,11 +94,17 @@ def stubs(master: Master) -> dict[str, tuple[str, str]]:
 
 def _stub(sheet: Sheet, exercise: str, function: ast.FunctionDef) -> str:
     numbers = sheet.exercises[exercise].numbers
-    given = f"given = {sheet.numbers(exercise)}\n" if numbers else ""
+    given = f"given = {_aligned(sheet.numbers(exercise))}\n\n" if numbers else ""
     names = ", ".join(argument.arg for argument in function.args.args)
     return (
         f"import math\n\n{given}\n"
         f"def {function.name}({names}):\n"
-        f'    """{ast.get_docstring(function)}"""\n'
+        f'    """{ast.get_docstring(function, clean=False)}"""\n'
         "    raise NotImplementedError\n"
     )
+
+
+def _aligned(numbers: Numbers) -> str:
+    """Numbers as they are written behind `given = `."""
+    begins = " " * len("given = ")
+    return indent(pformat(numbers, width=WIDTH, sort_dicts=False), begins).lstrip()

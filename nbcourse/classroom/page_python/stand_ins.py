@@ -17,7 +17,9 @@ class Tensor:
 
     def __init__(self, data: Any) -> None:
         self.data = data
-        self.shape = _shape(data)
+        self.shape = shape_of(data)
+        if None in self.shape:
+            raise ValueError(f"rows of unequal length or depth: {data!r:.80}")
 
     def dim(self) -> int:
         return len(self.shape)
@@ -91,6 +93,9 @@ class Tensor:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __repr__(self) -> str:
+        return repr(self.data)
 
 
 class torch:
@@ -170,12 +175,13 @@ def _near(a: float, b: float, rtol: float, atol: float) -> bool:
     return math.isfinite(b) and abs(a - b) <= atol + rtol * abs(b)
 
 
-def _shape(data: Any) -> tuple[int, ...]:
+def shape_of(data: Any) -> tuple[Any, ...]:
+    """The lengths of nested lists; None at the end where they differ."""
     if not isinstance(data, list):
         return ()
-    shapes = {_shape(part) for part in data}
+    shapes = {shape_of(part) for part in data}
     if len(shapes) > 1:
-        raise ValueError(f"rows of unequal length or depth: {data!r:.80}")
+        return len(data), None
     return (len(data), *(shapes.pop() if shapes else ()))
 
 
