@@ -335,12 +335,14 @@ BESIDE = """id => { const caption = document.querySelector(`#${id} > .nb-caption
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1600, True), (1400, True), (1000, False)])
-def test_a_caption_stands_beside_its_figure_where_both_have_room(open_tab, address, width, beside):
+def test_a_caption_stands_beside_what_it_belongs_to_where_both_have_room(
+    open_tab, address, width, beside
+):
     page = open_tab(viewport={"width": width, "height": 900}).page
     page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
-    wide = width == 1600  # a drawing of two panels, and one of one
-    assert page.evaluate(BESIDE, "fig-grpo-exact-length") == [wide, not wide]
-    assert page.evaluate(BESIDE, "fig-grpo-difficulty") == [beside, not beside]
+    wide = width == 1600
+    assert page.evaluate(BESIDE, "fig-grpo-difficulty") == [wide, not wide]
+    assert page.evaluate(BESIDE, "tab-two-groups") == [beside, not beside]
     assert page.evaluate(BESIDE, "tab-algorithms") == [False, True]
     assert not page.evaluate(WIDER_THAN_THE_PAGE)
 
