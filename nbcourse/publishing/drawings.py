@@ -43,7 +43,7 @@ def for_phone(svg: str) -> str | None:
     drawing = ElementTree.fromstring(svg)
     columns = panels.split(drawing)
     fitted = [narrow.fitted(column) for column in columns]
-    if fitted == [None]:
+    if fitted in ([], [None]):
         return None
     panels.stack(drawing, [one or other for one, other in zip(fitted, columns, strict=True)])
     return ElementTree.tostring(drawing, encoding="unicode")

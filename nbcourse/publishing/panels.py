@@ -63,10 +63,12 @@ class Column:
 
 
 def split(drawing: Element) -> list[Column]:
-    """The columns of a drawing, from left to right."""
+    """The columns of a drawing, from left to right; none where nothing has axes."""
     width, height = (float(drawing.attrib[side].removesuffix("pt")) for side in ("width", "height"))
     figure = _figure(drawing)
     whole = Column(list(figure)[1:], 0.0, width, height)  # the first is the ground
+    if not whole.panels:
+        return []
     for legend in [part for part in figure if part.get("id", "").startswith("legend_")]:
         whole.parts.remove(legend)
         whole.panels[0].axes.append(legend)

@@ -213,6 +213,16 @@ def test_a_diagram_is_not_narrowed():
         assert drawings.for_phone(file.getvalue()) is None
 
 
+def test_a_figure_without_axes_stays_as_it_is():
+    fig = plt.figure()
+    fig.text(0.5, 0.5, "words alone")
+    fig.legend([plt.Line2D([], [])], ["a line"])
+    with StringIO() as file:
+        fig.savefig(file, format="svg")
+        plt.close(fig)
+        assert drawings.for_phone(file.getvalue()) is None
+
+
 def test_many_labels_that_would_meet_are_halved_and_few_are_not():
     def with_ticks(words):
         fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")

@@ -41,7 +41,7 @@ A sentence that leads to it. **Why?**
 
 <!-- opening: It surprises <everyone> ([figure 1.1](#fig-x)), so look. -->"""
 SVG = """<svg width="72pt" height="36pt" xmlns="http://www.w3.org/2000/svg"><g id="figure_1">
-<g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>"""
+<g id="patch_1"/><g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>"""
 DRAWING = new_code_cell("draw()", outputs=[new_output("display_data", {"image/svg+xml": SVG})])
 CAPTION = '<div id="fig-x"></div>\n\n*Figure 1.1.* What it shows.\n\n<!-- alt: A line. -->'
 
