@@ -161,9 +161,10 @@ chapters: $(READY)  ## book/text → notebooks, run and stored; only one: make c
 	@for chapter in $(or $(CH),$(patsubst book/text/%.md,%,$(wildcard book/text/*.md))); do \
 	  $(PY) -m nbcourse run --write $$chapter || exit 1; done
 
-# One thread per process: two workers with two threads each only get in each other's way. Each takes
-# a file at a time, in the order of tests/conftest.py: what takes long comes first.
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# One thread per process: two workers with two threads each only get in each other's way. A worker for
+# each core, up to four; each takes a file at a time, in the order of tests/conftest.py: what takes long
+# comes first.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 test: $(READY_DEV)  ## set everything up and run all tests, every cell of the book included
 	$(PYTEST)
 
