@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from nbcourse.lm.importing import without_collection
 from nbcourse.lm.tiny import EOS
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 BYTES = 256
 
 
+@without_collection()
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> "PreTrainedTokenizerBase":
     """Byte-pair encoding in which every digit is a token of its own.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcourse.errors import NotAvailable, NotFound, UserError
+from nbcourse.lm.importing import without_collection
 from nbcourse.lm.places import PUBLISHED, located
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
+@without_collection()
 def load(
     source: str | Path, device: torch.device | str
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
@@ -39,6 +41,7 @@ def load(
     return made, model.to(device).eval()  # type: ignore[arg-type]
 
 
+@without_collection()
 def tokenizer(source: str | Path, *, local: bool = False) -> "PreTrainedTokenizerBase":
     """A tokenizer from a folder, or from the hub.
 
@@ -63,6 +66,7 @@ def tokenizer(source: str | Path, *, local: bool = False) -> "PreTrainedTokenize
         return kind.from_pretrained(place, local_files_only=local)
 
 
+@without_collection()
 def config(source: str | Path) -> "PreTrainedConfig":
     """The configuration of a model from a folder, or from the hub; no weight is read.
 

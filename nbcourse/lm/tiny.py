@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nbcourse.lm.importing import without_collection
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -17,6 +19,7 @@ EOS = "<eos>"
 UNKNOWN = "<unk>"
 
 
+@without_collection()
 def tokenizer(characters: str = CHARACTERS) -> "PreTrainedTokenizerBase":
     """One token for each character, and an end-of-sequence token that also serves as padding.
 
@@ -51,6 +54,7 @@ def tokenizer(characters: str = CHARACTERS) -> "PreTrainedTokenizerBase":
     )
 
 
+@without_collection()
 def model(
     tokenizer: "PreTrainedTokenizerBase",
     *,
