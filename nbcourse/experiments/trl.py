@@ -43,6 +43,7 @@ from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.functional import surrogates
 from nbcourse.lm import lora
+from nbcourse.lm.importing import without_collection
 from nbcourse.lm.rollouts import Rollout, encode, padded
 from nbcourse.lm.sampling import end_tokens
 from nbcourse.progress import track
@@ -377,6 +378,7 @@ def _batches(recipe: Recipe, processes: int) -> dict[str, int]:
     }
 
 
+@without_collection()  # TRL is imported here
 def make_trainer(
     learner: Learner, folder: Path, processes: Processes, callbacks: Sequence[Any] = ()
 ) -> Any:

@@ -18,7 +18,11 @@ from tempfile import TemporaryDirectory
 from nbcourse.publishing import bibliography, numbering, reference, stored
 from nbcourse.repository import ROOT
 
-JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
+# Pages are large trees that stay: to look through them for garbage as often as Python does by
+# default would take a sixth of the time.
+JUPYTER_BOOK = (
+    "import gc; gc.set_threshold(100_000, 50, 100); from jupyter_book.cli.main import main; main()"
+)
 FRONT_EXPLORER = ("01-bandit.ipynb", "explore_downhill")
 
 
