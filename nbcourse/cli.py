@@ -1178,6 +1178,8 @@ build = typer.Typer(
     help="""
     Build a trainer of your own: files to fill in, and what is wrong with them.
 
+    Appendix E is its guide.
+
     `start` writes stubs into a folder, one for each piece: the estimator, GAE, the clip, a sampler
     with its REINFORCE loop, GRPO, a verifier. `check` examines what you filled in. It needs no part
     of the repository but this package.
@@ -1311,6 +1313,8 @@ hunt = typer.Typer(
     rich_markup_mode="markdown",
     help="""
     The hunt: each student gets a trainer with one to three faults, to find, name, fix and test.
+
+    In class it follows the hunt of chapter 16; appendix D tells teachers how to give it.
 
     `new` writes the folders that students get, `mark` runs what they hand in.
     """,

@@ -1,5 +1,7 @@
 """The steps in which a model imitates worked solutions: those of a base model, or a warm start.
 
+Chapter 15 plans its runs with it.
+
 Such a step is the learning phase of a REINFORCE step with one response to each prompt: one forward
 and one backward pass over texts that are there already. So it is planned as one, by a recipe that
 stands in for it. Two things differ: the logits are whole, whatever the vocabulary, and there is no

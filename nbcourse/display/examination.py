@@ -1,6 +1,6 @@
 """The report of `nbcourse examine` as one page that needs nothing else.
 
-Three sentences, three pictures, the findings.
+Three sentences, three pictures, the findings. Appendix B examines losses.
 """
 
 import math

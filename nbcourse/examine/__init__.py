@@ -2,7 +2,8 @@
 
 `examine(function)` lists every batch of several small worlds, so its verdicts are sums and not
 samples; probes then find what a loss does by changing one thing about a batch at a time. A mistake
-is told by what it does, and not by comparison with a reference implementation.
+is told by what it does, and not by comparison with a reference implementation. Appendix B shows
+readers how.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Where a loss comes from: a file and the name of a function in it, or the table of algorithms."""
+"""Where a loss comes from: a file and the name of a function in it, or the table of algorithms.
+
+Appendix B shows how to examine both.
+"""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ kept. TRL's trainer then starts from the same weights and runs its own `train()`
 method is replaced: where it would sample, it is handed the responses of ours. Rewards' statistics,
 advantages, log-probs, loss, accumulation, gradient clipping and optimiser are its own. The folder
 gets `environment.json`, and `results.jsonl` with a line for each case: how far the weights moved,
-and how far apart the two runs ended.
+and how far apart the two runs ended. Chapter 10 reports it.
 """
 
 import argparse

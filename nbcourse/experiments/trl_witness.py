@@ -3,7 +3,8 @@
 Transformers hands a callback neither the trainer nor its batches, so this one is given the trainer
 and listens to five of its methods: their arguments and results are read, and passed on as they are.
 What TRL does not tell is left out, and `nbcourse diagnose` says so: where transformers samples,
-the log-probs of the sampler; of every other reward function than ours, the verdicts.
+the log-probs of the sampler; of every other reward function than ours, the verdicts. Chapter 16
+shows how to make one.
 
 A witness holds token ids, numbers and a few hundred characters of each prompt and response. Of the
 trainer's arguments it has those of the loss; none of the environment and no other column.

@@ -127,7 +127,7 @@ def write(book: Path, places: Mapping[str, Place], *, repository: str = "") -> l
     beside = [PACKAGE / f"{name}.py" for name in MODULES]
     purpose = "Modules that lie beside the folders of the package"
     _write(folder / f"{BESIDE}.md", _page("nbcourse", purpose, beside, linked, tests))
-    _write(folder / f"{COMMAND_LINE}.md", [command_line()])
+    _write(folder / f"{COMMAND_LINE}.md", [command_line(linked)])
     return [f"{FOLDER}/{page}" for page in (*ROOMS, BESIDE, COMMAND_LINE)]
 
 
@@ -135,12 +135,13 @@ def _write(file: Path, parts: Iterable[str]) -> None:
     file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def command_line() -> str:
-    """The page of the command line: what each command says of itself with `--help`."""
+def command_line(book: Book) -> str:
+    """The page of the command line: what each command says of itself with `--help`, with links."""
     command = [sys.executable, "-m", *COMMAND.split(), "--title", "The command line"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8")
     # The overview cuts its sentences, and the page has a table of contents.
-    return re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+", "", shown.stdout)
+    said = re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+", "", shown.stdout)
+    return MENTION.sub(lambda found: _mentioned(found, book) or found[0], said)
 
 
 def public(module: Path) -> Iterator[Public]:
@@ -167,13 +168,14 @@ def _page(
         )
         taught = {one for node in nodes for one in book.used.get(f"{own}.{node.name}", [])}
         taught.update(book.named.get(own, []))
+        told = _mentions("\n\n".join(about), book)
         yield from _chapters("Used in", sorted(taught))
         for node in nodes:
             yield f"### {node.name}"
             yield f"```python\n{signature(node)}\n```"
             yield docstring(node, book)
             yield from methods(node, book)
-            yield from _links(f"{own}.{node.name}", node, book, sorted(taught))
+            yield from _links(f"{own}.{node.name}", node, book, sorted(taught), told)
             yield from _tested(_tests_of(module, node, tests), book)
             yield _folded(module, node, source, book)
 
@@ -308,8 +310,14 @@ def _link(place: Place, words: str) -> str:
     return _to(f"{place.chapter}.ipynb#{place.anchor}", words)
 
 
-def _links(name: str, node: Public, book: Book, taught: list[str]) -> Iterator[str]:
-    """The chapters that derive its equations, and how readers come to it."""
+def _links(
+    name: str, node: Public, book: Book, taught: list[str], told: list[str]
+) -> Iterator[str]:
+    """The chapters that derive its equations, and how readers come to it.
+
+    Where no chapter does, those that use other parts of its module (`taught`), or else those that
+    the module itself names (`told`).
+    """
     derived = sorted({book.places[label].chapter for label in _labels(node)})
     yield from _chapters("Derived in", derived)
     if name in book.used:
@@ -323,6 +331,15 @@ def _links(name: str, node: Public, book: Book, taught: list[str]) -> Iterator[s
         if ways := uses.nearest(name, book.commands, book.callers):
             yield f"*Part of* {_some([book.commands[way] for way in ways])}."
         yield from _chapters("Its module is used in", taught)
+        if not taught and told:
+            yield f"*Its module belongs to* {', '.join(told)}."
+
+
+def _mentions(text: str, book: Book) -> list[str]:
+    """Links to what a docstring names of the book, each once."""
+    said = SOURCE.split(" ".join(text.split()), maxsplit=1)[0]
+    links = (_mentioned(found, book) for found in MENTION.finditer(said))
+    return list(dict.fromkeys(link for link in links if link))
 
 
 def _labels(node: Public) -> list[str]:

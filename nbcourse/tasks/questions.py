@@ -1,7 +1,8 @@
 """Questions in words: what such a problem is, and the verifier that all tasks of this kind share.
 
 A worked solution ends in a line that holds the answer, ``#### 18``. A response earns 1 if its
-marker line holds the right number, whatever it says on the way there.
+marker line holds the right number, whatever it says on the way there. Chapter 13 is about such
+answers.
 """
 
 from collections.abc import Sequence
