@@ -241,6 +241,17 @@ def test_on_paper_an_explorer_says_where_it_moves(tab):
     assert below.count() == 0
 
 
+A_LINE = 500  # bytes, compressed: a page with its number alone takes fewer, with two lines more
+
+
+def drawn_on(pdf: bytes) -> list[int]:
+    """How many bytes say what stands on each page of a PDF by Chromium."""
+    sizes = re.findall(rb"\n(\d+) 0 obj\n<<[^>]*/Length (\d+)[^>]*>> stream\n", pdf)
+    length = {int(number): int(size) for number, size in sizes}
+    pages = re.findall(rb"/Type /Page\n.*?/Contents (\d+) 0 R", pdf, re.DOTALL)
+    return [length[int(number)] for number in pages]
+
+
 def test_a_page_is_printed(built, browser, tmp_path):
     printing.write(built / f"{CHAPTERS[5]}.html", tmp_path / "new" / "page.pdf")
     assert (tmp_path / "new" / "page.pdf").read_bytes().count(b"/Type /Page\n") > 5
@@ -250,7 +261,9 @@ def test_a_page_is_printed(built, browser, tmp_path):
 def test_the_book_is_printed(built, browser, tmp_path):
     """All chapters, exercises and appendices in one file, and nothing left beside the pages."""
     printing.write_book(built, tmp_path / "book.pdf")
-    assert (tmp_path / "book.pdf").read_bytes().count(b"/Type /Page\n") > 300
+    drawn = drawn_on((tmp_path / "book.pdf").read_bytes())
+    assert len(drawn) > 300
+    assert [number for number, size in enumerate(drawn, 1) if size < A_LINE] == []  # none is empty
     assert not (built / "whole-book.html").exists()
 
 
