@@ -18,6 +18,8 @@ import tinycss2
 from fontTools import subset
 from sphinx.application import Sphinx
 
+from nbcourse.publishing import printing
+
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
 SCRIPT = rf'<script\b[^>]*src="{FILE.format("js")}</script>'
@@ -158,7 +160,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
     for page, text in texts.items():
         page.write_text(joined(text, name), encoding="utf-8")
-    words = set(re.findall(r"[\w-]+", "".join(texts.values())))
+    words = {printing.TITLE_PAGE, *re.findall(r"[\w-]+", "".join(texts.values()))}
     for bundle in sorted(bundles, key=lambda bundle: bundle.endswith("css")):  # scripts first
         files = [static / file for file in bundles[bundle]]
         if bundle.endswith("js"):

@@ -23,6 +23,7 @@ PARTS = {
     "Exercises": "exercises/[0-9][0-9]-*.html",
     "Appendices": "appendix-*.html",
 }
+TITLE_PAGE = "nb-title-page"  # a class that only the bound book has
 PATIENCE = 60_000  # milliseconds of the page's own clock, until its mathematics is drawn
 
 
@@ -105,7 +106,7 @@ def bound(front: str, parts: Mapping[str, Mapping[str, str]]) -> str:
 def _title_page(front: str) -> Tag:
     """What the book is called, what it says of itself, who wrote it and which edition this is."""
     page = BeautifulSoup(front, "html.parser")
-    article = page.new_tag("article", attrs={"class": "bd-article nb-title-page"})
+    article = page.new_tag("article", attrs={"class": f"bd-article {TITLE_PAGE}"})
     article.append(page.new_tag("h1", string=_about(page, "property='og:site_name'")))
     lines = [_about(page, "name='description'"), _first(page, ".component-author").get_text()]
     lines.append(f"The pages of nbcourse {__version__}")

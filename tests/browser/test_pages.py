@@ -241,6 +241,11 @@ def test_on_paper_an_explorer_says_where_it_moves(tab):
     assert below.count() == 0
 
 
+def test_styles_of_the_title_page_are_kept_though_no_page_has_one(built):
+    (styles,) = (built / "_static").glob("book-*.css")
+    assert f".{printing.TITLE_PAGE} + article ul" in styles.read_text(encoding="utf-8")
+
+
 A_LINE = 500  # bytes, compressed: a page with its number alone takes fewer, with two lines more
 
 
