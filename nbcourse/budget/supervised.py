@@ -1,6 +1,6 @@
 """The steps in which a model imitates worked solutions: those of a base model, or a warm start.
 
-Chapter 15 plans its runs with it.
+Chapter 15 begins with a base model that was trained in such steps.
 
 Such a step is the learning phase of a REINFORCE step with one response to each prompt: one forward
 and one backward pass over texts that are there already. So it is planned as one, by a recipe that

@@ -1,6 +1,6 @@
 """Where a loss comes from: a file and the name of a function in it, or the table of algorithms.
 
-Appendix B shows how to examine both.
+Appendix B shows how to examine one from a file.
 """
 
 from pathlib import Path

@@ -338,8 +338,12 @@ def _links(
 def _mentions(text: str, book: Book) -> list[str]:
     """Links to what a docstring names of the book, each once."""
     said = SOURCE.split(" ".join(text.split()), maxsplit=1)[0]
-    links = (_mentioned(found, book) for found in MENTION.finditer(said))
-    return list(dict.fromkeys(link for link in links if link))
+    links = []
+    for found in MENTION.finditer(said):
+        if link := _mentioned(found, book):
+            kind = "equation " if found["equation"] else ""
+            links.append(f"{kind}[{link[1].lower()}{link[2:]}")  # it stands within a sentence
+    return list(dict.fromkeys(links))
 
 
 def _labels(node: Public) -> list[str]:

@@ -220,7 +220,9 @@ def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
 
 def test_where_no_chapter_uses_a_module_its_docstring_says_which_it_belongs_to(pages):
     replay = entry_of(pages, reference.PACKAGE / "experiments" / "trl_replay.py", "replay")
-    assert "*Its module belongs to* [Chapter 10](../10-grpo.ipynb)." in replay
+    assert "*Its module belongs to* [chapter 10](../10-grpo.ipynb)." in replay
+    as_peft = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "as_peft")
+    assert re.search(r"\*Its module belongs to\* equation \[\(15\.\d+\)\]\(", as_peft)
 
 
 def test_uses_are_found_by_every_way_of_importing(tmp_path):
