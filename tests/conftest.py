@@ -1,8 +1,9 @@
-"""What tests of several rooms share: thread counts, a headless browser, a server for a folder."""
+"""What tests of several rooms share: thread counts, Ctrl-C, a headless browser, a server."""
 
 import functools
 import gc
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -71,6 +72,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Chapters first, then files with slow tests: so no long file is left over at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path not in slow))
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also where tests run in the background of a script, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_the_stop_button_keeps_the_step_at_work(tmp_path):
+def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     """A kernel that is interrupted alone: nothing else tells its command."""
     (tmp_path / "endless.toml").write_text(RECIPE)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
