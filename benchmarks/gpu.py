@@ -1,6 +1,6 @@
 """What a GPU reaches with the 0.5B model of the recipes, beside what its roofline allows.
 
-    python benchmarks/gpu.py throughput.jsonl [--rows 512] [--tokens 128] [--compiled]
+    python benchmarks/gpu.py throughput.jsonl [--rows 64 512] [--tokens 128] [--compiled]
 
 Random weights in the shape of Qwen2.5-0.5B, products in bfloat16, random prompts of 128 tokens;
 nothing ends early, so that every contender does the same work. A line of JSON for each measurement:
@@ -8,7 +8,8 @@ nothing ends early, so that every contender does the same work. A line of JSON f
 - the machine: bandwidth of a large copy, and FLOP/s of large matrix products;
 - sampling with a group size of 8: our engines, and `model.generate` of transformers with the
   dynamic cache, whose weights are in bfloat16 (with `--compiled`, with the static cache as well,
-  which it compiles); the log-probs of what is written are asked of all;
+  which it compiles). Ours record the log-probs; `generate` keeps the scores of all tokens for them,
+  and is asked only where those fit;
 - learning from responses of 384 tokens: forward and backward pass with and without recomputation,
   by rows at once, and a step of AdamW;
 - log-probs from logits, forward and backward, and the memory they take beside the logits.
@@ -36,9 +37,11 @@ from nbcourse.budget.shapes import Shape
 from nbcourse.lm import engines, log_probs, sampling
 from nbcourse.lm.casting import cast_once
 from nbcourse.lm.rollouts import Rollout
+from nbcourse.training.processes import own_device
 
 PROMPT, GROUP, LEARNED = 128, 8, 384
 PRECISION = "bfloat16"
+PARTS = ["learning", "log-probs", "sampling", "kernels"]
 HALF_BILLION = dict(
     vocab_size=151_936,
     hidden_size=896,
@@ -56,13 +59,14 @@ HALF_BILLION = dict(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="file that the lines are written to")
-    parser.add_argument("--rows", type=int, default=512, help="responses sampled at once")
+    parser.add_argument("--rows", type=int, nargs="+", default=[64, 512], help="sampled at once")
     parser.add_argument("--tokens", type=int, default=128, help="of each of them")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--compiled", action="store_true", help="generate with the static cache")
     parser.add_argument("--width", type=int, help="of a smaller model, to try the script")
     chosen = parser.parse_args()
-    device = torch.device("cuda" if machines.has_gpu() else "cpu")
+    device = own_device()
     shape = HALF_BILLION
     if chosen.width:
         shape = {**shape, "hidden_size": chosen.width, "num_hidden_layers": 2, "vocab_size": 10_240}
@@ -79,17 +83,16 @@ def main() -> None:
 
         machine = machines.measure(device, ["float32", PRECISION])
         keep("machine", **asdict(machine))
-        parts = [
-            lambda: learning(model, machine, rows=[8, 32, 64] if not chosen.width else [8]),
-            lambda: from_logits(config.vocab_size, device),
-            lambda: drawing(model, machine, chosen),
-        ]
-        for part in parts:
-            try:
+        parts = {
+            "learning": [partial(learning, model, machine, [8] if chosen.width else [8, 32, 64])],
+            "log-probs": [partial(from_logits, config.vocab_size, device)],
+            "sampling": [partial(drawing, model, machine, rows, chosen) for rows in chosen.rows],
+            "kernels": [partial(kernels, model)],
+        }
+        for name in chosen.parts:
+            for part in parts[name]:
                 for numbers in part():
                     keep(**numbers)
-            except torch.OutOfMemoryError as error:
-                keep("out of memory", message=str(error).splitlines()[0])
 
 
 def elapsed(work: Callable[[], object]) -> tuple[float, int]:
@@ -126,100 +129,117 @@ def in_turn(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[st
 # ---------------------------------------------------------------- sampling
 
 
-def drawing(model, machine: machines.Machine, chosen: argparse.Namespace) -> Iterator[dict]:
-    device, vocabulary = model.device, model.config.vocab_size
-    source = torch.Generator(device).manual_seed(0)
+def job_of(model, rows: int, tokens: int) -> engines.Job:
+    source = torch.Generator(model.device).manual_seed(0)
     ids = torch.randint(
-        vocabulary, (chosen.rows // GROUP, PROMPT), generator=source, device=device
+        model.config.vocab_size, (rows // GROUP, PROMPT), generator=source, device=model.device
     )
-    job = engines.Job(
+    return engines.Job(
         ids,
         torch.ones_like(ids, dtype=torch.bool),
         group_size=GROUP,
-        max_new_tokens=chosen.tokens,
+        max_new_tokens=tokens,
         temperature=1.0,
         generator=source,
-        ends=torch.tensor([-1], device=device),
+        ends=torch.tensor([-1], device=model.device),
         padding=0,
     )
-    half = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16).to(device).eval()
-    autocast = partial(torch.autocast, device.type, torch.bfloat16)
 
-    @torch.no_grad()
-    def ours(engine: str) -> None:
-        with autocast(), cast_once(model):
-            sampling.ENGINES[engine](model, job)
+
+@torch.no_grad()
+def write(model, job: engines.Job, engine: str) -> None:
+    with torch.autocast(model.device.type, torch.bfloat16), cast_once(model):
+        sampling.ENGINES[engine](model, job)
+
+
+def drawing(
+    model, machine: machines.Machine, rows: int, chosen: argparse.Namespace
+) -> Iterator[dict]:
+    job, device, shape = job_of(model, rows, chosen.tokens), model.device, Shape.of(model.config)
+    half = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16).to(device).eval()
+    scores = machines.FLOAT32 * rows * chosen.tokens * shape.vocabulary < machine.memory / 8
 
     @torch.no_grad()
     def generate(**cache: object) -> None:
         output = half.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
+            job.prompt_ids,
+            attention_mask=job.prompt_mask.long(),
             do_sample=True,
             top_k=0,
             num_return_sequences=GROUP,
             max_new_tokens=chosen.tokens,
             min_new_tokens=chosen.tokens,
             return_dict_in_generate=True,
-            output_scores=True,
+            output_scores=scores,
             **cache,
         )
-        half.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
+        if scores:
+            half.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
 
     contenders: dict[str, Callable[[], object]] = {
-        "static-graphs": partial(ours, "static-graphs"),
-        "static": partial(ours, "static"),
-        "eager": partial(ours, "eager"),
+        **{engine: partial(write, model, job, engine) for engine in reversed(sampling.ENGINES)},
         "generate": generate,
     }
     if chosen.compiled:
         contenders["generate, static cache"] = partial(generate, cache_implementation="static")
-    shape, written = Shape.of(model.config), chosen.rows * chosen.tokens
     columns = range(PROMPT + 1, PROMPT + chosen.tokens)
-    moved = sum(prediction.decoding_bytes(shape, chosen.rows, c, PRECISION) for c in columns)
+    moved = sum(prediction.decoding_bytes(shape, rows, c, PRECISION) for c in columns)
     for name, work in contenders.items():
         try:
             numbers = in_turn({name: work}, chosen.rounds)[name]
         except Exception as error:  # what fails is recorded, and the others are measured
-            yield {"what": "sampling", "engine": name, "error": repr(error)[:500]}
+            yield {"what": "sampling", "engine": name, "rows": rows, "error": repr(error)[:500]}
             continue
         yield {
             "what": "sampling",
             "engine": name,
-            "rows": chosen.rows,
+            "rows": rows,
             "prompt": PROMPT,
             "tokens": chosen.tokens,
+            "log_probs": scores or not name.startswith("generate"),
             **numbers,
-            "tokens_per_second": written / numbers["seconds"],
+            "tokens_per_second": rows * chosen.tokens / numbers["seconds"],
             "of_roofline": moved / machine.bandwidth / numbers["seconds"],
         }
-    kernels = partial(ours, "eager")
-    yield {"what": "kernels", "tokens": 8, **_kernels(kernels, job)}
 
 
-def _kernels(write: Callable[[], object], job: engines.Job) -> dict:
-    """How many kernels the eager engine starts for a token of the 0.5B model."""
-    if not torch.cuda.is_available():
-        return {}
-    object.__setattr__(job, "max_new_tokens", 8)
+def kernels(model) -> Iterator[dict]:
+    """How many kernels are started for a token, and which take the GPU's time."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-        write()
-    started = [e for e in seen.events() if e.name in ("cudaLaunchKernel", "cudaLaunchKernelExC",
-                                                      "cuLaunchKernel", "cuLaunchKernelEx")]
-    return {"per_token": len(started) / 8}
+    if model.device.type != "cuda":
+        return
+    for engine, tokens in (("eager", 16), ("static-graphs", 31)):
+        job = job_of(model, 512, tokens)
+        write(model, job, engine)
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+            write(model, job, engine)
+        started = sum("Launch" in event.name for event in seen.events()) / tokens
+        yield {"what": "kernels", "engine": engine, "per_token": started, "longest": longest(seen)}
+
+
+def longest(seen, count: int = 12) -> list[list]:
+    """The kernels that take longest: name, milliseconds, how often."""
+    found = [event for event in seen.key_averages() if event.device_type.name == "CUDA"]
+    found.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in found) / 1e3
+    return [
+        ["all", total, sum(event.count for event in found)],
+        *([e.key[:90], e.self_device_time_total / 1e3, e.count] for e in found[:count]),
+    ]
 
 
 # ---------------------------------------------------------------- learning
 
 
-def learning(model, machine: machines.Machine, rows: list[int]) -> Iterator[dict]:
+def learning(
+    model, machine: machines.Machine, rows: list[int], twice: tuple[bool, ...] = (False, True)
+) -> Iterator[dict]:
     device, shape = model.device, Shape.of(model.config)
     source = torch.Generator(device).manual_seed(1)
     weights = list(model.parameters())
     optimiser = torch.optim.AdamW(weights, lr=1e-6, fused=True)
-    for checkpointing in (False, True):
+    for checkpointing in twice:
         for count in rows:
             prompts = torch.randint(
                 model.config.vocab_size, (count // GROUP, PROMPT), generator=source, device=device

@@ -94,7 +94,9 @@ def updates(
         if not math.isfinite(total):
             raise FloatingPointError(f"{label}: the loss of step {step} is {total}")
         scaler.unscale_(optimiser)
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        if not (norm.isfinite() or scaler.is_enabled()):
+            raise FloatingPointError(f"{label}: the gradient of step {step} is not finite")
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step)
         scaler.step(optimiser)

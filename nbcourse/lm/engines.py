@@ -61,7 +61,10 @@ class Job:
 
         The log-prob is NaN where a row's logits are not finite.
         """
-        distribution = (logits.float() / self.temperature).log_softmax(dim=-1)
+        scaled = logits.float()
+        if self.temperature != 1:
+            scaled = scaled / self.temperature
+        distribution = scaled.log_softmax(dim=-1)
         greedy = self.generator is None
         chosen = distribution.argmax(dim=-1) if greedy else draw(distribution, self.generator)
         return chosen, distribution.gather(1, chosen[:, None]).squeeze(1)

@@ -74,8 +74,16 @@ def moved(value: Any, device: torch.device | str) -> Any:
 
 
 def own_device() -> torch.device:
-    """The GPU of this machine, or its CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The GPU of this machine, or its CPU.
+
+    On a GPU attention is computed without cuDNN from then on: on an H100, PyTorch 2.11 to 2.13
+    choose it where there is a mask, and its backward pass can give NaN where sequences have 64
+    tokens more than a multiple of 128 (PyTorch's issue 196678).
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return torch.device("cuda")
 
 
 def connect() -> Processes:
