@@ -20,7 +20,6 @@ Contenders come in turn; the first round warms up. Chapter 15 shows the numbers.
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path

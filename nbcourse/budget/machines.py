@@ -22,12 +22,14 @@ class Machine:
         memory: bytes.
         bandwidth: bytes per second between the memory and where it is computed.
         speed: FLOP/s of a matrix product, for each precision in `BYTES`.
+        card: it is a GPU.
     """
 
     name: str
     memory: float
     bandwidth: float
     speed: Mapping[str, float]
+    card: bool = False
 
 
 def _datasheet(
@@ -36,7 +38,7 @@ def _datasheet(
     """In the units of datasheets: GB (taken as 10⁹ bytes), GB/s and TFLOP/s."""
     speed = {"float32": full, "bfloat16": half if bfloat else full, "float16": half}
     flops = {precision: 1e12 * speed[precision] for precision in BYTES}
-    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, flops)
+    return Machine(name, gigabytes * 1e9, bandwidth * 1e9, flops, card=True)
 
 
 # Dense float16 and bfloat16 with tensor cores; float32 without, for PyTorch does not round to TF32
@@ -96,7 +98,7 @@ def measure(device: torch.device | str | None = None, precisions: Iterable[str] 
         import psutil
 
         name, memory = "this machine's CPU", psutil.virtual_memory().total
-    return Machine(name, memory, bandwidth, speed)
+    return Machine(name, memory, bandwidth, speed, card=device.type == "cuda")
 
 
 def copying_speed(device: torch.device) -> float:
@@ -110,7 +112,8 @@ def copying_speed(device: torch.device) -> float:
 def product_speed(precision: str, device: torch.device) -> float:
     """FLOP/s of a product of square matrices: the smallest that takes a hundredth of a second.
 
-    Of random numbers: with constant ones a GPU draws less power, and clocks higher. A processor without instructions for bfloat16 takes seconds where another takes milliseconds.
+    Of random numbers: with constant ones a GPU draws less power, and clocks higher. A processor
+    without instructions for bfloat16 takes seconds where another takes milliseconds.
     """
     size = 256
     while True:

@@ -19,7 +19,7 @@ from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.engines import with_room
-from nbcourse.lm.log_probs import CHUNK, KEPT, ROWS
+from nbcourse.lm.log_probs import CHUNK, KEPT, ON_A_CARD, ROWS
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
@@ -218,15 +218,22 @@ class Plan:
         recipe: what is to be run.
         shape: of its model.
         prompt_tokens: P, tokens of the longest prompt.
+        card: it runs on a GPU.
     """
 
     recipe: Recipe
     shape: Shape
     prompt_tokens: int
+    card: bool = False
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1:
             raise UserError(f"prompt_tokens is {self.prompt_tokens}, expected at least 1")
+
+    @property
+    def piece(self) -> int:
+        """Logits in float32 at a time, where they are taken in pieces."""
+        return ON_A_CARD * CHUNK if self.card else CHUNK
 
     @property
     def policy(self) -> Shape:
@@ -456,7 +463,7 @@ def learning_bytes(plan: Plan) -> dict[str, int]:
     whole = _positions(passes) * shape.vocabulary
     if plan.chunked:
         whole = min(whole, KEPT // BYTES[precision])
-    waiting = whole * (FLOAT32 if whole <= CHUNK else BYTES[precision])
+    waiting = whole * (FLOAT32 if whole <= plan.piece else BYTES[precision])
     moments = [
         {"activations": kept, "logits": logits},
         {"activations": kept, "working set": layer},
@@ -540,11 +547,11 @@ def _whole_bytes(plan: Plan, logits: int, *, back: bool) -> int:
     """Bytes while so many logits are there at once, and then their gradient in their place."""
     size, shape = BYTES[plan.precision], plan.shape
     learned = shape.output_matrix if back and not plan.policy.rank else 0
-    if logits <= CHUNK:  # a table of log-probs; in the backward pass, two more
+    if logits <= plan.piece:  # a table of log-probs; in the backward pass, two more
         converted = FLOAT32 * logits if _scaled(plan) else 0
         table = 3 * FLOAT32 * logits if back else (size + FLOAT32) * logits + converted
         return table + FLOAT32 * learned
-    scratch = FLOAT32 * max(1, CHUNK // shape.vocabulary) * shape.vocabulary
+    scratch = FLOAT32 * max(1, plan.piece // shape.vocabulary) * shape.vocabulary
     choosing = size * logits + (2 if _scaled(plan) else 1) * scratch
     if plan.precision == "float32":
         return max(choosing, size * logits + FLOAT32 * learned)
@@ -557,7 +564,7 @@ def _whole_bytes(plan: Plan, logits: int, *, back: bool) -> int:
 def _piece_bytes(plan: Plan, logits: int, *, back: bool) -> int:
     """Bytes while logits are computed a piece at a time."""
     shape, size = plan.shape, BYTES[plan.precision]
-    at_once = max(ROWS, CHUNK // shape.vocabulary) * shape.vocabulary
+    at_once = max(ROWS, plan.piece // shape.vocabulary) * shape.vocabulary
     piece = min(logits, at_once)
     scratch, scaled = FLOAT32 * at_once, FLOAT32 * piece if _scaled(plan) else 0
     learned = shape.output_matrix if back and not plan.policy.rank else 0
@@ -590,7 +597,7 @@ def _divergence_bytes(plan: Plan, passes: list[Pass]) -> int:
     log-probabilities, the probabilities and the log-ratio.
     """
     vocabulary = plan.shape.vocabulary
-    piece = min(_positions(passes), max(ROWS, CHUNK // vocabulary)) * vocabulary
+    piece = min(_positions(passes), max(ROWS, plan.piece // vocabulary)) * vocabulary
     return FLOAT32 * (2 * _positions(passes) * plan.shape.width + 9 * piece)
 
 
@@ -897,7 +904,7 @@ def predict(
         raise UserError(
             f"response_tokens is {length}, expected 1 to rollouts.max_new_tokens = {limit}"
         )
-    plan = Plan(recipe, shape, prompt_tokens)
+    plan = Plan(recipe, shape, prompt_tokens, machine.card)
     return Prediction(plan, machine, _memory(plan), _work(plan, length))
 
 

@@ -88,7 +88,7 @@ class Stage:
     model: ModelSection
     texts: Texts
 
-    def plan(self, shape: Shape, lengths: Lengths) -> SupervisedPlan:
+    def plan(self, shape: Shape, lengths: Lengths, *, card: bool = False) -> SupervisedPlan:
         """A step whose texts all have these lengths."""
         rollouts = {
             "prompts": self.batch_size,
@@ -97,11 +97,11 @@ class Stage:
         }
         at_once = {"prompts_at_once": min(self.at_once, self.batch_size)}
         stand_in = stand_in_for(self.model, self.steps, rollouts=rollouts, optimiser=at_once)
-        return SupervisedPlan(stand_in, shape, lengths.prompt)
+        return SupervisedPlan(stand_in, shape, lengths.prompt, card)
 
-    def memory(self, shape: Shape) -> dict[str, int]:
-        """Bytes by owner, in a step whose texts are all as long as the longest."""
-        plan = self.plan(shape, self.texts.longest)
+    def memory(self, shape: Shape, *, card: bool = False) -> dict[str, int]:
+        """Bytes by owner, on a GPU or not, in a step whose texts are all as long as the longest."""
+        plan = self.plan(shape, self.texts.longest, card=card)
         standing = standing_bytes(plan)
         standing.pop("reference", None)
         return standing | learning_bytes(plan)

@@ -296,7 +296,8 @@ def outlook(
     return Outlook(
         earlier.conditions,
         earlier.slowdown,
-        {stage.name: stage.memory(shape) for stage in stages} | dict(found.memory),
+        {stage.name: stage.memory(shape, card=machine.card) for stage in stages}
+        | dict(found.memory),
         [
             *(_part(stage, shape, machine, earlier.slowdown) for stage in stages),
             *(Part(phase, recipe.steps, seconds) for phase, seconds in phases.items()),
@@ -379,7 +380,8 @@ def outlook_of_base(
     return Outlook(
         None,
         slowdown,
-        {stage.name: stage.memory(shape) for stage in stages} | {"evaluate": owners},
+        {stage.name: stage.memory(shape, card=machine.card) for stage in stages}
+        | {"evaluate": owners},
         [
             *(_part(stage, shape, machine, slowdown) for stage in stages),
             Part("evaluate", evaluations(recipe) + 2, evaluate),  # before the first, and at the end

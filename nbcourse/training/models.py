@@ -45,7 +45,9 @@ def load_model(
     if settings.lora_rank:
         lora.add(model, rank=settings.lora_rank, seed=recipe.seed)
     if settings.gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
+        # transformers 5.23 renamed it; 6 will drop the old name
+        renamed = getattr(model, "activation_checkpointing_enable", None)
+        (renamed or model.gradient_checkpointing_enable)({"use_reentrant": False})
     return tokenizer, model
 
 

@@ -74,16 +74,15 @@ def moved(value: Any, device: torch.device | str) -> Any:
 
 
 def own_device() -> torch.device:
-    """The GPU of this machine, or its CPU.
+    """The GPU of this machine, or its CPU; from then on, attention is computed without cuDNN.
 
-    On a GPU attention is computed without cuDNN from then on: on an H100, PyTorch 2.11 to 2.13
-    choose it where there is a mask, and its backward pass can give NaN where sequences have 64
-    tokens more than a multiple of 128 (PyTorch's issue 196678).
+    On an H100, PyTorch 2.11 to 2.13 choose cuDNN where there is a mask, and the gradient that it
+    gives can be NaN where sequences have 64 tokens more than a multiple of 128.
+
+    Source: PyTorch's issue 196678. Book: chapter 15, "Precision, and how this fails silently".
     """
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
     torch.backends.cuda.enable_cudnn_sdp(False)
-    return torch.device("cuda")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def connect() -> Processes:
@@ -91,10 +90,10 @@ def connect() -> Processes:
 
     Several GPUs are joined by nccl, several CPUs by gloo.
     """
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    count, device = int(os.environ.get("WORLD_SIZE", "1")), own_device()
     if count == 1:
-        return Processes(0, 1, own_device())
+        return Processes(0, 1, device)
     from accelerate import PartialState
 
-    state = PartialState(cpu=not torch.cuda.is_available())
+    state = PartialState(cpu=device.type == "cpu")
     return Processes(state.process_index, state.num_processes, state.device)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from nbcourse.experiments.run import keep_model
 from nbcourse.lm import bpe, loading, tiny
@@ -12,8 +13,9 @@ from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.gsm8k import GSM8K
 from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
-from nbcourse.training.models import load_tokenizer
+from nbcourse.training.models import load_model, load_tokenizer
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
+from nbcourse.training.processes import connect, own_device
 from nbcourse.training.recipe import check
 from tests import hub, small
 from tests.small import learner, recipe
@@ -174,6 +176,27 @@ def test_the_reward_model_learns_the_preference():
     again = train_reward_model(made.recipe, made.tokenizer, made.policy)
     for ours, theirs in zip(judge.parameters(), again.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_activations_are_computed_twice_whatever_transformers_calls_it(monkeypatch):
+    asked = recipe("rloo", model={"gradient_checkpointing": True})
+    _, model = load_model(asked, "cpu")
+    assert model.is_gradient_checkpointing
+    given = []  # before 5.23:
+    monkeypatch.delattr(PreTrainedModel, "activation_checkpointing_enable")
+    monkeypatch.setattr(
+        PreTrainedModel, "gradient_checkpointing_enable", lambda _, options: given.append(options)
+    )
+    load_model(asked, "cpu")
+    assert given == [{"use_reentrant": False}]
+
+
+def test_from_a_run_s_device_on_attention_is_computed_without_cudnn():
+    """Its backward pass gives NaN on an H100 for some lengths."""
+    for choose in (own_device, connect):
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        choose()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_low_precision_is_for_the_products_only():
