@@ -12,7 +12,10 @@ nothing ends early, so that every contender does the same work. A line of JSON f
   and is asked only where those fit;
 - learning from responses of 384 tokens: forward and backward pass with and without recomputation,
   by rows at once, and a step of AdamW;
-- log-probs from logits, forward and backward, and the memory they take beside the logits.
+- log-probs from logits, forward and backward, and the memory they take beside the logits;
+- kernels: how many are started, and which take longest, in sampling and in learning;
+- pieces: learning and log-probs with smaller and larger pieces of logits;
+- attention: learning with cuDNN's kernels, and how many numbers of a gradient they make NaN.
 
 Contenders come in turn; the first round warms up. Chapter 15 shows the numbers.
 """
@@ -40,7 +43,7 @@ from nbcourse.training.processes import own_device
 
 PROMPT, GROUP, LEARNED = 128, 8, 384
 PRECISION = "bfloat16"
-PARTS = ["learning", "log-probs", "sampling", "kernels"]
+PARTS = ["learning", "log-probs", "sampling", "kernels", "pieces", "attention"]
 HALF_BILLION = dict(
     vocab_size=151_936,
     hidden_size=896,
@@ -82,11 +85,14 @@ def main() -> None:
 
         machine = machines.measure(device, ["float32", PRECISION])
         keep("machine", **asdict(machine))
+        rows = [8] if chosen.width else [8, 32, 64]
         parts = {
-            "learning": [partial(learning, model, machine, [8] if chosen.width else [8, 32, 64])],
+            "learning": [partial(learning, model, machine, rows)],
             "log-probs": [partial(from_logits, config.vocab_size, device)],
             "sampling": [partial(drawing, model, machine, rows, chosen) for rows in chosen.rows],
-            "kernels": [partial(kernels, model)],
+            "kernels": [partial(kernels, model, rows[-1])],
+            "pieces": [partial(pieces, model, machine, rows[-1])],
+            "attention": [partial(attention, model, machine, rows[-1])],
         }
         for name in chosen.parts:
             for part in parts[name]:
@@ -202,22 +208,24 @@ def drawing(
         }
 
 
-def kernels(model) -> Iterator[dict]:
-    """How many kernels are started for a token, and which take the GPU's time."""
+def kernels(model, rows: int) -> Iterator[dict]:
+    """How many kernels are started, and which take the GPU's time."""
     from torch.profiler import ProfilerActivity, profile
 
     if model.device.type != "cuda":
         return
-    for engine, tokens in (("eager", 16), ("static-graphs", 31)):
-        job = job_of(model, 512, tokens)
-        write(model, job, engine)
+    job, learner = job_of(model, 8 * rows, 16), partial(backward, model, rollout_of(model, rows))
+    work = {name: partial(write, model, job, name) for name in ("eager", "static-graphs")}
+    for name, call in {**work, "learning": learner}.items():
+        call()
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-            write(model, job, engine)
-        started = sum("Launch" in event.name for event in seen.events()) / tokens
-        yield {"what": "kernels", "engine": engine, "per_token": started, "longest": longest(seen)}
+            call()
+            torch.cuda.synchronize()
+        started = sum("Launch" in event.name for event in seen.events())
+        yield {"what": "kernels", "work": name, "started": started, "longest": longest(seen)}
 
 
-def longest(seen, count: int = 12) -> list[list]:
+def longest(seen, count: int = 25) -> list[list]:
     """The kernels that take longest: name, milliseconds, how often."""
     found = [event for event in seen.key_averages() if event.device_type.name == "CUDA"]
     found.sort(key=lambda event: -event.self_device_time_total)
@@ -231,63 +239,62 @@ def longest(seen, count: int = 12) -> list[list]:
 # ---------------------------------------------------------------- learning
 
 
-def learning(
-    model, machine: machines.Machine, rows: list[int], twice: tuple[bool, ...] = (False, True)
-) -> Iterator[dict]:
-    device, shape = model.device, Shape.of(model.config)
-    source = torch.Generator(device).manual_seed(1)
+def rollout_of(model, rows: int) -> Rollout:
+    source, device = torch.Generator(model.device).manual_seed(1), model.device
+    vocabulary = model.config.vocab_size
+    prompts = torch.randint(vocabulary, (rows // GROUP, PROMPT), generator=source, device=device)
+    prompts = prompts.repeat_interleave(GROUP, dim=0)
+    tokens = torch.randint(vocabulary, (rows, LEARNED), generator=source, device=device)
+    return Rollout(
+        prompt_ids=prompts,
+        prompt_mask=torch.ones_like(prompts, dtype=torch.bool),
+        tokens=tokens,
+        mask=torch.ones_like(tokens, dtype=torch.bool),
+        log_probs=torch.zeros(tokens.shape, device=device),
+        truncated=torch.ones(rows, dtype=torch.bool, device=device),
+    )
+
+
+def backward(model, rollout: Rollout, group: int = GROUP) -> None:
+    with torch.autocast(model.device.type, torch.bfloat16):
+        found = log_probs.rollout_log_probs(model, rollout, chunked=True, group_size=group)
+    found.mean().backward()
+
+
+def learning_step(model, machine: machines.Machine, rows: int, group: int = GROUP) -> dict:
+    """Forward and backward; the prompts are shared in a group, where there is more than one row."""
+    shape, rollout = Shape.of(model.config), rollout_of(model, rows)
+    numbers = in_turn({"step": partial(backward, model, rollout, group)}, 3)["step"]
+    model.zero_grad(set_to_none=True)
+    passes = prediction.scoring(rows // group, group, PROMPT, LEARNED, chunked=True)
+    flops = 3 * sum(
+        prediction.layer_flops(shape, each) + prediction.output_flops(shape, each)
+        for each in passes
+    )
+    return {
+        "what": "learning",
+        "rows": rows,
+        "prompt": PROMPT,
+        "tokens": LEARNED,
+        "checkpointing": group == 1,
+        **numbers,
+        "tokens_per_second": rows * LEARNED / numbers["seconds"],
+        "model_flops": flops,
+        "of_matrix_peak": flops / numbers["seconds"] / machine.speed[PRECISION],
+    }
+
+
+def learning(model, machine: machines.Machine, rows: list[int]) -> Iterator[dict]:
+    for count in rows:
+        yield learning_step(model, machine, count)
+    model.train()
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    for count in rows:
+        yield learning_step(model, machine, count, group=1)  # as the learner does it
+    model.activation_checkpointing_disable()
+    model.eval()
     weights = list(model.parameters())
     optimiser = torch.optim.AdamW(weights, lr=1e-6, fused=True)
-    for checkpointing in twice:
-        for count in rows:
-            prompts = torch.randint(
-                model.config.vocab_size, (count // GROUP, PROMPT), generator=source, device=device
-            ).repeat_interleave(GROUP, dim=0)
-            tokens = torch.randint(
-                model.config.vocab_size, (count, LEARNED), generator=source, device=device
-            )
-            rollout = Rollout(
-                prompt_ids=prompts,
-                prompt_mask=torch.ones_like(prompts, dtype=torch.bool),
-                tokens=tokens,
-                mask=torch.ones_like(tokens, dtype=torch.bool),
-                log_probs=torch.zeros(tokens.shape, device=device),
-                truncated=torch.ones(count, dtype=torch.bool, device=device),
-            )
-            group = 1 if checkpointing else GROUP  # as the learner does it
-
-            def step(rollout: Rollout = rollout, group: int = group) -> None:
-                with torch.autocast(device.type, torch.bfloat16):
-                    found = log_probs.rollout_log_probs(
-                        model, rollout, chunked=True, group_size=group
-                    )
-                found.mean().backward()
-
-            if checkpointing:
-                model.train()
-                model.gradient_checkpointing_enable({"use_reentrant": False})
-            numbers = in_turn({"step": step}, 3)["step"]
-            optimiser.zero_grad(set_to_none=True)
-            passes = prediction.scoring(
-                count // GROUP if group > 1 else count, group, PROMPT, LEARNED, chunked=True
-            )
-            flops = 3 * sum(
-                prediction.layer_flops(shape, each) + prediction.output_flops(shape, each)
-                for each in passes
-            )
-            yield {
-                "what": "learning",
-                "rows": count,
-                "prompt": PROMPT,
-                "tokens": LEARNED,
-                "checkpointing": checkpointing,
-                **numbers,
-                "tokens_per_second": count * LEARNED / numbers["seconds"],
-                "model_flops": flops,
-                "of_matrix_peak": flops / numbers["seconds"] / machine.speed[PRECISION],
-            }
-        model.gradient_checkpointing_disable()
-        model.eval()
     for weight in weights:
         weight.grad = torch.zeros_like(weight)
     numbers = in_turn({"update": optimiser.step}, 3)["update"]
@@ -295,6 +302,44 @@ def learning(
     of_roofline = moved / machine.bandwidth / numbers["seconds"]
     yield {"what": "update", **numbers, "of_roofline": of_roofline}
     optimiser.zero_grad(set_to_none=True)
+
+
+def pieces(model, machine: machines.Machine, rows: int) -> Iterator[dict]:
+    usual = log_probs.ON_A_CARD
+    for times in (16, 64, 128, 256):
+        log_probs.ON_A_CARD = times
+        yield {"times": times, **learning_step(model, machine, rows)}
+        ours, *_ = from_logits(model.config.vocab_size, model.device)
+        yield {"times": times, **ours}
+    log_probs.ON_A_CARD = usual
+
+
+def attention(model, machine: machines.Machine, rows: int) -> Iterator[dict]:
+    """Learning with cuDNN's attention, and its gradient for the keys that PyTorch's issue gives."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    yield {"cudnn": True, **learning_step(model, machine, rows)}
+    for length in (384, 448, 512, 704):
+        found = {}
+        for cudnn in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(cudnn)
+            found["cudnn" if cudnn else "others"] = not_finite(length, model.device)
+        yield {"what": "not finite", "length": length, **found}
+
+
+def not_finite(length: int, device: torch.device, size: int = 64) -> int:
+    """Numbers in the queries' gradient that are not finite, where all scores are about -120."""
+    source = torch.Generator(device).manual_seed(0)
+    query, key, value = torch.randn(3, 1, 1, length, size, generator=source, device=device).mul_(
+        torch.tensor([0.1, 0.1, 1.0], device=device).view(3, 1, 1, 1, 1)
+    )
+    query[..., 0], key[..., 0] = 1.0, -120 * size**0.5
+    query = query.bfloat16().requires_grad_()
+    mask = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+    output = functional.scaled_dot_product_attention(
+        query, key.bfloat16(), value.bfloat16(), attn_mask=mask
+    )
+    (gradient,) = torch.autograd.grad(output.sum(), query)
+    return int((~gradient.isfinite()).sum())
 
 
 # ---------------------------------------------------------------- log-probs
