@@ -1,6 +1,6 @@
 """What a GPU reaches with the 0.5B model of the recipes, beside what its roofline allows.
 
-    python benchmarks/gpu.py throughput.jsonl [--rows 64 512] [--tokens 128] [--compiled]
+    python benchmarks/gpu.py [throughput.jsonl] [--rows 64 512] [--tokens 128] [--compiled]
 
 Random weights in the shape of Qwen2.5-0.5B, products in bfloat16, random prompts of 128 tokens;
 nothing ends early, so that every contender does the same work. A line of JSON for each measurement:
@@ -23,6 +23,7 @@ Contenders come in turn; the first round warms up. Chapter 15 shows the numbers.
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,7 @@ HALF_BILLION = dict(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path, help="file that the lines are written to")
+    parser.add_argument("out", type=Path, nargs="?", help="file that the lines go to as well")
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 512], help="sampled at once")
     parser.add_argument("--tokens", type=int, default=128, help="of each of them")
     parser.add_argument("--rounds", type=int, default=2)
@@ -68,20 +69,23 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="generate with the static cache")
     parser.add_argument("--width", type=int, help="of a smaller model, to try the script")
     chosen = parser.parse_args()
-    device = own_device()
-    shape = HALF_BILLION
+    device, shape = own_device(), HALF_BILLION
+    if device.type == "cpu" and not chosen.width:
+        print("no GPU: nothing is measured; --width 64 tries the script with a tiny model")
+        return
     if chosen.width:
         shape = {**shape, "hidden_size": chosen.width, "num_hidden_layers": 2, "vocab_size": 10_240}
         shape |= {"intermediate_size": chosen.width, "num_attention_heads": 4}
     torch.manual_seed(0)
     config = Qwen2Config(**shape)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).to(device).eval()
-    with chosen.out.open("w", encoding="utf-8") as out:
+    with chosen.out.open("w", encoding="utf-8") if chosen.out else nullcontext() as out:
 
         def keep(what: str, **numbers: object) -> None:
             line = json.dumps({"what": what, **numbers})
             print(line, flush=True)
-            print(line, file=out, flush=True)
+            if out:
+                print(line, file=out, flush=True)
 
         machine = machines.measure(device, ["float32", PRECISION])
         keep("machine", **asdict(machine))
