@@ -10,6 +10,8 @@ and without an adapter. What stays different:
   many processes as there are give as many runs.
 - Minibatches are cut from shuffled responses, not from whole groups, and a token mean divides by
   the tokens of an average minibatch.
+- TRL samples by itself, or has vLLM sample; this package's engines (`rollouts.engine`) answer
+  evaluations alone.
 - Nothing is kept to resume from; only the model before the first step, for `nbcourse evaluate`.
 - `kl_ref`, `kl_old` and `loss_scale` are not among the numbers of a step, and `gap` is only where
   vLLM samples and its rounding is corrected. `entropy` is that of the whole distribution, and not
@@ -190,10 +192,6 @@ REFUSED: Mapping[str, Limit] = {
     "rollouts.prompts_at_once": Limit(
         lambda r: r.rollouts.prompts_at_once is not None,
         "TRL samples the responses of a step together",
-    ),
-    "rollouts.engine": Limit(
-        lambda r: r.rollouts.engine not in ("eager", VLLM),
-        "TRL samples by itself ('eager'), or has vLLM sample ('vllm')",
     ),
     "rollouts.group_size": Limit(lambda r: r.rollouts.group_size < 2, "TRL expects at least 2"),
     "kl.placement": Limit(

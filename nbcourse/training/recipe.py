@@ -253,8 +253,8 @@ class RolloutSection(Section):
         "eager",
         description="what generates responses, also in evaluations: token by token (eager), or "
         "with fixed shapes, checked every 32 tokens (static); static-graphs makes each a CUDA "
-        "graph, on an H100 3 to 5 times as fast as eager; vllm is for --engine trl alone, "
-        "untried, and evaluates as eager does",
+        "graph, on an H100 3 to 5 times as fast as eager. With --engine trl these answer "
+        "evaluations; vllm is for it alone, untried, and evaluates as eager does",
     )
 
     @property

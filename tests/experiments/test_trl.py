@@ -16,6 +16,7 @@ from nbcourse.experiments.trl_replay import CASES, replay
 from nbcourse.experiments.trl_replay import recipe as recipe_of
 from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import loading, lora, sampling
+from nbcourse.lm.sampling import ENGINES
 from nbcourse.seeds import generator
 from nbcourse.training import algorithms, loop
 from nbcourse.training.algorithms import ALGORITHMS, Estimate
@@ -169,6 +170,13 @@ def test_vllm_is_for_trl_alone(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_our_own_engines_are_for_evaluations_and_trl_is_told_nothing_of_them():
+    told = [
+        engine.options(recipe("grpo", rollouts={"engine": own}), small.ALONE) for own in ENGINES
+    ]
+    assert told == [told[0]] * 3
+
+
 def test_a_model_that_vllm_sampled_from_is_evaluated_by_our_own_engine():
     right = verdicts(small.learner(recipe("grpo", warm_start={"steps": 60})), 40)
     assert right.any()
@@ -244,7 +252,6 @@ def test_two_processes_share_the_responses():
         ("reinforce", {}, "algorithm.name is 'reinforce'"),
         ("dapo", {"rollouts": {"dynamic_sampling": True}}, "rollouts.dynamic_sampling is True"),
         ("grpo", {"rollouts": {"prompts_at_once": 2}}, "rollouts.prompts_at_once is 2"),
-        ("grpo", {"rollouts": {"engine": "static"}}, "rollouts.engine is 'static'"),
         (
             "grpo",
             {"kl": {"beta": 0.1, "placement": "surrogate"}},
