@@ -383,6 +383,19 @@ def test_a_gpu_without_bfloat16_is_named(precision, best, warned, tmp_path, monk
     assert "slower than float32" not in shown
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["trained", "dry"])
+@pytest.mark.parametrize(("engine", "warned"), [("eager", True), ("static-graphs", False)])
+def test_a_gpu_that_would_wait_for_its_kernels_is_told_of(
+    engine, warned, dry, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(machines, "has_gpu", lambda: True)
+    monkeypatch.setattr(machines, "best_precision", lambda: "bfloat16")
+    answer = train(tmp_path / "run", "--set", f"rollouts.engine={engine}", *dry)
+    assert answer.exit_code == 0
+    shown = " ".join(f"{answer.output} {answer.stderr}".split())
+    assert ("--set rollouts.engine=static-graphs is 3 to 5 times as fast" in shown) == warned
+
+
 BASE = """
 [pretraining]
 steps = 2
