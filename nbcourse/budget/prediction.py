@@ -566,7 +566,7 @@ def _piece_bytes(plan: Plan, logits: int, *, back: bool) -> int:
     shape, size = plan.shape, BYTES[plan.precision]
     at_once = max(ROWS, plan.piece // shape.vocabulary) * shape.vocabulary
     piece = min(logits, at_once)
-    scratch, scaled = FLOAT32 * at_once, FLOAT32 * piece if _scaled(plan) else 0
+    scratch, scaled = FLOAT32 * piece, FLOAT32 * piece if _scaled(plan) else 0
     learned = shape.output_matrix if back and not plan.policy.rank else 0
     whole = scratch + FLOAT32 * learned
     if plan.precision == "float32":

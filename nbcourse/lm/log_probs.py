@@ -316,12 +316,12 @@ class _Scratch:
     """The one buffer in which a few rows of logits at a time are normalised."""
 
     def __init__(self, like: Tensor, columns: int, temperature: float, at_least: int) -> None:
-        self.rows = max(at_least, _piece(like) // columns)
+        self.rows = min(len(like), max(at_least, _piece(like) // columns))
         self.temperature = temperature
         self.buffer = like.new_empty(self.rows, columns, dtype=_accurate(like))
 
     def pieces(self, count: int) -> Iterator[slice]:
-        return (slice(i, min(i + self.rows, count)) for i in range(0, count, self.rows))
+        return (slice(i, min(i + self.rows, count)) for i in range(0, count, self.rows or 1))
 
     def log_probs(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of each row's token."""

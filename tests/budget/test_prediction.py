@@ -540,6 +540,27 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case, keeping):
     assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=tolerance)
 
 
+@pytest.mark.parametrize("times", [3, 30])
+@pytest.mark.parametrize("case", ["chunked", "chunked, bfloat16", "exact KL, chunked"])
+def test_the_larger_pieces_of_a_card_are_counted(case, times, keeping, monkeypatch):
+    """Without a card: pieces are made as large as there, of some rows or of all."""
+    keeping(0)
+    for module in (taking, prediction):
+        monkeypatch.setattr(module, "ON_A_CARD", times)
+    monkeypatch.setattr(taking, "_piece", lambda _: times * taking.CHUNK)
+    shape, name, sections = PEAKS[case]
+    learner, batch, plan = setting(shape, name, **{**sections, "optimiser": {"prompts_at_once": 3}})
+    update = learning(learner, batch)
+    update()  # makes the moments
+    for _, parameter in learner.trained():
+        parameter.grad = None
+    gradients = sum(parameter.nbytes for _, parameter in learner.trained())
+    standing = sum(prediction.standing_bytes(plan).values())
+    measured = max(allocated(update)) - gradients + standing
+    on_a_card = predicted(plan.recipe, shape, replace(ROOMY, card=True)).peaks["learn"]
+    assert on_a_card == pytest.approx(measured, rel=1 / 14)
+
+
 STANDING = ("plain", "bfloat16", "whole logits", "slices", "shared critic", "own critic")
 STANDING += ("checkpointing", "no groups", "adapter", "adapter, own critic")
 
