@@ -39,6 +39,7 @@ from nbcourse.budget import machines, prediction
 from nbcourse.budget.shapes import Shape
 from nbcourse.lm import engines, log_probs, sampling
 from nbcourse.lm.casting import cast_once
+from nbcourse.lm.loading import attend_without_cudnn
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.processes import own_device
 
@@ -76,6 +77,7 @@ def main() -> None:
     if chosen.width:
         shape = {**shape, "hidden_size": chosen.width, "num_hidden_layers": 2, "vocab_size": 10_240}
         shape |= {"intermediate_size": chosen.width, "num_attention_heads": 4}
+    attend_without_cudnn()
     torch.manual_seed(0)
     config = Qwen2Config(**shape)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).to(device).eval()

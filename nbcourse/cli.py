@@ -881,7 +881,7 @@ def _slow_sampling(recipe: Any) -> str:
 
     if isinstance(recipe, Pretraining) or recipe.rollouts.engine != "eager":
         return ""
-    if not machines.has_gpu():
+    if recipe.model.lora_rank or not machines.has_gpu():  # with an adapter it is untried
         return ""
     return (
         "a GPU waits while tokens are sampled one by one: --set rollouts.engine=static-graphs is "

@@ -54,7 +54,7 @@ def pretrain(
     Raises:
         ValueError: if the folder holds a run already and `resume` is False, or a run of another
             recipe, or a damaged checkpoint.
-        FloatingPointError: if a loss is not finite.
+        FloatingPointError: if a loss or a gradient is not finite.
         KeyboardInterrupt: after Ctrl-C or SIGTERM, when the step at work is done, and kept in a
             folder.
 

@@ -37,7 +37,7 @@ def descend(
 
     Raises:
         ValueError: if a number is out of range.
-        FloatingPointError: if the loss is not finite, naming the step.
+        FloatingPointError: if a loss or a gradient is not finite, naming the step.
     """
     if steps < 1 or batch_size < 1 or not learning_rate > 0:
         raise ValueError(
@@ -81,7 +81,7 @@ def updates(
             gradient overflows.
 
     Raises:
-        FloatingPointError: if the loss is not finite, naming the step.
+        FloatingPointError: if a loss or a gradient is not finite, naming the step.
     """
     scaler = scaler or torch.amp.GradScaler(enabled=False)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
@@ -92,11 +92,12 @@ def updates(
             scaler.scale(loss).backward()
             total += loss.item()
         if not math.isfinite(total):
-            raise FloatingPointError(f"{label}: the loss of step {step} is {total}")
+            raise FloatingPointError(f"{label}: the loss of step {step + 1} is {total}")
         scaler.unscale_(optimiser)
         norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        if not (norm.isfinite() or scaler.is_enabled()):
-            raise FloatingPointError(f"{label}: the gradient of step {step} is not finite")
+        overflowed = scaler.is_enabled() and scaler.get_scale() > 1  # the update is left out
+        if not (norm.isfinite() or overflowed):
+            raise FloatingPointError(f"{label}: the gradient of step {step + 1} is not finite")
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step)
         scaler.step(optimiser)

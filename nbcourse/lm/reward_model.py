@@ -74,7 +74,7 @@ def fit(
 
     Raises:
         ValueError: if there are not as many others as preferred, or a number is out of range.
-        FloatingPointError: if the loss is not finite, naming the step.
+        FloatingPointError: if a loss or a gradient is not finite, naming the step.
 
     Book: section "A reward model from comparisons".
     """

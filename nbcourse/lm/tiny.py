@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcourse.lm.importing import without_collection
+from nbcourse.lm.loading import attend_without_cudnn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -100,6 +101,7 @@ def model(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+    attend_without_cudnn()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

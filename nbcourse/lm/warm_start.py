@@ -48,7 +48,7 @@ def warm_start(
 
     Raises:
         ValueError: if a number is out of range.
-        FloatingPointError: if the loss is not finite, naming the step.
+        FloatingPointError: if a loss or a gradient is not finite, naming the step.
 
     Book: section "Supervised warm start".
     """

@@ -74,14 +74,7 @@ def moved(value: Any, device: torch.device | str) -> Any:
 
 
 def own_device() -> torch.device:
-    """The GPU of this machine, or its CPU; from then on, attention is computed without cuDNN.
-
-    On an H100, PyTorch 2.11 to 2.13 choose cuDNN where there is a mask, and the gradient that it
-    gives can be NaN where sequences have 64 tokens more than a multiple of 128.
-
-    Source: PyTorch's issue 196678. Book: chapter 15, "Precision, and how this fails silently".
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    """The GPU of this machine, or its CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -90,10 +83,10 @@ def connect() -> Processes:
 
     Several GPUs are joined by nccl, several CPUs by gloo.
     """
-    count, device = int(os.environ.get("WORLD_SIZE", "1")), own_device()
+    count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        return Processes(0, 1, device)
+        return Processes(0, 1, own_device())
     from accelerate import PartialState
 
-    state = PartialState(cpu=device.type == "cpu")
+    state = PartialState(cpu=not torch.cuda.is_available())
     return Processes(state.process_index, state.num_processes, state.device)

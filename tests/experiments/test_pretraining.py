@@ -475,7 +475,7 @@ def test_a_loss_that_is_not_finite_stops_it_by_name(monkeypatch):
         return next(iter(model.parameters())).sum() * math.nan
 
     monkeypatch.setattr(pretraining, "imitation_loss", lost)
-    with pytest.raises(FloatingPointError, match="pretraining: the loss of step 0 is nan"):
+    with pytest.raises(FloatingPointError, match="pretraining: the loss of step 1 is nan"):
         pretrain(base_recipe(), progress=False)
 
 

@@ -216,7 +216,7 @@ def test_what_cannot_be_fitted_is_refused(model, tokenizer):
             fit(judge, preferred, others, generator=generator, progress=False, **options)
     with torch.no_grad():
         judge.head.linear.bias.fill_(math.nan)
-    with pytest.raises(FloatingPointError, match="reward model: the loss of step 0 is nan"):
+    with pytest.raises(FloatingPointError, match="reward model: the loss of step 1 is nan"):
         fit(judge, preferred, others, steps=1, generator=generator, progress=False)
 
 
@@ -261,7 +261,7 @@ def test_a_warm_start_that_breaks_says_where(model, tokenizer):
     with torch.no_grad():
         model.base_model.embed_tokens.weight.fill_(math.nan)
     pairs = [("1+2=", "3")]
-    with pytest.raises(FloatingPointError, match="the loss of step 0 is nan"):
+    with pytest.raises(FloatingPointError, match="the loss of step 1 is nan"):
         warm_start(model, tokenizer, lambda _: pairs, steps=2, batch_size=1, progress=False)
     with pytest.raises(ValueError, match="steps=0"):
         warm_start(model, tokenizer, lambda _: pairs, steps=0)

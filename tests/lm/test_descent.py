@@ -45,7 +45,7 @@ def test_a_gradient_that_is_not_finite_is_told_at_its_own_step_and_moves_nothing
 
     seen = []
     options = {"label": "line", "steps": 3, "batch_size": 1, "learning_rate": 0.1}
-    with pytest.raises(FloatingPointError, match="line: the gradient of step 1 is not finite"):
+    with pytest.raises(FloatingPointError, match="line: the gradient of step 2 is not finite"):
         descend(module, loss_of_batch, share=lambda _: 1.0, progress=False, **options)
     assert len(seen) == 2
     assert module.weight.item() == seen[1]

@@ -15,7 +15,6 @@ from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.models import load_model, load_tokenizer
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
-from nbcourse.training.processes import connect, own_device
 from nbcourse.training.recipe import check
 from tests import hub, small
 from tests.small import learner, recipe
@@ -191,11 +190,12 @@ def test_activations_are_computed_twice_whatever_transformers_calls_it(monkeypat
     assert given == [{"use_reentrant": False}]
 
 
-def test_from_a_run_s_device_on_attention_is_computed_without_cudnn():
+def test_attention_of_a_model_is_computed_without_cudnn(tmp_path):
     """Its backward pass gives NaN on an H100 for some lengths."""
-    for choose in (own_device, connect):
+    folder = hub.checkpoint(tmp_path / "hub")
+    for make in (lambda: tiny.model(tiny.tokenizer()), lambda: loading.load(folder, "cpu")):
         torch.backends.cuda.enable_cudnn_sdp(True)
-        choose()
+        make()
         assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
