@@ -38,8 +38,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from nbcourse.budget import machines, prediction
 from nbcourse.budget.shapes import Shape
 from nbcourse.lm import engines, log_probs, sampling
+from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.casting import cast_once
-from nbcourse.lm.loading import attend_without_cudnn
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.processes import own_device
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nbcourse.errors import NotAvailable, NotFound, UserError
+from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.importing import without_collection
 from nbcourse.lm.places import PUBLISHED, located
 
@@ -40,17 +41,6 @@ def load(
             located(source) or source, dtype=torch.float32, use_safetensors=True
         )
     return made, model.to(device).eval()  # type: ignore[arg-type]
-
-
-def attend_without_cudnn() -> None:
-    """Have PyTorch compute attention on a GPU without cuDNN from now on.
-
-    On an H100, PyTorch from 2.11 on (seen with 2.11, reported of 2.13) chooses cuDNN where there is
-    a mask, and its gradient can be NaN where sequences have 64 tokens more than a multiple of 128.
-
-    Source: PyTorch's issue 196678. Book: chapter 15, "When the card is wrong".
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 @without_collection()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.importing import without_collection
-from nbcourse.lm.loading import attend_without_cudnn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

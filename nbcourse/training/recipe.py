@@ -252,8 +252,8 @@ class RolloutSection(Section):
     engine: Literal[(*ENGINES, VLLM)] = Field(  # type: ignore[valid-type]
         "eager",
         description="what generates responses, also in evaluations: token by token (eager), or "
-        "with fixed shapes, checked every 32 tokens (static); static-graphs makes each a CUDA "
-        "graph, on an H100 3 to 5 times as fast as eager. With --engine trl these answer "
+        "with fixed shapes, checked every 32 tokens (static); static-graphs records a step "
+        "as a CUDA graph, on an H100 3 to 5 times as fast as eager. With --engine trl these answer "
         "evaluations; vllm is for it alone, untried, and evaluates as eager does",
     )
 

@@ -190,15 +190,6 @@ def test_activations_are_computed_twice_whatever_transformers_calls_it(monkeypat
     assert given == [{"use_reentrant": False}]
 
 
-def test_attention_of_a_model_is_computed_without_cudnn(tmp_path):
-    """Its backward pass gives NaN on an H100 for some lengths."""
-    folder = hub.checkpoint(tmp_path / "hub")
-    for make in (lambda: tiny.model(tiny.tokenizer()), lambda: loading.load(folder, "cpu")):
-        torch.backends.cuda.enable_cudnn_sdp(True)
-        make()
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
 def test_low_precision_is_for_the_products_only():
     made = learner(recipe("grpo", model={"precision": "bfloat16"}))
     ones = torch.ones(2, 2)
