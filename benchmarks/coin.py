@@ -1,24 +1,35 @@
-"""GSM8K with a coin for a verifier, for trials of speed with random weights.
+"""GSM8K with a coin for a verifier, and random weights, for trials of speed and memory.
 
-    code = "coin.py", task.name = "gsm8k-coin"
+    python benchmarks/coin.py runs/random-0.5b
+    nbcourse train gsm8k-qwen2.5-0.5b-grpo --set code=benchmarks/coin.py \
+        --set task.name=gsm8k-coin --set model.source=runs/random-0.5b --set steps=2 \
+        --set reward.accept_truncated=true --set evaluation.problems=8
 
 Random weights get no answer right, and no group of equal rewards is learned from: a trial would
-skip the part of a step that takes longest. A checksum of the response decides instead.
+skip the part of a step that takes longest. A checksum of the response decides instead. The first
+command makes the checkpoint: the shape of Qwen2.5-0.5B, and a tokenizer learned from GSM8K.
 """
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from nbcourse.tasks.gsm8k import GSM8K
+from nbcourse.tasks import gsm8k
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 @dataclass(frozen=True)
-class Coin(GSM8K):
+class Coin(gsm8k.GSM8K):
     """GSM8K's problems; half of all responses are called right, whatever they say."""
 
     def rewards(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
@@ -26,3 +37,29 @@ class Coin(GSM8K):
 
 
 TASKS = {"gsm8k-coin": Coin}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="where the checkpoint goes")
+    folder = parser.parse_args().folder
+    if folder is None:
+        print("no folder: nothing is made")
+        return
+    from gpu import HALF_BILLION
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    from nbcourse.lm import bpe
+
+    texts = [problem.prompt + problem.solution for problem in gsm8k.load("train")]
+    tokenizer = bpe.train_tokenizer(texts, vocabulary=4096)
+    tokenizer.chat_template = TEMPLATE
+    end = tokenizer.eos_token_id
+    config = Qwen2Config(**{**HALF_BILLION, "eos_token_id": end, "pad_token_id": end})
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    main()
