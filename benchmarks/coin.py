@@ -46,18 +46,14 @@ def main() -> None:
     if folder is None:
         print("no folder: nothing is made")
         return
-    from gpu import HALF_BILLION
-    from transformers import AutoModelForCausalLM, Qwen2Config
+    from _models import HALF_BILLION, random_model
 
     from nbcourse.lm import bpe
 
     texts = [problem.prompt + problem.solution for problem in gsm8k.load("train")]
     tokenizer = bpe.train_tokenizer(texts, vocabulary=4096)
     tokenizer.chat_template = TEMPLATE
-    end = tokenizer.eos_token_id
-    config = Qwen2Config(**{**HALF_BILLION, "eos_token_id": end, "pad_token_id": end})
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    random_model(HALF_BILLION, end=tokenizer.eos_token_id).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -17,7 +17,8 @@ nothing ends early, so that every contender does the same work. A line of JSON f
 - pieces: learning and log-probs with smaller and larger pieces of logits;
 - attention: learning with cuDNN's kernels, and how many numbers of a gradient they make NaN.
 
-Contenders come in turn; the first round warms up. Chapter 15 shows the numbers.
+The first round warms up. Contenders for log-probs come in turn, others one after the other. Chapter
+15 shows the numbers.
 """
 
 import argparse
@@ -31,9 +32,9 @@ from statistics import median
 from time import perf_counter
 
 import torch
+from _models import HALF_BILLION, random_model
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, Qwen2Config
 
 from nbcourse.budget import machines, prediction
 from nbcourse.budget.shapes import Shape
@@ -46,18 +47,6 @@ from nbcourse.training.processes import own_device
 PROMPT, GROUP, LEARNED = 128, 8, 384
 PRECISION = "bfloat16"
 PARTS = ["learning", "log-probs", "sampling", "kernels", "pieces", "attention"]
-HALF_BILLION = dict(
-    vocab_size=151_936,
-    hidden_size=896,
-    intermediate_size=4864,
-    num_hidden_layers=24,
-    num_attention_heads=14,
-    num_key_value_heads=2,
-    tie_word_embeddings=True,
-    bos_token_id=None,
-    eos_token_id=0,
-    pad_token_id=0,
-)
 
 
 def main() -> None:
@@ -75,12 +64,9 @@ def main() -> None:
         print("no GPU: nothing is measured; --width 64 tries the script with a tiny model")
         return
     if chosen.width:
-        shape = {**shape, "hidden_size": chosen.width, "num_hidden_layers": 2, "vocab_size": 10_240}
-        shape |= {"intermediate_size": chosen.width, "num_attention_heads": 4}
+        shape = Shape(2, chosen.width, 4, 2, chosen.width, 10_240, tied=True)
     attend_without_cudnn()
-    torch.manual_seed(0)
-    config = Qwen2Config(**shape)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).to(device).eval()
+    model = random_model(shape).to(device)
     with chosen.out.open("w", encoding="utf-8") if chosen.out else nullcontext() as out:
 
         def keep(what: str, **numbers: object) -> None:
@@ -94,7 +80,7 @@ def main() -> None:
         rows = [8] if chosen.width else [8, 32, 64]
         parts = {
             "learning": [partial(learning, model, machine, rows)],
-            "log-probs": [partial(from_logits, config.vocab_size, device)],
+            "log-probs": [partial(from_logits, shape.vocabulary, device)],
             "sampling": [partial(drawing, model, machine, rows, chosen) for rows in chosen.rows],
             "kernels": [partial(kernels, model, rows[-1])],
             "pieces": [partial(pieces, model, machine, rows[-1])],
@@ -167,7 +153,7 @@ def drawing(
     model, machine: machines.Machine, rows: int, chosen: argparse.Namespace
 ) -> Iterator[dict]:
     job, device, shape = job_of(model, rows, chosen.tokens), model.device, Shape.of(model.config)
-    half = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16).to(device).eval()
+    half = random_model(shape, dtype=torch.bfloat16).to(device)
     scores = machines.FLOAT32 * rows * chosen.tokens * shape.vocabulary < machine.memory / 8
 
     @torch.no_grad()

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
+from _models import SMOLLM2, random_model
 from _pairs import in_turn
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from nbcourse.lm import rollouts, sampling, tiny
 from nbcourse.lm.warm_start import warm_start
@@ -44,20 +44,7 @@ def main() -> None:
 
 def of_smollm2(tokenizer):
     """Random weights in the shape of SmolLM2-135M."""
-    config = LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    return random_model(SMOLLM2, end=tokenizer.eos_token_id)
 
 
 def compare(
