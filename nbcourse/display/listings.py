@@ -80,7 +80,7 @@ def _decimals(numbers: Sequence[float]) -> int | None:
     sizes = [abs(x) for x in numbers if math.isfinite(x) and round(x, 4) != 0]
     if not sizes:
         return 0
-    largest, smallest = (math.floor(math.log10(size)) for size in (max(sizes), min(sizes)))
+    largest, smallest = _exponent(max(sizes)), _exponent(min(sizes))
     most = min(max(3 - largest, 1 - smallest, 0), 4)
     shown = [f"{x:.{most}f}".rstrip("0").partition(".")[2] for x in sizes]
     needed = max(map(len, shown)) if most else 0
@@ -91,8 +91,12 @@ def _own_decimals(number: float) -> int:
     """Those of three significant digits, and four at most."""
     if not math.isfinite(number) or round(number, 4) == 0:
         return 0
-    exponent = int(f"{number:.2e}".partition("e")[2])
-    return min(max(2 - exponent, 0), 4)
+    return min(max(2 - _exponent(number, digits=3), 0), 4)
+
+
+def _exponent(number: float, *, digits: int = 12) -> int:
+    """Of ten, for the number rounded to so many digits: 0.999…9, where 1 was meant, has that of 1."""
+    return int(f"{number:.{digits - 1}e}".partition("e")[2])
 
 
 def show_installation() -> None:

@@ -63,6 +63,8 @@ def test_a_table_rounds_and_never_shows_a_negative_zero(shown):
         ([-0.5, float("nan")], ["−0.5", "nan"]),
         ([-1e-9, 0.0], ["0", "0"]),
         ([9.99996, 1.0], ["10", "1"]),
+        ([1.0, 0.81234], ["1.000", "0.812"]),
+        ([1 - 1e-15, 0.81234], ["1.000", "0.812"]),  # another processor's 1
         ([float("inf")], ["inf"]),
         ([True, -3, "x-1"], ["True", "−3", "x-1"]),
     ],
