@@ -66,7 +66,8 @@ def test_a_batch_without_any_spread_is_a_step_without_a_gradient(monkeypatch):
         assert before.equal(after)
     (real,) = without_costs(loop.steps(made, loop.begin(recipe), ALONE))
     assert {"kl_ref", "grad_norm", "policy_loss"} < real.keys() < found.keys()
-    assert {name: found[name] for name in real} == pytest.approx(real, nan_ok=True)
+    # kl_ref is rounding alone, and that depends on the processor
+    assert {name: found[name] for name in real} == pytest.approx(real, abs=1e-6, nan_ok=True)
 
 
 def test_what_these_runs_cannot_show_is_as_in_the_recipe():

@@ -95,7 +95,7 @@ def _own_decimals(number: float) -> int:
 
 
 def _exponent(number: float, *, digits: int = 12) -> int:
-    """Of ten, for the number rounded to so many digits: 0.999…9, where 1 was meant, has that of 1."""
+    """The power of ten of a number rounded to so many digits: that of 0.999…9 is that of 1."""
     return int(f"{number:.{digits - 1}e}".partition("e")[2])
 
 
