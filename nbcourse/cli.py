@@ -3,6 +3,7 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -640,6 +641,14 @@ def train(
             "or `wandb` (offline with `WANDB_MODE=offline`).",
         ),
     ] = None,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MINUTES",
+            help="Begin no step after so many minutes, and keep what is done for `--resume`: for a "
+            "machine that is yours until a certain time. Saving the run comes on top.",
+        ),
+    ] = None,
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -680,9 +689,9 @@ def train(
 
     The folder of the run receives the recipe, the environment, one line of numbers for each step
     (`metrics.jsonl`), checkpoints and the trained model. Ctrl-C, or a cluster's SIGTERM, stops it
-    after the step it is at, which is kept; a second Ctrl-C stops it at once. The same command with
-    `--resume` goes on from the last checkpoint, after a crash as well, and writes the numbers that
-    an uninterrupted run would have written.
+    after the step it is at, which is kept; a second Ctrl-C stops it at once; `--max-minutes` stops
+    it by the clock. The same command with `--resume` goes on from the last checkpoint, after a
+    crash as well, and writes the numbers that an uninterrupted run would have written.
 
     **Examples**
 
@@ -695,7 +704,7 @@ def train(
     - `torchrun --standalone --nproc_per_node=2 -m nbcourse train arithmetic-grpo`
     """
     from nbcourse import seeds
-    from nbcourse.experiments import trackers
+    from nbcourse.experiments import stopping, trackers
     from nbcourse.training import recipe as kinds
     from nbcourse.training import recipe_files
 
@@ -711,12 +720,14 @@ def train(
         raise UserError("--lengths and --flat say what --dry-run is to expect: they change no run")
     if engine == "trl" and (resume or is_base):
         raise UserError("--engine trl takes no --resume and makes no base model")
-    if like is not None and engine == "trl":
-        raise UserError("--like is for this package's own engine")
+    for option, value in (("--like", like), ("--max-minutes", max_minutes)):
+        if value is not None and engine == "trl":
+            raise UserError(f"{option} is for this package's own engine")
     if log is not None:
         trackers.check(log)
     if deterministic:
         seeds.require_deterministic_kernels()
+    stop = stopping.never if max_minutes is None else stopping.after_minutes(max_minutes)
     own = engine != "trl" and not resume  # a run that goes on keeps its engine
     for slow in (_slow_products(checked), _slow_sampling(checked) if own else ""):
         if slow:
@@ -725,7 +736,7 @@ def train(
         if isinstance(checked, kinds.Pretraining):
             from nbcourse.experiments.pretraining import pretrain
 
-            pretrain(checked, folder=folder, resume=resume, log=log, like=like)
+            pretrain(checked, folder=folder, resume=resume, log=log, like=like, stop=stop)
         elif engine == "trl":
             from nbcourse.experiments.trl import train_with_trl
 
@@ -733,11 +744,15 @@ def train(
         else:
             from nbcourse.experiments import run as runs
 
-            runs.train(checked, folder=folder, resume=resume, log=log, like=like)
+            runs.train(checked, folder=folder, resume=resume, log=log, like=like, stop=stop)
     except KeyboardInterrupt:
         if engine == "trl":
             _fail(f"stopped; --engine trl keeps no checkpoints; the numbers are in {folder}")
-        _fail(f"stopped; go on with: nbcourse train {recipe} --out {folder} --resume")
+        again = [word for item in change or [] for word in ("--set", item)]
+        again += ["--log", log] if log else []
+        again += ["--deterministic"] if deterministic else []
+        command = shlex.join(["nbcourse", "train", recipe, *again, "--out", str(folder)])
+        _fail(f"stopped; go on with: {command} --resume")
     except FloatingPointError as error:
         kept = "" if engine == "trl" else f" The last checkpoint in {folder} was saved before that."
         _fail(f"{error}.{kept}")

@@ -1,5 +1,8 @@
 """The smallest recipe that trains, and what several tests do with it."""
 
+import json
+from pathlib import Path
+
 import torch
 
 from nbcourse.training.learner import Learner
@@ -49,6 +52,15 @@ def base_tables(**changes):
         for section, table in merged.items()
     }
     return {**sections, **{key: value for key, value in changes.items() if key not in BASE}}
+
+
+def write_toml(path: Path, tables: dict[str, dict[str, object]]) -> None:
+    """A recipe's file, of sections alone."""
+    text = "\n".join(
+        f"[{section}]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in table.items())
+        for section, table in tables.items()
+    )
+    path.write_text(text, encoding="utf-8")
 
 
 def base_recipe(**changes) -> Pretraining:

@@ -1,6 +1,6 @@
 """A base model, before any reinforcement: whole texts first, then answers to questions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -35,6 +35,7 @@ def pretrain(
     progress: bool = True,
     log: str | None = None,
     like: Path | None = None,
+    stop: Callable[[], bool] = stopping.never,
 ) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel", list[dict[str, float]]]:
     """Make a base model by a recipe.
 
@@ -47,6 +48,7 @@ def pretrain(
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
         like: folder of another base model's making on this machine, from which to predict what this
             one will take; the prediction is kept in the folder.
+        stop: is asked at the end of each step whether to stop there.
 
     Returns:
         The tokenizer, the model, and one dictionary of numbers for each step.
@@ -55,8 +57,8 @@ def pretrain(
         ValueError: if the folder holds a run already and `resume` is False, or a run of another
             recipe, or a damaged checkpoint.
         FloatingPointError: if a loss or a gradient is not finite.
-        KeyboardInterrupt: after Ctrl-C or SIGTERM, when the step at work is done, and kept in a
-            folder.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, or if `stop` says so, when the step at work is
+            done, and kept in a folder.
 
     Book: chapter 14, "A model from scratch".
     """
@@ -64,18 +66,19 @@ def pretrain(
     if processes.count > 1:
         raise UserError(f"a base model is made by one process, but there are {processes.count}")
     if folder is None:
-        return _make(recipe, None, processes, progress=progress, log=None)
+        return _make(recipe, None, processes, stop, progress=progress, log=None)
     folder = Path(folder)
     with run.prepared(folder, recipe, resume=resume, processes=processes):
         if not (folder / records.CHECKPOINTS).exists():
             run.keep_plan(folder, recipe, like)
-        return _make(recipe, folder, processes, progress=progress, log=log)
+        return _make(recipe, folder, processes, stop, progress=progress, log=log)
 
 
 def _make(
     recipe: Pretraining,
     folder: Path | None,
     processes: Processes,
+    wanted: Callable[[], bool],
     *,
     progress: bool,
     log: str | None,
@@ -100,7 +103,7 @@ def _make(
         metrics = run.keep_metrics(folder, recipe, kept=history, log=log)
     rows = _steps(recipe, tokenizer, model, optimiser, scaler, done)
     bar = track(rows, "base model", visible=progress, total=recipe.steps, done=done)
-    with stopping.after_this_step() as asked:
+    with stopping.after_this_step(wanted) as asked:
         for row in bar:
             step, last = int(row["step"]), row["step"] == recipe.steps
             if step % recipe.evaluation.every == 0 or last:

@@ -1,4 +1,4 @@
-"""Stopping a run by hand, or because a cluster takes its machine back: the step at work is kept."""
+"""Stopping a run by hand, by the clock or by a cluster's order: the step at work is kept."""
 
 import signal
 import sys
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
 
+from nbcourse.errors import UserError
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEATED = 1.0  # seconds: torchrun passes on what a terminal has sent to every process already
 
@@ -15,6 +17,18 @@ REPEATED = 1.0  # seconds: torchrun passes on what a terminal has sent to every 
 def never() -> bool:
     """The answer of those who do not want a run to stop."""
     return False
+
+
+def after_minutes(minutes: float) -> Callable[[], bool]:
+    """Whether so many minutes have passed, counted from this call.
+
+    Raises:
+        ValueError: if the minutes are not above 0.
+    """
+    if not minutes > 0:
+        raise UserError(f"--max-minutes is {minutes:g}, expected a number above 0")
+    end = monotonic() + 60 * minutes
+    return lambda: monotonic() >= end
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from statistics import mean
@@ -137,6 +138,35 @@ def test_a_run_that_is_stopped_is_told_to_go_on_only_where_it_can(
     told = train(tmp_path / "run", "--engine", engine).stderr
     assert "stopped" in told
     assert ("--resume" in told) == advice
+
+
+@pytest.mark.parametrize("kind", ["a run", "a base model"])
+def test_a_run_whose_time_is_up_prints_the_command_that_finishes_it(kind, tmp_path, monkeypatch):
+    """With its options, and in quotes where a shell needs them."""
+    monkeypatch.chdir(tmp_path)
+    recipe, changes = RECIPE, SMALL
+    if kind == "a base model":
+        recipe, changes = "base.toml", ("checkpoint.every=100",)
+        small.write_toml(Path(recipe), small.base_tables())
+    options = [word for change in changes for word in ("--set", change)]
+    stopped = invoke("train", recipe, *options, "--out", "my runs", "--max-minutes", "1e-9")
+    assert stopped.exit_code == 1
+    assert [row["step"] for row in records.read_metrics("my runs")] == [1]
+    program, *command = shlex.split(stopped.output.rpartition("go on with: ")[2])
+    assert program == "nbcourse"
+    done = invoke(*command)
+    assert done.exit_code == 0, done.output
+    steps = [row["step"] for row in records.read_metrics("my runs")]
+    assert len(steps) > 1
+    assert steps == [*range(1, len(steps) + 1)]
+
+
+def test_only_a_run_that_can_go_on_has_a_last_minute(tmp_path):
+    told = refused("train", RECIPE, "--engine", "trl", "--max-minutes", "5")
+    assert "--max-minutes is for this package's own engine" in told
+    told = refused("train", RECIPE, "--out", tmp_path / "run", "--max-minutes", "0")
+    assert "--max-minutes is 0, expected a number above 0" in told
+    assert not (tmp_path / "run").exists()
 
 
 def test_evaluate_gives_a_share_and_its_interval(runs):

@@ -29,7 +29,7 @@ from nbcourse.training.recipe import Pretraining, validate
 from tests import hub
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
-from tests.small import base_recipe, base_tables, recipe, without_costs
+from tests.small import base_recipe, base_tables, recipe, without_costs, write_toml
 
 STEPS = 7  # three of the first stage, four of the second; a checkpoint after 2, 4, 6 and 7
 PLAIN = {"prompt": {"instruction": "Think."}}
@@ -484,11 +484,7 @@ def test_a_loss_that_is_not_finite_stops_it_by_name(monkeypatch):
 
 def test_stopped_by_hand_it_says_how_to_go_on(tmp_path, monkeypatch):
     path = tmp_path / "base.toml"
-    text = "\n".join(
-        f"[{section}]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in table.items())
-        for section, table in base_tables().items()
-    )
-    path.write_text(text, encoding="utf-8")
+    write_toml(path, base_tables())
     folder = tmp_path / "runs" / "base"
     write = records.Metrics.write
 

@@ -58,3 +58,19 @@ def test_another_reason_to_stop_is_asked_for():
         assert not asked()
         wanted.append(True)
         assert asked()
+
+
+def test_time_is_counted_in_minutes_from_the_call(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(stopping, "monotonic", lambda: now[0])
+    over = stopping.after_minutes(2.5)
+    now[0] += 149
+    assert not over()
+    now[0] += 1
+    assert over()
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
+def test_no_time_at_all_is_refused(minutes):
+    with pytest.raises(ValueError, match="expected a number above 0"):
+        stopping.after_minutes(minutes)
