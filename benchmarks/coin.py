@@ -20,6 +20,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from nbcourse.budget import shapes
 from nbcourse.tasks import gsm8k
 
 TEMPLATE = (
@@ -46,14 +47,13 @@ def main() -> None:
     if folder is None:
         print("no folder: nothing is made")
         return
-    from _models import HALF_BILLION, random_model
-
     from nbcourse.lm import bpe
 
     texts = [problem.prompt + problem.solution for problem in gsm8k.load("train")]
     tokenizer = bpe.train_tokenizer(texts, vocabulary=4096)
     tokenizer.chat_template = TEMPLATE
-    random_model(HALF_BILLION, end=tokenizer.eos_token_id).save_pretrained(folder)
+    shape = shapes.PUBLISHED["Qwen/Qwen2.5-0.5B-Instruct"]
+    shapes.random_model(shape, end=tokenizer.eos_token_id).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

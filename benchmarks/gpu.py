@@ -32,12 +32,11 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from _models import HALF_BILLION, random_model
 from torch import Tensor
 from torch.nn import functional
 
 from nbcourse.budget import machines, prediction
-from nbcourse.budget.shapes import Shape
+from nbcourse.budget.shapes import PUBLISHED, Shape, random_model
 from nbcourse.lm import engines, log_probs, sampling
 from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.casting import cast_once
@@ -59,14 +58,14 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="generate with the static cache")
     parser.add_argument("--width", type=int, help="of a smaller model, to try the script")
     chosen = parser.parse_args()
-    device, shape = own_device(), HALF_BILLION
+    device, shape = own_device(), PUBLISHED["Qwen/Qwen2.5-0.5B-Instruct"]
     if device.type == "cpu" and not chosen.width:
         print("no GPU: nothing is measured; --width 64 tries the script with a tiny model")
         return
     if chosen.width:
         shape = Shape(2, chosen.width, 4, 2, chosen.width, 10_240, tied=True)
     attend_without_cudnn()
-    model = random_model(shape).to(device)
+    model = random_model(shape, end=0).to(device)
     with chosen.out.open("w", encoding="utf-8") if chosen.out else nullcontext() as out:
 
         def keep(what: str, **numbers: object) -> None:
@@ -153,7 +152,7 @@ def drawing(
     model, machine: machines.Machine, rows: int, chosen: argparse.Namespace
 ) -> Iterator[dict]:
     job, device, shape = job_of(model, rows, chosen.tokens), model.device, Shape.of(model.config)
-    half = random_model(shape, dtype=torch.bfloat16).to(device)
+    half = random_model(shape, end=0, dtype=torch.bfloat16).to(device)
     scores = machines.FLOAT32 * rows * chosen.tokens * shape.vocabulary < machine.memory / 8
 
     @torch.no_grad()

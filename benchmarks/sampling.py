@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
-from _models import SMOLLM2, random_model
 from _pairs import in_turn
 
+from nbcourse.budget.shapes import PUBLISHED, random_model
 from nbcourse.lm import rollouts, sampling, tiny
 from nbcourse.lm.warm_start import warm_start
 from nbcourse.tasks import arithmetic
@@ -44,7 +44,7 @@ def main() -> None:
 
 def of_smollm2(tokenizer):
     """Random weights in the shape of SmolLM2-135M."""
-    return random_model(SMOLLM2, end=tokenizer.eos_token_id)
+    return random_model(PUBLISHED["smollm2"], end=tokenizer.eos_token_id)
 
 
 def compare(

@@ -11,7 +11,7 @@ from nbcourse.training.models import load_tokenizer
 from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,27 @@ class Shape:
             vocabulary=config.vocab_size,
             tied=config.tie_word_embeddings,
             biased=config.model_type == "qwen2",
+        )
+
+    def config(self, *, end: int | None = None) -> "PreTrainedConfig":
+        """A configuration of transformers with this shape, but for an adapter.
+
+        Args:
+            end: the token that ends a text, and pads it; None if texts do not end.
+        """
+        from transformers import LlamaConfig, Qwen2Config
+
+        return (Qwen2Config if self.biased else LlamaConfig)(
+            vocab_size=self.vocabulary,
+            hidden_size=self.width,
+            intermediate_size=self.feed_forward,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.key_value_heads,
+            tie_word_embeddings=self.tied,
+            bos_token_id=None,
+            eos_token_id=end,
+            pad_token_id=end,
         )
 
     @property
@@ -119,6 +140,27 @@ PUBLISHED = {
 
 `smollm2` is SmolLM2-135M-Instruct, as `nbcourse model smollm2` fetches it.
 """
+
+
+def random_model(
+    shape: Shape, *, end: int | None = None, dtype: torch.dtype = torch.float32
+) -> "PreTrainedModel":
+    """A model of this shape with random weights, made of the classes of the hub.
+
+    The weights are drawn with seed 0; the global random state is left as it was.
+
+    Args:
+        shape: of the model; an adapter is left out.
+        end: the token that ends a text, and pads it; None if texts do not end.
+        dtype: of the weights.
+
+    Book: chapter 15, "While sampling: keys and values".
+    """
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(shape.config(end=end), dtype=dtype).eval()
 
 
 def shape_of(recipe: Recipe | Pretraining) -> Shape:

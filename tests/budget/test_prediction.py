@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.budget.machines import DATASHEETS, Machine
@@ -44,24 +44,10 @@ PROMPT, RESPONSE = 24, 40  # tokens
 ROOMY = Machine("roomy", 1e15, 1e9, {"float32": 1e9, "bfloat16": 1e9})
 
 
-def config(shape: Shape) -> Qwen2Config:
-    return Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.width,
-        intermediate_size=shape.feed_forward,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_value_heads,
-        tie_word_embeddings=shape.tied,
-        max_position_embeddings=512,
-        pad_token_id=0,
-    )
-
-
 def model(shape: Shape, attention: str = "sdpa"):
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(
-        config(shape), dtype=torch.float32, attn_implementation=attention
+        shape.config(), dtype=torch.float32, attn_implementation=attention
     ).eval()
 
 
@@ -97,7 +83,7 @@ def predicted(recipe: Recipe, shape: Shape, machine: Machine = ROOMY, **lengths)
 )
 def test_parameters_are_those_that_transformers_makes(shape):
     with torch.device("meta"):
-        real = AutoModelForCausalLM.from_config(config(shape))
+        real = AutoModelForCausalLM.from_config(shape.config())
     assert Shape.of(real.config) == shape
     assert shape.parameters == sum(parameter.numel() for parameter in real.parameters())
 
@@ -161,6 +147,22 @@ def test_a_llama_has_no_biases():
     assert wanted.parameters == 134_515_008
 
 
+@pytest.mark.parametrize("shape", [*SHAPES.values(), *PUBLISHED.values()])
+def test_a_configuration_has_the_shape_that_it_was_made_from(shape):
+    config = shape.config(end=7)
+    assert Shape.of(config) == shape
+    assert (config.eos_token_id, config.pad_token_id) == (7, 7)
+
+
+def test_a_model_of_a_shape_is_the_same_each_time_and_leaves_the_random_state_alone():
+    shape, before = SHAPES["shared keys"], torch.get_rng_state()
+    one, two = (shapes.random_model(shape, dtype=torch.bfloat16) for _ in range(2))
+    assert torch.get_rng_state().equal(before)
+    assert all(map(torch.equal, one.parameters(), two.parameters()))
+    assert {p.dtype for p in one.parameters()} == {torch.bfloat16}
+    assert one.num_parameters() == shape.parameters
+
+
 def test_another_architecture_is_refused():
     with pytest.raises(ValueError, match="model_type 'gpt2', expected 'qwen2' or 'llama'"):
         Shape.of(AutoConfig.for_model("gpt2"))
@@ -172,7 +174,7 @@ def test_the_shape_of_a_recipe_is_that_of_the_model_it_builds():
 
 
 def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path):
-    config(SHAPES["untied"]).save_pretrained(tmp_path)
+    SHAPES["untied"].config().save_pretrained(tmp_path)
     asked = check({**recipe().model_dump(), "model": {"source": str(tmp_path)}}, complete=True)
     assert shapes.shape_of(asked) == SHAPES["untied"]
 
