@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 Step = Callable[[], None]
+Prepare = Callable[[Step, Job], Step]
 
 
-def as_it_is(step: Step, generator: torch.Generator | None) -> Step:
+def as_it_is(step: Step, job: Job) -> Step:
     """The step, its kernels started one by one."""
     return step
 
@@ -45,7 +46,7 @@ class Static:
     check_every: int = 32
     rows: int = 8
     columns: int = 64
-    prepare: Callable[[Step, torch.Generator | None], Step] = as_it_is
+    prepare: Prepare = as_it_is
 
     def __call__(self, model: "PreTrainedModel", job: Job) -> Responses:
         """Write the responses.
@@ -60,7 +61,7 @@ class Static:
         now = _Now(model, job, cache, columns=self.room(job.prompt_ids.shape[1], 0, limit))
         with _without_a_cache_of_weights(model.device.type):
             now.write(logits.repeat_interleave(job.group_size, dim=0))
-            step = self.prepare(now.step, job.generator)
+            step = self.prepare(now.step, job)
             for t in range(1, limit):
                 if t % self.check_every == 0:
                     running = now.look()
@@ -70,7 +71,7 @@ class Static:
                     columns = self.room(job.prompt_ids.shape[1], t, limit)
                     if (batch, columns) != (len(now.running), now.attended.shape[3]):
                         now.resize(batch, columns)
-                        step = self.prepare(now.step, job.generator)
+                        step = self.prepare(now.step, job)
                 step()
         now.look()
         return now.written
@@ -198,11 +199,11 @@ class _Graph:
         self.graph.replay()
 
 
-def in_a_graph(step: Step, generator: torch.Generator | None) -> Step:
-    """The step as a CUDA graph, or as it is where there is no CUDA.
+def in_a_graph(step: Step, job: Job) -> Step:
+    """The step as a CUDA graph, or as it is where the model is not on a CUDA device.
 
-    On an H100 it has written what the step writes, to the last bit. What that rests on is tested
-    without CUDA: a step changes memory in place, with no help from the host, and does the same work
-    each time.
+    On an H100 it has written what the step writes, to the last bit; in bfloat16 once not, while
+    other processes used the card. What that rests on is tested without CUDA: a step changes memory
+    in place, with no help from the host, and does the same work each time.
     """
-    return _Graph(step, generator) if torch.cuda.is_available() else step
+    return _Graph(step, job.generator) if job.prompt_ids.is_cuda else step

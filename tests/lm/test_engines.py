@@ -321,7 +321,7 @@ def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, dtype, gr
     """Each new shape is run once as it is, once while it is noted, and then from the notes."""
     replayed = []
 
-    def taped(step, generator):
+    def taped(step, job):
         tape, calls = Tape(), []
 
         def call():
@@ -341,6 +341,13 @@ def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, dtype, gr
     plain = write(model, tokenizer, Static(8, columns=16), **options)
     assert_same(write(model, tokenizer, Static(8, columns=16, prepare=taped), **options), plain)
     assert len(replayed) > 50
+
+
+def test_nothing_is_recorded_of_a_model_that_is_not_on_the_card(model, tokenizer, monkeypatch):
+    """A graph of what a CPU does would be empty, and what its replay "writes" is anything."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    plain, recorded = (write(model, tokenizer, engine) for engine in ("static", "static-graphs"))
+    assert_same(recorded, plain)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs CUDA")

@@ -144,7 +144,7 @@ def test_a_run_moves_the_adapter_alone_and_its_reference_stays(source, tmp_path,
     assert made.reference is made.policy
     _, before = loading.load(source, "cpu")
     names = dict(before.named_parameters())
-    assert all(torch.equal(p, names[n]) for n, p in lora.own_parameters(made.policy))
+    assert all(torch.equal(p.cpu(), names[n]) for n, p in lora.own_parameters(made.policy))
     moved = [p for n, p in made.trained() if "lora_B" in n]
     assert any(p.abs().max() > 0 for p in moved)
     assert history[-1]["kl_ref"] != 0.0
@@ -155,7 +155,7 @@ def test_a_run_moves_the_adapter_alone_and_its_reference_stays(source, tmp_path,
     assert not torch.equal(made.log_probs(rollout, group_size=4), expected)
     # what is kept is a model as any other, and is compared with the one before
     _, kept = loading.load(tmp_path / "model", "cpu")
-    assert_close(kept(IDS).logits, made.policy(IDS).logits, rtol=1e-4, atol=1e-4)
+    assert_close(kept(IDS).logits, made.policy.cpu()(IDS).logits, rtol=1e-4, atol=1e-4)
     result = evaluation.evaluate(tmp_path, problems=8, progress=False)
     checkpoint.load_start(tmp_path / run.CHECKPOINTS, kept)
     assert torch.equal(kept(IDS).logits, before(IDS).logits)
@@ -192,7 +192,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(source, tmp_path, prec
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert {parameter.dtype for parameter in ours.values()} == {torch.float32}
     with parts.precision():
-        assert parts.policy(IDS).logits.dtype == getattr(torch, precision)
+        assert parts.policy(IDS.to(parts.policy.device)).logits.dtype == getattr(torch, precision)
     (tensors,) = (tmp_path / "parts").glob("checkpoint/step-*/tensors.safetensors")
     trained = sum(p.numel() for _, p in whole.trained())
     assert tensors.stat().st_size < 3 * 4 * trained + 20_000  # and no weight that never moves
@@ -204,4 +204,4 @@ def test_supervised_learning_with_an_adapter(tmp_path):
     assert history[-1]["loss"] < history[0]["loss"]
     _, kept = loading.load(tmp_path / "model", "cpu")
     assert not lora.is_on(kept)
-    assert_close(kept(IDS).logits, model(IDS).logits, rtol=1e-4, atol=1e-4)
+    assert_close(kept(IDS).logits, model.cpu()(IDS).logits, rtol=1e-4, atol=1e-4)
