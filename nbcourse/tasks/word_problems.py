@@ -255,6 +255,7 @@ def problems(
     *,
     split: str,
     generator: torch.Generator,
+    numbers: str | None = None,
     min_steps: Steps = 1,
     max_steps: Steps = MAX_STEPS,
     distractors: Share = 0.2,
@@ -265,6 +266,8 @@ def problems(
     Args:
         count: how many.
         split: "train", "validation" or "test"; no wording and no set of numbers is in two of them.
+        numbers: a split to take the sets of numbers from, if not from that of the wordings: to find
+            out which of the two a model has not learned.
         generator: source of the draws; one number of it goes into each problem.
         min_steps: the fewest steps of a solution, 1 to 5.
         max_steps: the most; numbers of steps are equally frequent, and so are the stories for each.
@@ -278,8 +281,10 @@ def problems(
     Raises:
         ValueError: if an argument is out of range.
     """
-    if split not in SHARES:
-        raise ValueError(f"split is {split!r}, expected 'train', 'validation' or 'test'")
+    numbers = split if numbers is None else numbers
+    for name, value in (("split", split), ("numbers", numbers)):
+        if value not in SHARES:
+            raise ValueError(f"{name} is {value!r}, expected 'train', 'validation' or 'test'")
     if count < 0:
         raise ValueError(f"count is {count}, expected 0 or more")
     _check_order(min_steps, max_steps)
@@ -289,8 +294,9 @@ def problems(
         rng = Random(seed)
         steps = rng.randint(min_steps, max_steps)
         story = rng.choice(_long_enough(steps, told))
+        distracted = rng.random() < distractors
         drawn.append(
-            tell(story, steps, split=split, rng=rng, distracted=rng.random() < distractors)
+            tell(story, steps, split=split, numbers=numbers, rng=rng, distracted=distracted)
         )
     return drawn
 
@@ -300,23 +306,27 @@ def _check_order(min_steps: int, max_steps: int) -> None:
         raise ValueError(f"min_steps is {min_steps}, expected at most max_steps = {max_steps}")
 
 
-def tell(story: Story, steps: int, *, split: str, rng: Random, distracted: bool) -> WordProblem:
-    """Draw numbers and words for one story up to its stage `steps`, and write it down."""
-    numbers, irrelevant = _numbers(story, steps, split, rng, distracted)
+def tell(
+    story: Story, steps: int, *, split: str, numbers: str, rng: Random, distracted: bool
+) -> WordProblem:
+    """Draw numbers and words for one story up to its stage `steps`, and write it down.
+
+    The wording is that of one split; the numbers belong to another, or to the same.
+    """
+    values, irrelevant = _numbers(story, steps, numbers, rng, distracted)
     words = _words(story, rng)
     told = story.stages[:steps]
     facts, asks, says = zip(*(stage.wordings[split] for stage in told), strict=True)
-    question = [_write(fact, numbers, words, rng) for fact in facts]
+    question = [_write(fact, values, words, rng) for fact in facts]
     if irrelevant is not None:
         aside = _write(story.aside[split], {"extra": irrelevant}, words, rng)
         places = [i for i in range(1, steps) if not _REFERRING.match(question[i])]
         question.insert(rng.choice([*places, steps]), aside)
-    question.append(_write(asks[-1], numbers, words, rng))
+    question.append(_write(asks[-1], values, words, rng))
     steps_said = [
-        _write(said, numbers, words, rng, stage.work)
-        for said, stage in zip(says, told, strict=True)
+        _write(said, values, words, rng, stage.work) for said, stage in zip(says, told, strict=True)
     ]
-    answer = numbers[_parse(told[-1].work)[0]]
+    answer = values[_parse(told[-1].work)[0]]
     return WordProblem(
         question=" ".join(question),
         solution="\n".join([*steps_said, f"#### {answer}"]),

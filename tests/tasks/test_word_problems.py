@@ -38,13 +38,14 @@ def draw(count=300, *, split="train", seed=0, **options):
 def sample(tellings=4):
     """Every story, told to every length, with and without distractor, in every split."""
     return [
-        (story, split, distracted, tell(story, steps, split=split, rng=rng, distracted=distracted))
+        (story, split, distracted, told)
         for split in SPLITS
         for story in STORIES
         for steps in range(1, len(story.stages) + 1)
         for distracted in (False, True)
         for rng in [Random(f"{split} {story.name} {steps} {distracted}")]
         for _ in range(tellings)
+        for told in [tell(story, steps, split=split, numbers=split, rng=rng, distracted=distracted)]
     ]
 
 
@@ -198,6 +199,17 @@ def test_the_numbers_that_matter_belong_to_the_split_without_the_distractor_too(
             assert word_problems.split_of(told) == split
 
 
+@pytest.mark.parametrize("numbers", SPLITS)
+def test_numbers_of_one_split_are_told_in_the_wording_of_another(numbers):
+    told = {split: draw(split=split, numbers=numbers, distractors=0.5) for split in SPLITS}
+    for split, problems in told.items():
+        assert {p.template.split("/")[1] for p in problems} == {split}
+        assert {word_problems.split_of(numerals(p.question)) for p in problems} == {numbers}
+    assert told[numbers] == draw(split=numbers, distractors=0.5)
+    stories = [[(p.steps, p.template.split("/")[0]) for p in told[split]] for split in SPLITS]
+    assert stories[0] == stories[1] == stories[2]
+
+
 def test_sets_of_numbers_fall_to_the_splits_as_promised():
     """Of 20,000 pairs; five standard errors."""
     pairs = [(a, b) for a in range(200) for b in range(a, 200)][:20_000]
@@ -333,6 +345,7 @@ def test_few_numbers_are_drawn_in_vain(split, most, monkeypatch):
     [
         ({"split": "dev"}, "split is 'dev', expected 'train', 'validation' or 'test'"),
         ({"count": -1}, "count is -1, expected 0 or more"),
+        ({"numbers": "all"}, "numbers is 'all', expected 'train', 'validation' or 'test'"),
         ({"min_steps": 0}, "min_steps is 0, expected a number from 1 to 5"),
         ({"min_steps": 6}, "min_steps is 6, expected a number from 1 to 5"),
         ({"max_steps": 6}, "max_steps is 6, expected a number from 1 to 5"),
