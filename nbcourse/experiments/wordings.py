@@ -3,6 +3,8 @@
     python -m nbcourse.experiments.wordings runs/word-problems-small-base-seed0 --out wordings
 
 A held-out question has both. Here it is asked with one of them from training at a time.
+
+Book: chapter 14, "New words, or new numbers?".
 """
 
 import argparse

@@ -12,7 +12,13 @@ from tests.small import recipe
 
 def test_ctrl_c_while_waiting_stops_the_run_and_keeps_the_step(tmp_path, ctrl_c):
     followed = BackgroundRun(recipe(steps=50), tmp_path / "run")
-    followed.listeners.append(lambda: followed.step == 2 and _thread.interrupt_main())
+
+    def interrupt():
+        if followed.step == 2:  # once: a second Ctrl-C does not wait
+            followed.listeners.remove(interrupt)
+            _thread.interrupt_main()
+
+    followed.listeners.append(interrupt)
     followed.start()
     with pytest.raises(KeyboardInterrupt):
         followed.wait()
