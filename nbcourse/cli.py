@@ -654,7 +654,7 @@ def train(
         typer.Option(
             "--deterministic",
             help="On a GPU, take only kernels that compute the same bits each time, so that a run "
-            "can be repeated and resumed to the last bit there as it can on a CPU; slower.",
+            "can be repeated there to the last bit, as it can on a CPU; slower.",
         ),
     ] = False,
     dry_run: Annotated[
