@@ -1,7 +1,7 @@
 """How large a model is, known without a single weight: from its configuration alone."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,17 @@ from nbcourse.training.recipe import Pretraining, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+
+_NAMES = {  # a shape's, and those in a configuration of transformers
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "key_value_heads": "num_key_value_heads",
+    "feed_forward": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "tied": "tie_word_embeddings",
+}
 
 
 @dataclass(frozen=True)
@@ -54,16 +65,8 @@ class Shape:
             raise UserError(
                 f"config has model_type {config.model_type!r}, expected 'qwen2' or 'llama'"
             )
-        return cls(
-            layers=config.num_hidden_layers,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_key_value_heads,
-            feed_forward=config.intermediate_size,
-            vocabulary=config.vocab_size,
-            tied=config.tie_word_embeddings,
-            biased=config.model_type == "qwen2",
-        )
+        named = {ours: getattr(config, theirs) for ours, theirs in _NAMES.items()}
+        return cls(**named, biased=config.model_type == "qwen2")
 
     def config(self, *, end: int | None = None) -> "PreTrainedConfig":
         """A configuration of transformers with this shape, but for an adapter.
@@ -73,18 +76,9 @@ class Shape:
         """
         from transformers import LlamaConfig, Qwen2Config
 
-        return (Qwen2Config if self.biased else LlamaConfig)(
-            vocab_size=self.vocabulary,
-            hidden_size=self.width,
-            intermediate_size=self.feed_forward,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.key_value_heads,
-            tie_word_embeddings=self.tied,
-            bos_token_id=None,
-            eos_token_id=end,
-            pad_token_id=end,
-        )
+        named: dict[str, Any] = {theirs: getattr(self, ours) for ours, theirs in _NAMES.items()}
+        named |= {"bos_token_id": None, "eos_token_id": end, "pad_token_id": end}
+        return (Qwen2Config if self.biased else LlamaConfig)(**named)
 
     @property
     def keys(self) -> int:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 Step = Callable[[], None]
-Prepare = Callable[[Step, Job], Step]
 
 
 def as_it_is(step: Step, job: Job) -> Step:
@@ -46,7 +45,7 @@ class Static:
     check_every: int = 32
     rows: int = 8
     columns: int = 64
-    prepare: Prepare = as_it_is
+    prepare: Callable[[Step, Job], Step] = as_it_is
 
     def __call__(self, model: "PreTrainedModel", job: Job) -> Responses:
         """Write the responses.
