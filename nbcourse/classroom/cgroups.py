@@ -109,7 +109,7 @@ def make(parent: Group, *, processes: int, memory: int) -> Group:
     Raises:
         OSError: if the kernel refuses it, or one of the two limits.
     """
-    name = f"submission-{secrets.token_hex(8)}"
+    name = f"submission-{os.getpid()}-{secrets.token_hex(8)}"  # the process that removes it
     made = Group({controller: folder / name for controller, folder in parent.folders.items()})
     settings = {
         "pids.max": processes,

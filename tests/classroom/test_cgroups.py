@@ -5,6 +5,7 @@ groups, of whichever version it lends them here, and is skipped where it lends n
 are not confined here: a confined one could not even start a second process.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from nbcourse.classroom.remote import Session, StudentCell
 from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
-from tests.effort import PATIENCE
 
 SMALL = replace(LIMITS, memory=2**27, threads=32)
 LAST = StudentCell(9, "def double(x):\n    return 2 * x", functions=("double",))
@@ -133,12 +133,22 @@ def test_without_groups_the_report_says_so(monkeypatch, master, tmp_path):
 def place():
     if (found := cgroups.place()) is None:
         pytest.skip("this machine lends no control group that limits processes and memory")
+    before = left_behind(found)
     yield found
-    # Tests beside this one have groups, too; what stays past all of them was left behind.
-    end = time.monotonic() + PATIENCE
-    while left := [at for folder in found.folders.values() for at in folder.glob("submission-*")]:
+    end = time.monotonic() + 60  # a server may still be at it
+    while left := left_behind(found) - before:
         assert time.monotonic() < end, left
         time.sleep(0.1)
+
+
+def left_behind(place: Group) -> set[Path]:
+    """Groups that this process has made, and those whose maker has ended: nothing uses them.
+
+    Those of tests that run beside this one are in use.
+    """
+    groups = {at for folder in place.folders.values() for at in folder.glob("submission-*")}
+    makers = {at: int(at.name.split("-")[1]) for at in groups}
+    return {at for at, pid in makers.items() if pid == os.getpid() or not is_running(pid)}
 
 
 @pytest.fixture(scope="module")
