@@ -3,6 +3,7 @@
 Each command imports what it needs when it is called, so that `nbcourse --help` answers at once.
 """
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -795,6 +796,7 @@ def _predict(recipe: Any, like: Path | None, lengths: float | None, flat: float 
     table.add_section()
     table.add_row("the run", "", *map(_duration, outlook.total))
     console.print(table)
+    console.print(_checkpoints(recipe, outlook.checkpoint), highlight=False)
     table = Table("the run, by the roofline", "at least", "expected", "at most", "of its memory")
     cures = []
     for machine in machines.DATASHEETS.values():
@@ -861,11 +863,29 @@ def _expectations(outlook: Any, like: Path | None) -> list[str]:
     return told
 
 
-def _duration(seconds: float) -> str:
-    unit, size = next(
-        ((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= size), ("s", 1)
+def _checkpoints(recipe: Any, size: int) -> str:
+    """How much a run writes: no roofline knows its disk, and rarer checkpoints are the cure."""
+    count = math.ceil(recipe.steps / recipe.checkpoint.every)
+    return (
+        f"without the time for checkpoints: {count:,} of {_bytes(size)}, "
+        f"{_bytes(count * size)} in all (checkpoint.every = {recipe.checkpoint.every})"
     )
-    number = seconds / size
+
+
+def _bytes(number: float) -> str:
+    return _in_a_unit(number, {"GB": 1e9, "MB": 1e6})
+
+
+def _duration(seconds: float) -> str:
+    return _in_a_unit(seconds, {"h": 3600, "min": 60, "s": 1})
+
+
+def _in_a_unit(number: float, sizes: dict[str, float]) -> str:
+    """Two digits in the largest unit of which there is one, or in the smallest."""
+    unit, size = next(
+        ((unit, size) for unit, size in sizes.items() if number >= size), [*sizes.items()][-1]
+    )
+    number /= size
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
 
 

@@ -376,6 +376,18 @@ def standing_bytes(plan: Plan) -> dict[str, int]:
     return found
 
 
+def checkpoint_bytes(plan: Plan) -> int:
+    """Bytes of a checkpoint: in float32 all that learns, and AdamW's two moments of it.
+
+        12 N,  of the policy or its adapter, and of the critic
+
+    Book: chapter 15, "What each setting saves in memory and costs in time".
+    """
+    learning = plan.policy.learning
+    critic = plan.has_critic * (plan.shape.width + 1) + plan.has_own_critic * learning
+    return 3 * FLOAT32 * (learning + critic)
+
+
 def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
     """Bytes where sampling needs most of them, beside the standing ones.
 

@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 from nbcourse.budget import machines, supervised
 from nbcourse.budget.machines import Machine, roofline
-from nbcourse.budget.prediction import Plan, Prediction, Prompts, predict, prompts_of
+from nbcourse.budget.prediction import (
+    Plan,
+    Prediction,
+    Prompts,
+    checkpoint_bytes,
+    predict,
+    prompts_of,
+)
 from nbcourse.budget.shapes import Shape, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
@@ -100,6 +107,7 @@ class Outlook:
             then all seconds are rooflines.
         memory: bytes by phase and owner, at most.
         parts: what it consists of.
+        checkpoint: bytes of each.
         left_out: what cannot be planned, and why, in words; empty if nothing is left out.
     """
 
@@ -107,6 +115,7 @@ class Outlook:
     slowdown: Mapping[str, float]
     memory: Mapping[str, Mapping[str, int]]
     parts: Sequence[Part]
+    checkpoint: int
     left_out: str = ""
 
     @property
@@ -303,6 +312,7 @@ def outlook(
             *(Part(phase, recipe.steps, seconds) for phase, seconds in phases.items()),
             Part("evaluate", asked, evaluate),  # before the first step and after the last, too
         ],
+        checkpoint_bytes(found.plan),
         left_out,
     )
 
@@ -386,6 +396,7 @@ def outlook_of_base(
             *(_part(stage, shape, machine, slowdown) for stage in stages),
             Part("evaluate", evaluations(recipe) + 2, evaluate),  # before the first, and at the end
         ],
+        checkpoint_bytes(Plan(stand_in, shape, prompts.longest)),
     )
 
 

@@ -579,6 +579,8 @@ def test_the_standing_bytes_are_those_of_the_models_and_the_optimiser(case):
     weights = {parameter for module in modules for parameter in module.parameters()}
     measured = sum(x.nbytes for x in [*weights, *(x.grad for x in trained), *moments])
     assert sum(prediction.standing_bytes(plan).values()) == measured
+    kept = sum(x.nbytes for x in [*trained, *moments])
+    assert prediction.checkpoint_bytes(plan) == kept
 
 
 def test_a_reward_model_stands_beside_the_others():

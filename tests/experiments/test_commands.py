@@ -12,11 +12,12 @@ from typing import Annotated
 
 import matplotlib.pyplot as plt
 import pytest
+import safetensors.torch
 import torch
 
 from nbcourse.budget import machines
 from nbcourse.display import curves
-from nbcourse.experiments import comparison, records
+from nbcourse.experiments import checkpoint, comparison, records
 from nbcourse.training.recipe import Pretraining, Recipe
 from tests import small
 from tests.command import invoke, refused
@@ -324,6 +325,16 @@ def test_a_dry_run_counts_the_warm_start_and_the_evaluations_around_the_steps(tm
     assert cells(answer.output, "warm start")[1] == "30"
     assert cells(answer.output, "sample")[1] == "3"
     assert cells(answer.output, "evaluate")[1] == "5"  # after each of three steps, and around them
+
+
+def test_a_dry_run_counts_the_checkpoints(runs, tmp_path):
+    """Three steps, one checkpoint after the second and one at the end; and the file of a run."""
+    answer = train(tmp_path / "run", "--dry-run", "--set", "checkpoint.every=2")
+    said = " ".join(answer.output.split())
+    assert "checkpoints: 2 of 0.054 MB, 0.11 MB in all (checkpoint.every = 2)" in said
+    (kept,) = (runs / "rloo-seed0" / records.CHECKPOINTS).glob(f"step-*/{checkpoint.TENSORS}")
+    tensors = safetensors.torch.load_file(kept).values()
+    assert sum(x.nbytes for x in tensors if x.dim()) == 12 * 4464  # parameters, as above
 
 
 def test_a_dry_run_says_so_if_it_cannot_count_the_warm_start(monkeypatch):
