@@ -158,13 +158,13 @@ def test_every_explorer_moves_without_a_kernel(tab):
         assert explorer.evaluate(SEEN) != before
 
 
-def objections(page) -> list[tuple[str, list[str]]]:
-    """What axe objects to: rules, and where they are broken."""
+def objections(page, part: str | None = None) -> list[tuple[str, list[str]]]:
+    """What axe objects to in a page, or in a part of it: rules, and where they are broken."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [
         (rule["id"], node["target"])
-        for rule in Axe().run(page).response["violations"]
+        for rule in Axe().run(page, context=part).response["violations"]
         for node in rule["nodes"]
     ]
 
