@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.conftest import Watched
+
 # What is drawn over what in an element: pairs of texts of one drawing whose boxes share more than a
 # sliver, and texts that its frame cuts. Panels of frames hide what belongs to the others.
 OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
@@ -25,21 +27,45 @@ OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
 })"""
 
 
+@pytest.fixture(scope="module")
+def offline(browser) -> Iterator[Callable[[bool], Watched]]:
+    """offline(has_touch) → a tab without a network, one each for mouse and finger."""
+    tabs = {}
+
+    def tab(has_touch: bool) -> Watched:
+        if has_touch not in tabs:
+            tabs[has_touch] = Watched(browser, has_touch=has_touch, offline=True)
+        return tabs[has_touch]
+
+    yield tab
+    for one in tabs.values():
+        one.context.close()
+
+
 @pytest.fixture
-def open_alone(open_tab, tmp_path) -> Iterator[Callable]:
-    """open_alone(html) → the page that holds nothing else; it may not ask for anything, nor err."""
-    tabs = []
+def open_alone(offline, tmp_path) -> Iterator[Callable]:
+    """open_alone(html) → the page that holds nothing else; it may not ask for anything, nor err.
+
+    The next one of a test takes its place, and so does that of the next test.
+    """
+    used = []
 
     def open_one(html: str, width: int = 800, has_touch: bool = False):
-        viewport = {"width": width, "height": 700}
-        tab = open_tab(viewport=viewport, has_touch=has_touch, offline=True)
-        tabs.append(tab)
-        file = tmp_path / f"{len(tabs)}.html"
+        tab = offline(has_touch)
+        used.append(tab)
+        file = tmp_path / f"{len(used)}.html"
         file.write_text(f'<!doctype html><meta charset="utf-8">{html}', encoding="utf-8")
+        tab.page.set_viewport_size({"width": width, "height": 700})
+        tab.page.mouse.move(0, 0)
         tab.page.goto(file.as_uri())
         return tab.page
 
     yield open_one
-    for tab in tabs:
-        assert tab.errors == []
-        assert tab.foreign == []
+    for tab in used:
+        for button in ("left", "right"):  # whatever the test, or its failure, left pressed
+            tab.page.mouse.up(button=button)
+        errors, foreign = tab.errors[:], tab.foreign[:]
+        tab.errors.clear()
+        tab.foreign.clear()
+        assert errors == []
+        assert foreign == []

@@ -23,6 +23,8 @@ SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
+# What Jupyter finds here and readers do not have: nbgrader, which is in the environment for a test.
+NBGRADER = ["assignment_list", "course_list", "formgrader", "validate_assignment"]
 PROMPTS = ".jp-CodeCell .jp-InputArea-prompt"
 FINISHED = f"""() => [...document.querySelectorAll("{PROMPTS}")]
   .every(prompt => /^\\[\\d+\\]:$/.test(prompt.textContent.trim()))"""
@@ -39,6 +41,13 @@ def serve(folder: Path, private: Path) -> Iterator[str]:
     It is started as by `jupyter lab`, in an environment that is set up as ours are.
     """
     reading.enable(private / "environment")
+    absent = {f"nbgrader.server_extensions.{name}": False for name in NBGRADER}
+    file = private / "config" / "jupyter_server_config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"ServerApp": {"jpserver_extensions": absent}}))
+    file = private / "config" / "labconfig" / "page_config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"disabledExtensions": {"@jupyter/nbgrader": True}}))
     for name, settings in SETTINGS.items():
         file = private / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +63,7 @@ def serve(folder: Path, private: Path) -> Iterator[str]:
     port = _free_port()
     options = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
+    options += ["--LanguageServerManager.autodetect=False"]  # to look for some takes a second
     options += ["--allow-root"] if os.geteuid() == 0 else []
     log = private / "log"
     with log.open("wb") as stream:

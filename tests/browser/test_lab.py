@@ -35,29 +35,32 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
-    """A private JupyterLab: its address, and its copy of the book, without outputs."""
+    """A private JupyterLab: its address, and its copy of the book."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(chapters.ROOT / "book", folder / "book")
-    for notebook in (folder / "book").glob("*.ipynb"):
-        stored.write(without_outputs(stored.read(notebook)), notebook)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    subprocess.run(["git", "add", "book/*.ipynb"], cwd=folder, check=True)
     with jupyterlab.serve(folder, folder) as address:
         yield address, folder
 
 
-def without_outputs(notebook):
+def open_chapter(page, lab: tuple[str, Path], name: str) -> None:
+    """Open a chapter that has no outputs yet."""
+    address, folder = lab
+    file = folder / "book" / f"{name}.ipynb"
+    notebook = stored.read(file)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    return notebook
+    stored.write(notebook, file)
+    subprocess.run(["git", "add", str(file)], cwd=folder, check=True)
+    jupyterlab.open_notebook(page, address, f"book/{name}.ipynb")
 
 
 @pytest.fixture(scope="module")
 def page(browser, lab):
     """A chapter that three tests read one after the other, as a reader does."""
     tab = Watched(browser, viewport={"width": 1400, "height": 1000})
-    jupyterlab.open_notebook(tab.page, lab[0], f"book/{READ}.ipynb")
+    open_chapter(tab.page, lab, READ)
     yield tab.page
     assert tab.foreign == []
     tab.context.close()
@@ -92,10 +95,10 @@ def test_the_code_of_figures_is_folded_and_unfolds(page):
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_run_all(lab, page, chapter):
-    address, folder = lab
-    before_reading = (folder / "book" / chapter.name).read_bytes()
+    file = lab[1] / "book" / chapter.name
     if chapter.stem != READ:
-        jupyterlab.open_notebook(page, address, f"book/{chapter.name}")
+        open_chapter(page, lab, chapter.stem)
+    before_reading = file.read_bytes()
     jupyterlab.run_all(page)
     prompts = page.locator(PROMPTS)
     assert prompts.count() == code_cells(chapter)
@@ -114,7 +117,7 @@ def test_run_all(lab, page, chapter):
         assert explorer.evaluate(SEEN) != second
     assert explorers.count() or chapter.stem != READ
     jupyterlab.save(page)
-    assert (folder / "book" / chapter.name).read_bytes() == before_reading
+    assert file.read_bytes() == before_reading
 
 
 def code_cells(chapter: Path) -> int:

@@ -96,7 +96,7 @@ def address(built, serve) -> Iterator[str]:
 @pytest.fixture
 def tab(open_tab, address) -> Iterator[Watched]:
     tab = open_tab()
-    tab.page.goto(address, wait_until="networkidle")
+    tab.page.goto(address)
     yield tab
     assert tab.foreign == []
     assert tab.errors == []
@@ -106,7 +106,7 @@ def tab(open_tab, address) -> Iterator[Watched]:
 def third_sheet(browser, address) -> Iterator[Watched]:
     """Opened once, so that Python is loaded once for all of its exercises."""
     tab = Watched(browser)
-    tab.page.goto(address.replace("01-bandit", "03-critics"), wait_until="networkidle")
+    tab.page.goto(address.replace("01-bandit", "03-critics"))
     yield tab
     assert tab.foreign == []
     assert tab.errors == []
@@ -125,6 +125,7 @@ def test_every_exercise_of_the_sheets_has_its_cell(built):
 
 
 def test_python_comes_with_the_first_check_and_not_before(tab, built):
+    tab.page.wait_for_load_state("networkidle")
     opened = names(tab.requests)
     assert not any(page_python.FILE in path for path in opened)
     assert len(opened) <= MOST_REQUESTS
@@ -247,12 +248,13 @@ def test_without_scripts_there_is_the_notebook(open_tab, address):
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_cell_is_there_for_everyone(open_tab, address, look):
+    """The page around it is looked at with the other pages."""
     tab = open_tab(**LOOKS[look])
     tab.page.goto(address)
     cell = Cell(tab)
     for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
         cell.check(code)
         cell.says(verdict)
-        assert objections(tab.page) == []
+        assert objections(tab.page, ".nb-python") == []
         assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
     assert cell.box.evaluate(SMALL_TARGETS) == []

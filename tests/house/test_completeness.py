@@ -4,6 +4,7 @@ The lists of exceptions hold a reason each, and nothing that has become needless
 """
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 from nbcourse.tasks.table import TASKS
@@ -32,6 +33,7 @@ def imported(path: Path) -> set[str]:
     """
     found = set()
     nodes = list(ast.walk(tree(path)))
+    taken = attributes(nodes)
     for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -40,17 +42,17 @@ def imported(path: Path) -> set[str]:
             found |= {node.module, *(f"{node.module}.{name}" for name in names)}
             found |= handed_on(node.module, names)
             for name in names:
-                found |= handed_on(f"{node.module}.{name}", attributes(nodes, name))
+                found |= handed_on(f"{node.module}.{name}", taken[name])
     return found & set(MODULES)
 
 
-def attributes(nodes: list[ast.AST], name: str) -> set[str]:
-    """What is taken from a name: `display.show` takes "show" from "display"."""
-    return {
-        node.attr
-        for node in nodes
-        if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == name
-    }
+def attributes(nodes: list[ast.AST]) -> defaultdict[str, set[str]]:
+    """What is taken from each name: `display.show` takes "show" from "display"."""
+    taken = defaultdict(set)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            taken[node.value.id].add(node.attr)
+    return taken
 
 
 def handed_on(folder: str, names: set[str]) -> set[str]:
