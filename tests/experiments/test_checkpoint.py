@@ -21,6 +21,7 @@ from nbcourse.experiments import checkpoint, records
 from nbcourse.experiments.run import train
 from nbcourse.training.loop import begin
 from nbcourse.training.recipe import check
+from tests import script
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
 from tests.small import learner, recipe, tables, without_costs
@@ -61,7 +62,7 @@ SYNCS, FILES = 47, 38  # fsyncs and files opened for writing, in the whole of th
 
 def live(name, folder, *arguments):
     """One life of a run, to its end or its violent death; says whether it ended."""
-    process = crash.process(crash.train, RUNS[name], folder, *arguments)
+    process = script.process(crash.train, RUNS[name], folder, *arguments)
     process.join(PATIENCE)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode == 0
@@ -218,7 +219,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
     chance = random.Random(name)
     for lines in (1, 2, 1):
         place = (lines, chance.randrange(1, 8_000))
-        process = crash.process(crash.train_some_calls_more, RUNS[name], tmp_path, *place)
+        process = script.process(crash.train_some_calls_more, RUNS[name], tmp_path, *place)
         process.join(PATIENCE)
         assert process.exitcode == -signal.SIGKILL, place
     assert live(name, tmp_path)
@@ -230,7 +231,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
 def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
     """The disk keeps only what was synced, and only under names that were."""
     left = tmp_path / "left"
-    process = crash.process(
+    process = script.process(
         crash.train_until_the_power_fails, RUNS[BREAKABLE], tmp_path / "run", syncs, left
     )
     process.join(PATIENCE)
@@ -245,7 +246,7 @@ def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limits that a process sets itself")
 @pytest.mark.parametrize("files", swept(range(1, FILES + 2), keep=[8, 20, FILES, FILES + 1]))
 def test_a_disk_that_fills_up_stops_a_run_that_can_go_on(undisturbed, tmp_path, files):
-    process = crash.process(
+    process = script.process(
         crash.train_until_the_disk_is_full, RUNS[BREAKABLE], tmp_path / "run", files
     )
     process.join(PATIENCE)

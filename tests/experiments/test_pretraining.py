@@ -26,7 +26,7 @@ from nbcourse.tasks import word_problems
 from nbcourse.tasks.questions import Verified
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
-from tests import hub
+from tests import hub, script
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
 from tests.small import base_recipe, base_tables, recipe, without_costs, write_toml
@@ -426,7 +426,7 @@ def test_killed_for_good_in_a_process_of_its_own(tmp_path):
     deaths = [("in the tensors", 1), ("after the renaming", 3)]
     lives = [*((killed, death) for death in deaths), (killed, ()), (whole, ())]
     for folder, death in lives:
-        process = crash.process(crash.train, base_tables(), folder, *death)
+        process = script.process(crash.train, base_tables(), folder, *death)
         process.join(PATIENCE)
         assert process.exitcode == (-signal.SIGKILL if death else 0)
     same_run(killed, whole)
