@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,17 +77,23 @@ def recipe(name: str = "grpo", **changes) -> Recipe:
 
 
 def learner(recipe: Recipe) -> Learner:
-    """Made as a run makes it; where the same warm start was made before, its weights are taken."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "warm_start", remembered_warm_start)
+    """Made as a run makes it, but for a warm start that was made before."""
+    with remembered_warm_starts():
         return preparation.build(recipe, ALONE)
+
+
+@contextmanager
+def remembered_warm_starts() -> Iterator[None]:
+    """Within, a warm start is made once for all that it depends on: it takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "warm_start", _warm_start)
+        yield
 
 
 _warm: dict[bytes, dict[str, torch.Tensor]] = {}
 
 
-def remembered_warm_start(model, tokenizer, examples, *, steps, batch_size, **options) -> None:
-    """The real one, once for all that it depends on: most of a small learner's time is this."""
+def _warm_start(model, tokenizer, examples, *, steps, batch_size, **options) -> None:
     batches = [examples(batch_size) for _ in range(steps)]
     given = hashlib.sha256(repr((str(model.config), batches, options)).encode())
     for tensor in model.state_dict().values():
