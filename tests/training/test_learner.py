@@ -111,9 +111,12 @@ def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch):
     monkeypatch.setattr(preparation, "warm_start", watch)
     settings = {"steps": 7, "batch_size": 5, "learning_rate": 1e-2}
     careless = {"careless_steps": 3, "careless_share": 1.0}
-    learner(recipe("rloo", task={"digits": 2}, warm_start={**settings, **careless}))
-    learner(recipe("rloo", warm_start=settings))
-    learner(recipe("rloo"))
+    for changes in (
+        {"task": {"digits": 2}, "warm_start": {**settings, **careless}},
+        {"warm_start": settings},
+        {},
+    ):
+        preparation.build(recipe("rloo", **changes), small.ALONE)
     assert len(seen) == 3
     assert seen[0] == seen[2] == (7, 5, 1e-2, 1.0)
     assert seen[1][:3] == (3, 5, pytest.approx(2e-3))
