@@ -1,10 +1,12 @@
 """A script that lies beside the tests, in a process of its own."""
 
 import json
+import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,20 @@ from nbcourse.training.processes import Processes
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
+PRELOAD = ["nbcourse.experiments.run", "transformers.models.qwen2.modeling_qwen2"]
+# What torchrun starts, it too forks, where that can be, and need not import everything anew.
+FORKING = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork" if sys.platform == "linux" else "spawn"}
+
+
+def process(target: Callable[..., None], *arguments: object) -> BaseProcess:
+    """Started from a server that has the imports done; by spawning where there is no such thing."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(PRELOAD)
+    started = context.Process(target=target, args=arguments)
+    started.start()
+    return started
 
 
 def run(script: Path, *arguments: object, folder: Path, launcher: Sequence[str] = ()) -> str:
@@ -23,25 +39,27 @@ def run(script: Path, *arguments: object, folder: Path, launcher: Sequence[str] 
         script: which; it may import the tests.
         arguments: that it is given.
         folder: in which it starts.
-        launcher: arguments of Python before the script, such as `-m torch.distributed.run`.
+        launcher: a module that starts it, and that one's arguments before the script.
     """
+    printed, errors = folder / "printed.txt", folder / "errors.txt"
+    started = process(_run, [*launcher, str(script), *map(str, arguments)], folder, printed, errors)
+    started.join(PATIENCE)
+    assert started.exitcode == 0, errors.read_text(encoding="utf-8")[-3000:]
+    return printed.read_text(encoding="utf-8")
+
+
+def _run(words: list[str], folder: Path, printed: Path, errors: Path) -> None:
+    for stream, path in ((sys.stdout, printed), (sys.stderr, errors)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), stream.fileno())
+    os.chdir(folder)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        cwd=folder,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": path,
-        },
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    os.environ.update(FORKING, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONPATH=path)
+    sys.argv = words
+    if words[0].endswith(".py"):
+        runpy.run_path(words[0], run_name="__main__")
+    else:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def end(report: Mapping[str, Any], out: Path, processes: Processes) -> None:

@@ -1,24 +1,10 @@
 """A training run in a process of its own that can be made to die at a chosen moment, by SIGKILL."""
 
-import multiprocessing
 import os
 import pathlib
 import shutil
 import signal
 import sys
-
-PRELOAD = ["nbcourse.experiments.run", "transformers.models.qwen2.modeling_qwen2"]
-
-
-def process(target, *arguments):
-    """Started from a server that has the imports done; by spawning where there is no such thing."""
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(PRELOAD)
-    started = context.Process(target=target, args=arguments)
-    started.start()
-    return started
 
 
 def train(tables, folder, moment=None, count=1):

@@ -21,6 +21,7 @@ from nbcourse.experiments import checkpoint, records
 from nbcourse.experiments.run import train
 from nbcourse.training.loop import begin
 from nbcourse.training.recipe import check
+from tests import script
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
 from tests.small import learner, recipe, tables, without_costs
@@ -35,9 +36,9 @@ RUNS = {
     "ppo": tables(
         algorithm={"name": "ppo"},
         critic={"shared": False},
-        optimiser={"epochs": 2, "minibatches": 2, "learning_rate": 1e-3, "warm_up": 5},
+        optimiser={"minibatches": 2, "learning_rate": 1e-3, "warm_up": 5},
         **EVERY,
-        **WARM,
+        **{"warm_start": {"steps": 2, "batch_size": 8}},
         **ADAPTIVE,
     ),
     "reinforce-ema": tables(algorithm={"name": "reinforce-ema"}, **EVERY, **WARM, **ADAPTIVE),
@@ -61,7 +62,7 @@ SYNCS, FILES = 47, 38  # fsyncs and files opened for writing, in the whole of th
 
 def live(name, folder, *arguments):
     """One life of a run, to its end or its violent death; says whether it ended."""
-    process = crash.process(crash.train, RUNS[name], folder, *arguments)
+    process = script.process(crash.train, RUNS[name], folder, *arguments)
     process.join(PATIENCE)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode == 0
@@ -79,6 +80,14 @@ def undisturbed(tmp_path_factory):
         return folders[name]
 
     return find
+
+
+@pytest.fixture(scope="module")
+def shorter(tmp_path_factory):
+    """The folder of a run that ended after four steps."""
+    folder = tmp_path_factory.mktemp("shorter")
+    train(check({**RUNS[BREAKABLE], "steps": 4}), folder=folder, progress=False)
+    return folder
 
 
 @pytest.fixture
@@ -114,21 +123,21 @@ def same_run(one, two):
     assert summaries[0]["held_out"] == summaries[1]["held_out"]
 
 
-def test_the_runs_carry_something_from_step_to_step(undisturbed):
+@pytest.mark.parametrize("name", swept(RUNS, keep=[BREAKABLE]))
+def test_the_runs_carry_something_from_step_to_step(undisturbed, name):
     """Otherwise the tests below would prove little."""
-    numbers = {
-        name: json.loads(
-            (undisturbed(name) / "checkpoint/step-000007/numbers.json").read_text("utf-8")
-        )
-        for name in RUNS
-    }
-    assert numbers["ppo"]["beta"] != 0.1
-    assert numbers["reinforce-ema"]["average"] != 0
-    assert numbers["dapo"]["taken"] > numbers["dapo"]["step"] == 7
-    metrics = {name: records.read_metrics(undisturbed(name)) for name in RUNS}
-    assert all(row["updates"] == 4 for row in metrics["ppo"])
-    assert all(any(row["grad_norm"] > 0 for row in rows) for rows in metrics.values())
-    assert any(row["accuracy"] != row["reward"] for row in metrics["ppo, judged"])
+    numbers = json.loads((undisturbed(name) / "checkpoint/step-000007/numbers.json").read_text())
+    metrics = records.read_metrics(undisturbed(name))
+    assert any(row["grad_norm"] > 0 for row in metrics)
+    if name == "ppo":
+        assert numbers["beta"] != 0.1
+        assert all(row["updates"] == 2 for row in metrics)
+    elif name == "reinforce-ema":
+        assert numbers["average"] != 0
+    elif name == "dapo":
+        assert numbers["taken"] > numbers["step"] == 7
+    else:
+        assert any(row["accuracy"] != row["reward"] for row in metrics)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +161,7 @@ def test_the_runs_carry_something_from_step_to_step(undisturbed):
             ("after a line of metrics", 7),
             ("before the summary", 1),
         ],
-        # and most of the others one after the other, below
-        keep=[
-            ("before the renaming", 3),
-            ("after the renaming", 4),
-            ("after a line of metrics", 3),
-        ],
+        keep=[("before the renaming", 3)],  # and the others one after the other, below
     ),
 )
 def test_a_run_that_dies_at_a_bad_moment_goes_on_as_if_it_had_not(
@@ -169,7 +173,7 @@ def test_a_run_that_dies_at_a_bad_moment_goes_on_as_if_it_had_not(
 
 
 @pytest.mark.parametrize(
-    ("lines", "step"), swept([(1, 0), (2, 0), (3, 2), (6, 4), (7, 6)], keep=[(2, 0), (6, 4)])
+    ("lines", "step"), swept([(1, 0), (2, 0), (3, 2), (6, 4), (7, 6)], keep=[(6, 4)])
 )
 def test_a_kill_costs_no_more_than_the_steps_since_the_last_checkpoint(tmp_path, lines, step):
     """Checkpoints are written every two steps, each after the line of its step."""
@@ -180,23 +184,24 @@ def test_a_kill_costs_no_more_than_the_steps_since_the_last_checkpoint(tmp_path,
     assert state.step == step
 
 
-@pytest.mark.parametrize("asking", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_keeps_the_step_it_is_at(
-    undisturbed, tmp_path, monkeypatch, ctrl_c, asking
+    undisturbed, tmp_path, monkeypatch, ctrl_c
 ):
-    """It is asked after step 2, and does step 3 to its end, which is no multiple of two."""
+    """After steps 2 and 4 it is asked, and does 3 and 5 to their end, no multiples of two."""
+    asking = {2: signal.SIGINT, 4: signal.SIGTERM}
     write = records.Metrics.write
 
     def ask(self, row):
         write(self, row)
-        if row["step"] == 2:
-            signal.raise_signal(asking)
+        if row["step"] in asking:
+            signal.raise_signal(asking[row["step"]])
 
     monkeypatch.setattr(records.Metrics, "write", ask)
-    with pytest.raises(KeyboardInterrupt):
-        train(check(RUNS[BREAKABLE]), folder=tmp_path, progress=False)
-    kept = sorted(p.name for p in (tmp_path / "checkpoint").iterdir())
-    assert kept == ["start", "step-000003"]
+    for step in (3, 5):
+        with pytest.raises(KeyboardInterrupt):
+            train(check(RUNS[BREAKABLE]), folder=tmp_path, resume=True, progress=False)
+        kept = sorted(p.name for p in (tmp_path / "checkpoint").iterdir())
+        assert kept == ["start", f"step-{step:06d}"]
     assert live(BREAKABLE, tmp_path)
     same_run(tmp_path, undisturbed(BREAKABLE))
 
@@ -204,7 +209,8 @@ def test_a_run_that_is_asked_to_stop_keeps_the_step_it_is_at(
 def test_a_run_that_dies_at_one_bad_moment_after_the_other_ends_all_the_same(undisturbed, tmp_path):
     """Each life begins on what the death before it has left."""
     deaths = [("before the renaming", 2), ("in the tensors", 1), ("in a line of metrics", 3)]
-    deaths += [("while metrics are mended", 1), ("while older ones are removed", 1)]
+    deaths += [("while metrics are mended", 1), ("after a line of metrics", 2)]
+    deaths += [("after the renaming", 1), ("while older ones are removed", 1)]
     deaths += [("in the numbers", 1), ("in the recipe", 1), ("before the summary", 1)]
     for death in deaths:
         assert not live(BREAKABLE, tmp_path, *death), death
@@ -218,7 +224,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
     chance = random.Random(name)
     for lines in (1, 2, 1):
         place = (lines, chance.randrange(1, 8_000))
-        process = crash.process(crash.train_some_calls_more, RUNS[name], tmp_path, *place)
+        process = script.process(crash.train_some_calls_more, RUNS[name], tmp_path, *place)
         process.join(PATIENCE)
         assert process.exitcode == -signal.SIGKILL, place
     assert live(name, tmp_path)
@@ -226,11 +232,11 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_it_had_not(undisturbed, tmp
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads files by their number")
-@pytest.mark.parametrize("syncs", swept(range(1, SYNCS + 2), keep=[12, 38, SYNCS, SYNCS + 1]))
+@pytest.mark.parametrize("syncs", swept(range(1, SYNCS + 2), keep=[12, 28, SYNCS + 1]))
 def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
     """The disk keeps only what was synced, and only under names that were."""
     left = tmp_path / "left"
-    process = crash.process(
+    process = script.process(
         crash.train_until_the_power_fails, RUNS[BREAKABLE], tmp_path / "run", syncs, left
     )
     process.join(PATIENCE)
@@ -243,9 +249,9 @@ def test_a_power_cut_costs_no_more_than_a_kill(undisturbed, tmp_path, syncs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limits that a process sets itself")
-@pytest.mark.parametrize("files", swept(range(1, FILES + 2), keep=[8, 20, FILES, FILES + 1]))
+@pytest.mark.parametrize("files", swept(range(1, FILES + 2), keep=[8, 20, FILES]))
 def test_a_disk_that_fills_up_stops_a_run_that_can_go_on(undisturbed, tmp_path, files):
-    process = crash.process(
+    process = script.process(
         crash.train_until_the_disk_is_full, RUNS[BREAKABLE], tmp_path / "run", files
     )
     process.join(PATIENCE)
@@ -291,19 +297,20 @@ def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch):
         durable.write(tmp_path / "file", b"lost")
 
 
-def test_a_longer_run_goes_on_where_the_shorter_one_ended(undisturbed, tmp_path):
-    content = RUNS["ppo"]
-    train(check({**content, "steps": 4}), folder=tmp_path, progress=False)
-    _, history = train(check(content), folder=tmp_path, resume=True, progress=False)
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(undisturbed, shorter, tmp_path):
+    folder = shutil.copytree(shorter, tmp_path / "run")
+    _, history = train(check(RUNS[BREAKABLE]), folder=folder, resume=True, progress=False)
     assert [row["step"] for row in history] == list(range(1, 8))
-    same_run(tmp_path, undisturbed("ppo"))
+    same_run(folder, undisturbed(BREAKABLE))
 
 
-def test_a_longer_run_that_dies_before_its_summary_writes_it_in_the_end(undisturbed, tmp_path):
-    train(check({**RUNS["ppo"], "steps": 4}), folder=tmp_path, progress=False)
-    assert not live("ppo", tmp_path, "before the summary")
-    assert live("ppo", tmp_path)
-    same_run(tmp_path, undisturbed("ppo"))
+def test_a_longer_run_that_dies_before_its_summary_writes_it_in_the_end(
+    undisturbed, shorter, tmp_path
+):
+    folder = shutil.copytree(shorter, tmp_path / "run")
+    assert not live(BREAKABLE, folder, "before the summary")
+    assert live(BREAKABLE, folder)
+    same_run(folder, undisturbed(BREAKABLE))
 
 
 def test_a_finished_run_has_nothing_left_to_do(run):

@@ -11,12 +11,11 @@ from nbcourse.experiments.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
 from nbcourse.lm.actor_critic import Critic
 from nbcourse.training import loop
 from nbcourse.training.experience import Draws
-from nbcourse.training.preparation import build
 from nbcourse.training.recipe import check, load
 from tests.small import ALONE, learner, recipe
 
 NAMES = ("shared", "own", "own, warmed up")
-WARM = {"steps": 40, "batch_size": 64}
+WARM = {"steps": 25, "batch_size": 32}
 SMALL = recipe("ppo", warm_start=WARM)
 
 
@@ -48,9 +47,9 @@ def test_the_kl_is_measured_in_every_step(folder):
     """Where the loop measures it in few of them; in these it says the same."""
     tables = critic_study.configurations(SMALL, ["own"])["own"]
     tables = {**tables, "steps": 4, "evaluation": {"every": 4, "problems": 8}}
-    found = critic_study.result(build(SMALL, ALONE), tables, ALONE)
+    found = critic_study.result(learner(SMALL), tables, ALONE)
     seldom = {key: table for key, table in tables.items() if key != "critic_rounds"}
-    made = build(check(seldom, complete=True), ALONE)
+    made = learner(check(seldom, complete=True))
     told = list(loop.steps(made, loop.begin(made.recipe), ALONE))
     assert [row["step"] for row in told if "kl_ref" in row] == [1, 4]
     assert len(found["kl_ref"]) == 4

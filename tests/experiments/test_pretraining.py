@@ -26,7 +26,7 @@ from nbcourse.tasks import word_problems
 from nbcourse.tasks.questions import Verified
 from nbcourse.training.models import load_model
 from nbcourse.training.recipe import Pretraining, validate
-from tests import hub
+from tests import hub, script
 from tests.effort import PATIENCE, swept
 from tests.experiments import crash
 from tests.small import base_recipe, base_tables, recipe, without_costs, write_toml
@@ -420,16 +420,20 @@ def test_killed_before_the_summary_it_writes_it_in_the_end(whole, tmp_path, lost
     same_run(folder, whole[0])
 
 
-def test_killed_for_good_in_a_process_of_its_own(tmp_path):
-    """Within a checkpoint of each stage; the tokenizer is then learned from 4,000 texts."""
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    deaths = [("in the tensors", 1), ("after the renaming", 3)]
-    lives = [*((killed, death) for death in deaths), (killed, ()), (whole, ())]
-    for folder, death in lives:
-        process = crash.process(crash.train, base_tables(), folder, *death)
+def train_small(*arguments):
+    """What the fixture `small` does holds in this process alone, not in one that is started."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_it_small(patch)
+        crash.train(*arguments)
+
+
+def test_killed_for_good_in_a_process_of_its_own(whole, tmp_path):
+    """Within a checkpoint of each stage."""
+    for death in (("in the tensors", 1), ("after the renaming", 3), ()):
+        process = script.process(train_small, base_tables(), tmp_path, *death)
         process.join(PATIENCE)
         assert process.exitcode == (-signal.SIGKILL if death else 0)
-    same_run(killed, whole)
+    same_run(tmp_path, whole[0])
 
 
 def test_a_finished_run_has_nothing_left_to_do(whole, tmp_path):

@@ -52,9 +52,9 @@ def start(folder, processes):
     )
     (folder / "mine.toml").write_text(longer, encoding="utf-8")
     (folder / "mine.py").write_text(CODE, encoding="utf-8")
-    launcher = [] if processes == 1 else ["-m", "torch.distributed.run", "--standalone"]
-    if processes > 1:
-        launcher += [f"--nproc_per_node={processes}"]
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    if processes == 1:
+        launcher = []
     printed = script.run(
         SCRIPT, folder / "out.json", recipes, folder, folder=folder, launcher=launcher
     )

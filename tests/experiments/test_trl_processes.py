@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("trl_parallel.py")
 # On a machine without a GPU too, `--multi_gpu` it is: `--cpu` starts one process.
-LAUNCH = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+LAUNCH = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
 SAID = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 TOML = """
 steps = 2

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from nbcourse.experiments import evaluation, pretraining, run
+from nbcourse.training import models
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import check
 from tests import hub
@@ -67,10 +68,9 @@ def trained(changes: dict[str, Any], **folder: Any) -> list[dict[str, float]]:
     return without_costs(run.train(check(tables(**changes)), progress=False, **folder)[1])
 
 
-def of_a_hub(folder: Path) -> list[dict[str, float]]:
+def of_a_hub(source: Path, folder: Path) -> list[dict[str, float]]:
     """An adapter beside the weights of a folder as the hub keeps it, and what it learned."""
-    model = {"source": str(hub.checkpoint(folder / "hub")), "lora_rank": 2}
-    folder = folder / "run"
+    model = {"source": str(source), "lora_rank": 2}
     history = run.train(check({**HUB, "model": model}), folder=folder, progress=False)[1]
     result = evaluation.evaluate(folder, problems=4, samples=2, progress=False)
     return [*without_costs(history), {"mean_tokens": result["after"]["mean_tokens"]}]
@@ -135,13 +135,15 @@ def refused() -> dict[str, bool]:
 
 def main(folder: Path) -> None:
     report: dict[str, Any] = {"refused": refused()}
+    source = hub.checkpoint(folder / "hub")
+    models.TEXTS = 60  # from which a tokenizer is learned
     for device in ("cpu", NAME):
         here = torch.device(device)
         run.connect = pretraining.connect = lambda here=here: Processes(0, 1, here)
         evaluation.own_device = lambda here=here: here
         report[device] = {
             **{name: trained(changes) for name, changes in RECIPES.items()},
-            "a model of the hub": of_a_hub(folder / device / "of a hub"),
+            "a model of the hub": of_a_hub(source, folder / device / "of a hub"),
             "a base model": base(folder / device / "base"),
             "stopped and resumed": stopped_and_resumed(folder / device / "stopped"),
         }

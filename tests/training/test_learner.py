@@ -20,6 +20,7 @@ from tests import hub, small
 from tests.small import learner, recipe
 
 WARM = {"steps": 40, "batch_size": 64}
+WARMED = {"steps": 3, "careless_steps": 2, "batch_size": 4}
 
 
 def test_every_step_has_problems_of_its_own_and_none_is_held_out():
@@ -47,6 +48,18 @@ def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe():
     texts = [p.prompt + p.solution for p in asked.examples(4_000, generator(1, "tokenizer"))]
     by_hand = bpe.train_tokenizer(texts, vocabulary=asked.model.vocabulary)
     assert other.get_vocab() == by_hand.get_vocab() != second.get_vocab()
+
+
+def test_a_warm_start_that_is_remembered_is_the_one_that_would_be_made():
+    """So that other tests may begin with it: to the last bit, and only where nothing differs."""
+    asked = recipe(warm_start=WARMED)
+    made = small.weights(preparation.build(asked, small.ALONE))
+    for _ in range(2):
+        found = small.weights(learner(asked))
+        assert all(torch.equal(made[name], weight) for name, weight in found.items())
+    for change in ({"learning_rate": 1e-2}, {"batch_size": 5}, {"steps": 4}):
+        other = small.weights(learner(recipe(warm_start={**WARMED, **change})))
+        assert any(not torch.equal(made[name], weight) for name, weight in other.items())
 
 
 def test_of_finitely_many_problems_none_comes_again_before_all_have_come(tmp_path):
@@ -98,9 +111,12 @@ def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch):
     monkeypatch.setattr(preparation, "warm_start", watch)
     settings = {"steps": 7, "batch_size": 5, "learning_rate": 1e-2}
     careless = {"careless_steps": 3, "careless_share": 1.0}
-    learner(recipe("rloo", task={"digits": 2}, warm_start={**settings, **careless}))
-    learner(recipe("rloo", warm_start=settings))
-    learner(recipe("rloo"))
+    for changes in (
+        {"task": {"digits": 2}, "warm_start": {**settings, **careless}},
+        {"warm_start": settings},
+        {},
+    ):
+        preparation.build(recipe("rloo", **changes), small.ALONE)
     assert len(seen) == 3
     assert seen[0] == seen[2] == (7, 5, 1e-2, 1.0)
     assert seen[1][:3] == (3, 5, pytest.approx(2e-3))

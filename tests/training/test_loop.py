@@ -888,7 +888,8 @@ LEARNING = {
 
 def gain(name, **changes):
     """How much more is right in the last four steps than in the first four."""
-    _, history = train(recipe(name, **{**LEARNING, **changes}), progress=False)
+    made = learner(recipe(name, **{**LEARNING, **changes}))
+    history = loop.steps(made, loop.begin(made.recipe), ALONE)
     accuracy = torch.tensor([row["accuracy"] for row in history])
     return (accuracy[-4:].mean() - accuracy[:4].mean()).item()
 
