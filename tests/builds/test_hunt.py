@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
+from functools import cache
 
 import pytest
 from typer.testing import CliRunner
@@ -139,6 +140,7 @@ def test_nothing_in_a_text_betrays_a_fault_but_what_it_computes(forms, tmp_path)
         assert done.returncode == 0, done.stdout
 
 
+@cache
 def names(text):
     return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 

@@ -267,11 +267,11 @@ def test_reading_a_value_has_its_time_too(monkeypatch, grade):
 
 
 def test_time_is_limited_for_everything_together(grade):
-    slow = "import time\ndef double(x):\n    time.sleep(3)\n    return 2 * x"
-    limits = replace(LIMITS, total=5)  # enough for one call, and what is tested calls twice
+    slow = "import time\ndef double(x):\n    time.sleep(1.5)\n    return 2 * x"
+    limits = replace(LIMITS, total=2.5)  # enough for one call, and what is tested calls twice
     found = grade(double=slow, limits=limits)["double-check"]
     assert found.state == State.OUT_OF_TIME
-    assert "all cells and calls took over 5 seconds" in found.feedback
+    assert "all cells and calls took over 2.5 seconds" in found.feedback
 
 
 def test_personal_numbers_are_those_of_the_student(server, tmp_path):
