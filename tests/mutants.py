@@ -23,6 +23,25 @@ METHODS = {
 Variants = Callable[[ast.AST], list[ast.AST]]
 
 
+def texts(source: str, variants: Variants) -> Iterator[tuple[str, str]]:
+    """Every mutant: what it is, and the source with it, in the order of `places`."""
+    tree = ast.parse(source)
+    for parent in ast.walk(tree):
+        for field, value in ast.iter_fields(parent):
+            siblings = value if isinstance(value, list) else [value]
+            for place, node in enumerate(siblings):
+                for variant in variants(node) if isinstance(node, ast.AST) else ():
+                    others = [*siblings[:place], variant, *siblings[place + 1 :]]
+                    setattr(parent, field, others if isinstance(value, list) else variant)
+                    try:
+                        text = ast.unparse(tree)
+                    except ValueError:  # such as a negative number where none can stand
+                        continue
+                    finally:
+                        setattr(parent, field, value)
+                    yield f"{ast.unparse(node)} → {ast.unparse(variant)}", text
+
+
 class Replace(ast.NodeTransformer):
     """Puts another expression or statement in the place of one."""
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
@@ -65,6 +66,7 @@ class Folder:
         return (State.TAKEN if taken else State.OWN), ""
 
 
+@cache
 def solution(name: str) -> str:
     """The book's text of a piece, which passes everything."""
     text = (TRAINER / f"{name}.py").read_text(encoding="utf-8")

@@ -114,6 +114,7 @@ def trainer(algorithm: str, ways: Iterable[Way] = (), forms: Iterable[int] = ())
     )
 
 
+@cache
 def _head() -> str:
     """What the file says of itself, and what the book's sampler says of rollouts."""
     said = ast.get_docstring(ast.parse(pieces.solution("reinforce")), clean=False) or ""

@@ -55,6 +55,8 @@ class ForkServer:
         trace: TracebackType | None,
     ) -> None:
         self._control.close()
+        if not self._ready:  # nothing was forked from it, and it may still be importing torch
+            self._process.kill()
         self._process.wait()
 
     def start(

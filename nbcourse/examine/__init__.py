@@ -12,7 +12,7 @@ from typing import Any
 from nbcourse.examine import decode, facts, known
 from nbcourse.examine.conventions import CONVENTIONS, OFFERED
 from nbcourse.examine.report import REQUIREMENTS, Report
-from nbcourse.examine.subject import Subject
+from nbcourse.examine.subject import Remembered, Subject
 
 __all__ = ["CONVENTIONS", "OFFERED", "REQUIREMENTS", "Report", "Subject", "assert_loss", "examine"]
 
@@ -36,7 +36,7 @@ def examine(
     """
     if isinstance(loss, str):
         loss = known.row(loss)
-    subject = loss if isinstance(loss, Subject) else Subject.of(loss)
+    subject = Remembered.by(loss if isinstance(loss, Subject) else Subject.of(loss))
     found = facts.gather(subject, tell)
     tell("the rows of the table")
     nearest = known.nearest(subject, [found.fresh, found.stale, found.far])

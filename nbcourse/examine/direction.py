@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -70,10 +71,15 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
 def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:
     """How much a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
     found = {}
-    for chance in DIFFICULTIES:
-        (gradient,) = World([coin(chance)], group_size).expected(subject, ordered=ordered)
-        found[chance] = beside(-gradient, coin(chance).gradient())[1]
+    for chance, world in _coins(group_size).items():
+        (gradient,) = world.expected(subject, ordered=ordered)
+        found[chance] = beside(-gradient, world.prompts[0].gradient())[1]
     return found
+
+
+@cache
+def _coins(group_size: int) -> dict[float, World]:
+    return {chance: World([coin(chance)], group_size) for chance in DIFFICULTIES}
 
 
 def beside(step: Tensor, gradient: Tensor) -> tuple[float, float]:

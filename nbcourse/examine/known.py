@@ -13,7 +13,7 @@ from nbcourse.examine import probes
 from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
 from nbcourse.examine.probes import MIXED, batch, without_reference
-from nbcourse.examine.subject import Subject
+from nbcourse.examine.subject import Remembered, Subject
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.training.algorithms import ALGORITHMS, Penalty, policy_loss
@@ -148,7 +148,7 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
 
 @cache
 def _gradients_of_row(name: str, handed: bool) -> Tensor:
-    subject = row(name, beta=0.0, handed=handed)
+    subject = Remembered.by(row(name, beta=0.0, handed=handed))
     sampler = probes.reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler) for world in (stale, far)]
     found = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]

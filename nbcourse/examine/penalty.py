@@ -1,13 +1,14 @@
 """The KL to the reference in a loss: what its gradient descends, whatever its value estimates."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from nbcourse.examine.direction import EQUAL, beside
 from nbcourse.examine.subject import Subject
-from nbcourse.examine.worlds import CHOICE, EVEN, Prompt, World, away, prompt
+from nbcourse.examine.worlds import CHOICE, EVEN, World, away, prompt
 from nbcourse.toys.sequences import SequenceSpace
 
 OFF_REFERENCE = 0.3
@@ -42,8 +43,10 @@ def descent(
     """
     if "ref_log_probs" not in subject.takes:
         return Descent("none", 0.0, 0.0)
-    settings = [_setting(space, seed, distance) for seed in (0, 1, 2)]
-    pairs = [_part(subject, one, ordered) for one in settings]
+    pairs = [
+        (_part(subject, with_it, without, ordered), truths)
+        for with_it, without, truths in _settings(space, distance)
+    ]
     cosines = [beside(found, truths["reverse"])[0] for found, truths in pairs]
     size = max(found.abs().max().item() for found, _ in pairs)
     if size <= 1e-9:
@@ -73,25 +76,37 @@ def length(subject: Subject, two: Descent, *, ordered: bool) -> float:
 
 def _reward_factor(subject: Subject, space: SequenceSpace, ordered: bool) -> float:
     """What stands in front of ∇J where the KL is gone; 1 if nothing does."""
-    one = prompt(space, 0)
-    (gradient,) = World([one], 2).expected(subject, ordered=ordered)
-    _, factor = beside(-gradient, one.gradient())
+    world = _rewarded(space)
+    (gradient,) = world.expected(subject, ordered=ordered)
+    _, factor = beside(-gradient, world.prompts[0].gradient())
     return abs(factor) or 1.0
 
 
-def _setting(space: SequenceSpace, seed: int, distance: float) -> Prompt:
-    one = prompt(space, seed)
-    return replace(
-        one,
-        rewards=torch.zeros_like(one.rewards),
-        old_logits=away(one, distance, seed + 20),
-        ref_logits=away(one, OFF_REFERENCE, seed + 10),
-    )
+@cache
+def _rewarded(space: SequenceSpace) -> World:
+    return World([prompt(space, 0)], 2)
 
 
-def _part(subject: Subject, one: Prompt, ordered: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    found = [
-        World([setting], 2).expected(subject, ordered=ordered)[0]
-        for setting in (one, replace(one, ref_logits=None))
-    ]
-    return found[0] - found[1], one.kl_gradients()
+@cache
+def _settings(
+    space: SequenceSpace, distance: float
+) -> list[tuple[World, World, dict[str, Tensor]]]:
+    """Worlds without a reward: with a reference, without one, and what a KL may descend there."""
+    found = []
+    for seed in (0, 1, 2):
+        one = prompt(space, seed)
+        one = replace(
+            one,
+            rewards=torch.zeros_like(one.rewards),
+            old_logits=away(one, distance, seed + 20),
+            ref_logits=away(one, OFF_REFERENCE, seed + 10),
+        )
+        without = World([replace(one, ref_logits=None)], 2)
+        found.append((World([one], 2), without, one.kl_gradients()))
+    return found
+
+
+def _part(subject: Subject, with_it: World, without: World, ordered: bool) -> Tensor:
+    """What the reference makes of the expected gradient."""
+    (found,), (alone,) = (world.expected(subject, ordered=ordered) for world in (with_it, without))
+    return found - alone

@@ -48,7 +48,7 @@ MIXED = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 UNEVEN = [4, 2, 3, 1, 4, 3]
 
 
-@lru_cache
+@lru_cache(maxsize=1)
 def reference_is_the_sampler(subject: Subject) -> bool:
     """Whether a KL to the reference is gone where the reference is the policy that *sampled*.
 

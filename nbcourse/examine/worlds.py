@@ -4,7 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement, product
+from functools import cache, cached_property
+from itertools import accumulate, combinations_with_replacement, product
 
 import torch
 from torch import Tensor
@@ -68,7 +69,10 @@ class Prompt:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One batch's worth of prompts, with so many responses to each."""
+    """One batch's worth of prompts, with so many responses to each.
+
+    Its batches are listed once, however many losses are examined in it.
+    """
 
     prompts: Sequence[Prompt]
     group_size: int
@@ -81,54 +85,85 @@ class World:
             ordered: whether the order within a group may matter to it; if not, one order of each
                 group stands for all.
         """
-        found = [torch.zeros(p.space.tokens.shape, dtype=torch.float64) for p in self.prompts]
-        for chance, rows, weights in self.batches(subject, ordered=ordered):
-            for of_prompt, members, part in zip(
-                found, rows, weights.split(self.group_size), strict=True
-            ):
-                of_prompt.index_add_(0, members, chance * part)
-        return [
-            gradient_estimates(prompt.space, prompt.logits, weights).sum(dim=0)
-            for prompt, weights in zip(self.prompts, found, strict=True)
-        ]
+        listed = self._in_order if ordered else self._as_sets
+        weights = torch.stack([subject.weights(batch).double() for batch in listed.batches])
+        parts = (listed.chances[:, None, None] * weights).split(self.group_size, dim=1)
+        found = []
+        for prompt, rows, part in zip(self.prompts, listed.rows.unbind(1), parts, strict=True):
+            total = torch.zeros(prompt.space.tokens.shape, dtype=torch.float64)
+            total.index_add_(0, rows.flatten(), part.flatten(0, 1))
+            found.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
+        return found
 
     def batches(
         self, subject: Subject, *, ordered: bool = True
-    ) -> Iterator[tuple[float, list[Tensor], Tensor]]:
+    ) -> Iterator[tuple[float, Tensor, Tensor]]:
         """Every batch: its probability, the responses to each prompt, and ∂L/∂log π (B, T)."""
+        listed = self._in_order if ordered else self._as_sets
+        for chance, rows, batch in zip(listed.chances, listed.rows, listed.batches, strict=True):
+            yield chance.item(), rows, subject.weights(batch).double()
+
+    @cached_property
+    def _in_order(self) -> "_Listed":
+        return self._listed(ordered=True)
+
+    @cached_property
+    def _as_sets(self) -> "_Listed":
+        return self._listed(ordered=False)
+
+    def _listed(self, *, ordered: bool) -> "_Listed":
         tables = [prompt.tables() for prompt in self.prompts]
         choices = [
             list(_groups(sampler.sum(dim=1).exp(), self.group_size, ordered))
             for _, sampler, _ in tables
         ]
-        for chosen in product(*choices):
-            rows = [members for members, _ in chosen]
-            weights = subject.weights(self._batch(tables, rows)).double()
-            yield math.prod(chance for _, chance in chosen), rows, weights
+        chosen = list(product(*choices))
+        chances = [math.prod(chance for _, chance in one) for one in chosen]
+        rows = torch.tensor([[members for members, _ in one] for one in chosen])
+        before = [0, *accumulate(len(prompt.rewards) for prompt in self.prompts[:-1])]
+        every = (rows + torch.tensor(before)[:, None]).flatten()
+        parts = [
+            [*policies, one.space.mask, one.rewards]
+            for policies, one in zip(tables, self.prompts, strict=True)
+        ]
+        size = len(self.prompts) * self.group_size
+        cut = (torch.cat(part)[every].split(size) for part in zip(*parts, strict=True))
+        batches = [
+            Batch(log_probs, old, ref, mask, rewards, self.group_size)
+            for log_probs, old, ref, mask, rewards in zip(*cut, strict=True)
+        ]
+        return _Listed(torch.tensor(chances, dtype=torch.float64), rows, batches)
 
-    def _batch(self, tables: list[tuple[Tensor, Tensor, Tensor]], rows: list[Tensor]) -> Batch:
-        log_probs, old, ref = (
-            torch.cat([table[i][members] for table, members in zip(tables, rows, strict=True)])
-            for i in range(3)
-        )
-        pairs = list(zip(self.prompts, rows, strict=True))
-        mask = torch.cat([prompt.space.mask[members] for prompt, members in pairs])
-        rewards = torch.cat([prompt.rewards[members] for prompt, members in pairs])
-        return Batch(log_probs, old, ref, mask, rewards, self.group_size)
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Every batch of a world.
+
+    Attributes:
+        chances: (M,) their probabilities.
+        rows: (M, P, G) which responses to each prompt are in them.
+        batches: the M of them.
+    """
+
+    chances: Tensor
+    rows: Tensor
+    batches: list[Batch]
 
 
-def _groups(probs: Tensor, group_size: int, ordered: bool) -> Iterator[tuple[Tensor, float]]:
+def _groups(
+    probs: Tensor, group_size: int, ordered: bool
+) -> Iterator[tuple[tuple[int, ...], float]]:
     """Every group with its probability; if order does not matter, one for each set of members."""
     chances, indices = probs.tolist(), range(len(probs))
     if ordered:
         for members in product(indices, repeat=group_size):
-            yield torch.tensor(members), math.prod(chances[i] for i in members)
+            yield members, math.prod(chances[i] for i in members)
         return
     for members in combinations_with_replacement(indices, group_size):
         orders = math.factorial(group_size)
         for count in Counter(members).values():
             orders //= math.factorial(count)
-        yield torch.tensor(members), orders * math.prod(chances[i] for i in members)
+        yield members, orders * math.prod(chances[i] for i in members)
 
 
 # ---------------------------------------------------------------- the worlds
@@ -164,9 +199,10 @@ def away(one: Prompt, distance: float, seed: int) -> Tensor:
     return one.logits + distance * (2 * noise - 1)
 
 
-def fresh() -> list[World]:
+@cache
+def fresh() -> tuple[World, ...]:
     """Worlds of fresh samples: answers of several lengths, forks, groups of two to four."""
-    return [
+    return (
         World([prompt(BRANCHING, 0)], 2),
         World([prompt(BRANCHING, 1)], 3),
         World([prompt(STAIRS, 2)], 2),
@@ -175,10 +211,11 @@ def fresh() -> list[World]:
         *(World([coin(chance)], size) for chance in DIFFICULTIES for size in (2, 3, 4)),
         World([coin(0.2), coin(0.8)], 2),
         World([coin(0.2), coin(0.8)], 3),
-    ]
+    )
 
 
-def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> list[World]:
+@cache
+def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> tuple[World, ...]:
     """The same worlds, but the policy has moved since it sampled: by ratios of 1.2 at most.
 
     Args:
@@ -193,9 +230,9 @@ def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> list[Wor
             one, old_logits=old, ref_logits=old if reference_is_the_sampler else one.logits
         )
 
-    return [replace(world, prompts=[*map(moved, world.prompts)]) for world in fresh()]
+    return tuple(replace(world, prompts=[*map(moved, world.prompts)]) for world in fresh())
 
 
-def far(*, reference_is_the_sampler: bool) -> list[World]:
+def far(*, reference_is_the_sampler: bool) -> tuple[World, ...]:
     """Two of them, from a policy so far off that every clip notices."""
     return stale(distance=0.6, reference_is_the_sampler=reference_is_the_sampler)[2:4]

@@ -333,7 +333,7 @@ def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
         folder.mkdir(parents=True)
         (folder / f"{piece}.py").write_text(BOOK[piece])
         (folder / "clip.py").write_text(BOOK["clip"].replace("1 + clip", "1 - clip"))
-    alone = grading.graded(tmp_path / "class" / "ann", limits=LIMITS)
+    alone = check.check(pieces.read(tmp_path / "class" / "ann"))
     ann, bob = grading.grade(tmp_path / "class", tmp_path / "out", limits=LIMITS, jobs=2)
     assert (ann.name, bob.name) == ("ann", "bob")
     assert not bob.failure

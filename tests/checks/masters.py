@@ -1,6 +1,7 @@
 """The masters as the tests see them: cells, solutions and stubs, ready to be run."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ MASTERS = sorted(path.stem for path in (ROOT / "solutions").glob("*.ipynb"))
 needed = pytest.mark.skipif(not MASTERS, reason="there are no masters in solutions/")
 
 
+@cache
 def read(path: Path) -> NotebookNode:
     return nbformat.read(path, as_version=4)
 

@@ -56,7 +56,7 @@ def refused(at: Desk, answers: Answers) -> dict[str, str]:
     }
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=16)
 def _travelling(chapter: str, variant: int, rounds: int) -> dict[str, Exercise]:
     """The exercises of a sheet as they are in a bundle, sealed with so many rounds of hashing."""
     path = ROOT / "solutions" / f"{chapter}.ipynb"

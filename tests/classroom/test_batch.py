@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nbcourse.classroom import batch, masters, results, sandbox
+from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
@@ -35,7 +36,25 @@ def hand_in(folder, student, **answers):
     return a_class.submission(folder, a_class.notebook(a_class.solved(**answers)), student)
 
 
-def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, terms, out):
+@pytest.fixture
+def in_this_process(monkeypatch, server):
+    """Grade by a fork server that is there: a process for each submission, and no new ones."""
+
+    def graded(jobs, terms, workers):
+        for submission, variant in jobs:
+            yield (
+                submission,
+                grade_submission(
+                    submission, terms.master, server, limits=terms.limits, variant=variant
+                ),
+            )
+
+    return lambda: monkeypatch.setattr(batch, "_graded", graded)
+
+
+def test_each_gets_a_result_and_only_what_changed_is_graded_again(
+    tmp_path, terms, out, in_this_process
+):
     handed_in = [
         hand_in(tmp_path, "ada"),
         hand_in(tmp_path, "bob", double="import os\nos.kill(os.getppid(), 9)\nos._exit(1)"),
@@ -52,6 +71,7 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(tmp_path, term
 
     stamps = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     hand_in(tmp_path, "cid", answer="answer = 42")
+    in_this_process()
     again = {s.student: r.points for s, r in batch.grade_submissions(handed_in, terms, out, jobs=1)}
     assert again == {"ada": 6, "bob": 4, "cid": 6}
     changed = [path.name for path in out.iterdir() if path.stat().st_mtime_ns != stamps[path.name]]
@@ -85,7 +105,10 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
     assert {exercise.state for exercise in result.exercises} == {State.NOT_GRADED}
 
 
-def test_a_master_that_fails_its_own_tests_stops_everything(tmp_path, out, monkeypatch):
+def test_a_master_that_fails_its_own_tests_stops_everything(
+    tmp_path, out, monkeypatch, in_this_process
+):
+    in_this_process()
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
     terms = batch.Terms(a_class.master(tmp_path), LIMITS)
     with pytest.raises(ValueError, match="fails its own test 'answer-check'"):

@@ -249,29 +249,29 @@ def test_a_test_that_an_answer_keeps_busy_here_is_interrupted(monkeypatch, grade
     assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
 
 
-def test_reading_a_value_has_its_time_too(monkeypatch, grade):
+def test_reading_a_value_has_its_time_too(monkeypatch, grade_endless):
     """A value may take long to build here, such as a dict of keys whose hashes are equal."""
     unpack = wire.unpack
 
     def slow(structure, tensors):
-        end = time.process_time() + 30
+        end = time.process_time() + 70
         while structure == 43 and time.process_time() < end:
             pass
         return unpack(structure, tensors)
 
     monkeypatch.setattr(wire, "unpack", slow)
-    graded = grade(answer="answer = 43", limits=replace(LIMITS, seconds=2))
+    graded = grade_endless(answer="answer = 43")
     assert graded["answer-check"].state == State.OUT_OF_TIME
-    assert "the grader was reading what it gave for over 2" in graded["answer-check"].feedback
+    assert "the grader was reading what it gave for over" in graded["answer-check"].feedback
     assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
 
 
 def test_time_is_limited_for_everything_together(grade):
-    slow = "import time\ndef double(x):\n    time.sleep(3)\n    return 2 * x"
-    limits = replace(LIMITS, total=5)  # enough for one call, and what is tested calls twice
+    slow = "import time\ndef double(x):\n    time.sleep(1.5)\n    return 2 * x"
+    limits = replace(LIMITS, total=2.5)  # enough for one call, and what is tested calls twice
     found = grade(double=slow, limits=limits)["double-check"]
     assert found.state == State.OUT_OF_TIME
-    assert "all cells and calls took over 5 seconds" in found.feedback
+    assert "all cells and calls took over 2.5 seconds" in found.feedback
 
 
 def test_personal_numbers_are_those_of_the_student(server, tmp_path):

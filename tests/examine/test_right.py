@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import relu
 
 from nbcourse.functional.advantages import group_relative, leave_one_out
+from tests.effort import swept
 from tests.examine.parts import (
     advantages_of,
     centred,
@@ -203,9 +204,22 @@ EXACT = [
     ppo_with_its_ratio_detached,
 ]
 WITH_KL = [k1_in_the_reward, k1_to_go, k2_of_the_sequence, k1_with_its_prefix]
+# what it returns, in which precision, what it detaches, of what it is made, what it clips and how
+OF_EACH_KIND = [
+    reinforce_one,
+    score_with_a_ratio_of_one,
+    with_a_value_added,
+    per_token,
+    loss_and_metrics,
+    in_float32,
+    rloo_by_pairs,
+    ppo,
+    ppo_by_a_mask,
+    *WITH_KL,
+]
 
 
-@pytest.mark.parametrize("loss", [*EXACT, *WITH_KL])
+@pytest.mark.parametrize("loss", swept([*EXACT, *WITH_KL], keep=OF_EACH_KIND))
 def test_a_right_loss_is_exact_and_not_accused(loss):
     report = report_of(loss)
     assert report.facts.fresh.verdict == "exact"
@@ -326,7 +340,10 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("loss", CHOICES)
+AGAIN = {grpo_by_hand, k3_with_a_weight_for_each_token}  # what other losses are called, too
+
+
+@pytest.mark.parametrize("loss", swept(CHOICES, keep=CHOICES.keys() - AGAIN))
 def test_a_choice_is_named_and_not_accused(loss):
     report = report_of(loss)
     assert not mistakes(report), str(report)

@@ -1,0 +1,47 @@
+"""Worlds whose batches are listed once, and losses that are asked once about each of them."""
+
+import pytest
+import torch
+
+from nbcourse.examine import worlds
+from nbcourse.examine.subject import Remembered, Subject
+from tests.examine.parts import clipped, mean_of_sums, ratio_of
+
+FRESH = worlds.fresh()[2:4]
+STALE = worlds.stale(reference_is_the_sampler=False)[2:4]
+
+
+def reinforce(log_probs, advantages, mask):
+    return mean_of_sums(-log_probs * advantages, mask)
+
+
+def ppo(log_probs, old_log_probs, advantages, mask):
+    return mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), advantages), mask)
+
+
+# to a loss that takes no old log-probs, stale samples are the fresh ones
+@pytest.mark.parametrize(("loss", "share"), [(reinforce, 0.5), (ppo, 1.0)])
+def test_a_loss_is_asked_once_about_equal_batches_and_all_sums_stay_the_same(loss, share):
+    asked = []
+
+    def counted(**given):
+        asked.append(None)
+        return loss(**given)
+
+    plain = Subject.of(loss)
+    remembered = Remembered.by(Subject(plain.name, counted, plain.takes))
+    for world in (*FRESH, *STALE, *FRESH):
+        for ordered in (False, True):
+            found, right = (world.expected(s, ordered=ordered) for s in (remembered, plain))
+            assert all(map(torch.equal, found, right))
+    batches = sum(len(list(world.batches(plain))) for world in (*FRESH, *STALE))
+    assert len(asked) == share * batches
+
+
+def test_one_order_of_a_group_stands_for_all_where_order_does_not_matter():
+    for world in FRESH:
+        one, every = (world.expected(Subject.of(ppo), ordered=ordered) for ordered in (False, True))
+        torch.testing.assert_close(one, every)
+        for ordered in (False, True):
+            chances = [chance for chance, *_ in world.batches(Subject.of(ppo), ordered=ordered)]
+            assert sum(chances) == pytest.approx(1)
