@@ -194,7 +194,7 @@ def test_a_wrong_folder_for_the_results(folder, grading, out, line):
 
 
 def test_a_wrong_folder_for_the_bundles(folder, monkeypatch):
-    monkeypatch.setattr(leaks, "secrets", pytest.fail)  # nobody waits for what takes seconds
+    monkeypatch.setattr(leaks, "secrets", pytest.fail)  # which take seconds
     run = invoke("release", "2", "--out", "class.csv")
     assert_one_line(run, "class.csv is a file, expected a folder to write to")
 
