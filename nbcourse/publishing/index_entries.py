@@ -59,7 +59,13 @@ class IndexEntries(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         page, terms = self.env.docname, glossary(Path(self.env.srcdir))
-        entries = [(term.name, term.anchor) for term in terms if term.page == page]
+        # the first id is on the section itself, from which search takes what it shows of a place
+        first = {
+            anchor: section["ids"][0]
+            for section in self.document.findall(nodes.section)
+            for anchor in section["ids"]
+        }
+        entries = [(term.name, first[term.anchor]) for term in terms if term.page == page]
         if page.startswith(f"{FOLDER}/"):
             commands = f"{FOLDER}/{COMMAND_LINE}"
             for section in self.document.findall(nodes.section):

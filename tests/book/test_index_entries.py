@@ -47,13 +47,13 @@ class Environment:
         self.docname, self.srcdir = page, folder
 
 
-def entries_of(page, folder, *titles):
-    """The entries of a page whose sections lie in one another."""
+def entries_of(page, folder, *titles, ids=None):
+    """The entries of a page whose sections lie in one another, each with the ids of its title."""
     document = new_document("page")
     document.settings.env = Environment(page, folder)
     inside = document
     for title in titles:
-        section = nodes.section(ids=[title.replace("_", "-")])
+        section = nodes.section(ids=ids[title] if ids else [title.replace("_", "-")])
         section += nodes.title("", title)
         inside += section
         inside = section
@@ -76,8 +76,13 @@ def test_a_command_is_found_without_the_name_of_the_program():
     ]
 
 
-def test_a_chapter_has_an_entry_for_each_term_that_it_introduces():
-    page = entries_of("05-ppo", chapters.BOOK, "5 PPO", "5.1 A section", "clip_fraction")
-    anchors = {entry[1]: entry[2] for ((*entry,),) in page}
-    assert anchors["clip fraction"] == "sec-5-9"
-    assert "clip_fraction" not in anchors
+def test_a_chapter_has_an_entry_for_each_term_that_it_introduces(tmp_path):
+    """At the section's own id: at another one search would find no text to show."""
+    (tmp_path / index_entries.GLOSSARY).write_text(
+        "GAE\n  In [Section 3.8](03-critics.ipynb#sec-3-8)\n\n"
+        "clip fraction\n  In [Section 5.9](05-ppo.ipynb#sec-5-9)\n"
+    )
+    sections = {"5 PPO": ["ppo"], "clip_fraction": ["how-far", "sec-5-9"]}
+    assert entries_of("05-ppo", tmp_path, *sections, ids=sections) == [
+        [("single", "clip fraction", "how-far", "main", None)]
+    ]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -208,7 +209,17 @@ def search(browser, address) -> Iterator:
     watched = Watched(browser)
     watched.page.goto(f"{address}/search.html")
     yield watched.page
+    assert watched.errors == []
     watched.context.close()
+
+
+def on_the_section(address: str, place: str) -> str:
+    """A place by the section's own id, at which search finds the text that it shows."""
+    page, _, anchor = place.partition("#")
+    with urlopen(f"{address}/{page}") as answer:
+        text = answer.read().decode()
+    found = re.search(rf'<section [^>]*id="([^"]+)">\s*<span id="{anchor}">', text)
+    return f"{page}#{found[1]}" if found else place
 
 
 @pytest.mark.parametrize(
@@ -220,8 +231,9 @@ def search(browser, address) -> Iterator:
         ("clip fraction", [section_of("clip fraction"), "reference/functional.html#clip-fraction"]),
     ],
 )
-def test_a_search_leads_to_the_section_and_to_the_function(search, query, places):
-    """Among the first results: whatever else has the word comes after them."""
+def test_a_search_leads_to_the_section_and_to_the_function(search, address, query, places):
+    """Among the first results, with some of its text; whatever else has the word comes after."""
+    places = [on_the_section(address, place) for place in places]
     box = search.locator("input[name=q]:visible").first
     box.fill(query)
     with search.expect_navigation():
@@ -231,6 +243,9 @@ def test_a_search_leads_to_the_section_and_to_the_function(search, query, places
         "links => links.slice(0, 8).map(link => link.getAttribute('href'))"
     )
     assert set(places) <= set(results)
+    for place in places:
+        shown = search.locator(f'#search-results li:has(> a[href="{place}"]) p.context').first
+        shown.wait_for()
 
 
 ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]
