@@ -48,7 +48,8 @@ def pretrain(
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
         like: folder of another base model's making on this machine, from which to predict what this
             one will take; the prediction is kept in the folder.
-        stop: is asked at the end of each step whether to stop there.
+        stop: is asked at the end of each step whether to stop there; after the last one it changes
+            nothing.
 
     Returns:
         The tokenizer, the model, and one dictionary of numbers for each step.
@@ -113,13 +114,13 @@ def _make(
                 row |= clock.report()
             bar.set_postfix({k: f"{row[k]:.2f}" for k in ("loss", "held_out") if k in row})
             history.append(row)
-            stop = asked()
+            ends = asked() and not last
             if folder is not None and metrics is not None:
                 metrics.write(row)
-                if stop or step % recipe.checkpoint.every == 0 or last:
+                if ends or step % recipe.checkpoint.every == 0 or last:
                     metrics.sync()
                     checkpoint.save_step(kept, step, trained, optimiser, scaler, {})
-            if stop:
+            if ends:
                 raise KeyboardInterrupt
     if folder is not None and metrics is not None:
         metrics.close()

@@ -55,7 +55,8 @@ def train(
         like: a run that was made on this machine, whose lengths, groups and speed are expected of
             this one; see `forecast`.
         watch: is shown what every step does, and told its numbers.
-        stop: is asked at the end of each step whether the run is to stop there.
+        stop: is asked at the end of each step whether the run is to stop there; after the last one
+            it changes nothing.
 
     Returns:
         The learner with its trained policy, and one dictionary of numbers for each step;
@@ -80,10 +81,10 @@ def train(
     if folder is None:
         learner = build(recipe, processes, progress=progress)
         learner.watch = watch
-        rows = []
-        for row in _shown(learner, begin(recipe), processes, progress):
+        rows, state = [], begin(recipe)
+        for row in _shown(learner, state, processes, progress):
             rows.append(row)
-            ends = any(processes.gather([stop()], processes.count))
+            ends = _ends(stop, state, recipe, processes)
             watch.after_step(row)
             if ends:
                 raise KeyboardInterrupt
@@ -125,7 +126,7 @@ def _in(
     with stopping.after_this_step(stop) as asked:
         for row in _shown(learner, state, processes, progress and writing):
             history.append(row)
-            ends = any(processes.gather([asked()], processes.count))
+            ends = _ends(asked, state, recipe, processes)
             if metrics is not None:
                 metrics.write(row)
                 if ends or state.step % recipe.checkpoint.every == 0 or state.step == recipe.steps:
@@ -141,6 +142,11 @@ def _in(
             finish(folder, learner, history, before_first_step=built)
     processes.wait()
     return learner, history
+
+
+def _ends(stop: Callable[[], bool], state: State, recipe: Recipe, processes: Processes) -> bool:
+    """Whether any process is asked to stop, with steps left to do."""
+    return any(processes.gather([stop()], processes.count)) and state.step < recipe.steps
 
 
 def keeper(folder: Path) -> Callable[[Witness], None]:

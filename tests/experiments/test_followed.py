@@ -64,6 +64,12 @@ def test_observers_look_on_together_in_their_order():
     assert first.seen == [each for each in steps_of(1) for _ in range(2)]
 
 
+def test_a_run_that_is_asked_to_stop_after_its_last_step_is_done(tmp_path):
+    for folder in (None, tmp_path / "run"):
+        train(recipe(steps=2), folder=folder, stop=iter([False, True]).__next__, progress=False)
+    assert records.summarised_steps(folder) == 2
+
+
 def test_a_run_asks_at_the_end_of_each_step_whether_it_is_to_stop(tmp_path):
     notes = Notes()
     arguments = {"progress": False, "watch": notes, "stop": lambda: len(notes.rows) == 1}

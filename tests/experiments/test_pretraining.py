@@ -410,6 +410,12 @@ def test_asked_to_stop_it_keeps_the_step_it_is_at(whole, tmp_path, monkeypatch):
     same_run(tmp_path, whole[0])
 
 
+def test_asked_to_stop_at_its_last_step_it_is_done(whole, tmp_path):
+    asked = [*[False] * (STEPS - 1), True]
+    pretrain(base_recipe(), folder=tmp_path, progress=False, stop=iter(asked).__next__)
+    same_run(tmp_path, whole[0])
+
+
 @pytest.mark.parametrize("lost", ["summary.json", "model", "both"])
 def test_killed_before_the_summary_it_writes_it_in_the_end(whole, tmp_path, lost):
     folder = shutil.copytree(whole[0], tmp_path / "run")
