@@ -9,7 +9,6 @@ Book: chapter 14, "New words, or new numbers?".
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -28,14 +27,23 @@ from nbcourse.training.recipe import Pretraining
 SPLITS = ("train", "validation")
 
 
-def ask_apart(run: Path, count: int, *, progress: bool = True) -> list[dict[str, Any]]:
-    """The verdicts on greedy answers, for wordings and numbers of two splits each.
+def ask_apart(
+    run: Path,
+    count: int,
+    *,
+    wordings: Sequence[str] = SPLITS,
+    numbers: Sequence[str] = SPLITS,
+    progress: bool = True,
+) -> list[dict[str, Any]]:
+    """The verdicts on greedy answers, for wordings and numbers of several splits.
 
-    The four sets of questions tell the same stories up to the same steps, one by one.
+    All sets of questions tell the same stories up to the same steps, one by one.
 
     Args:
         run: folder of a base model's making, on word problems.
         count: questions in each set.
+        wordings: the splits whose wordings are asked.
+        numbers: the splits whose numbers are in the questions, each with each wording.
         progress: draw progress bars.
 
     Returns:
@@ -45,28 +53,28 @@ def ask_apart(run: Path, count: int, *, progress: bool = True) -> list[dict[str,
     Raises:
         UserError: if the run is another.
     """
-    recipe = records.read_any_recipe(run)
+    recipe = records.read_any_recipe(run, with_code=True)
     task = recipe.task.build()
     if not isinstance(recipe, Pretraining) or not isinstance(task, WordProblems):
         raise UserError(f"{run} did not make a base model for word problems")
     tokenizer, model = loading.load(run / records.MODEL, own_device())
     results = []
-    for wording, numbers in product(SPLITS, repeat=2):
+    for wording, of in product(wordings, numbers):
         source = generator(recipe.seed, "wordings")
-        asked = problems(count, split=wording, numbers=numbers, generator=source, **asdict(task))
+        asked = problems(count, split=wording, numbers=of, generator=source, **task.told())
         answers = ask(
             model,
             tokenizer,
             rendered(recipe.prompt, tokenizer, asked),
             max_new_tokens=recipe.evaluation.max_new_tokens,
             precision=precision(recipe.model, model.device),
-            label=f"wording: {wording}, numbers: {numbers}" if progress else None,
+            label=f"wording: {wording}, numbers: {of}" if progress else None,
         )
         verdicts = task.rewards(answers.texts, asked).masked_fill(answers.truncated, 0.0)
         results.append(
             {
                 "wording": wording,
-                "numbers": numbers,
+                "numbers": of,
                 "verdicts": records.digits(verdicts),
                 "steps": "".join(str(problem.steps) for problem in asked),
             }

@@ -46,14 +46,14 @@ In the texts:
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
 import torch
@@ -609,15 +609,11 @@ class WordProblems(Verified):
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[WordProblem]:
         """Draw problems, repetitions allowed; see `problems`."""
-        return problems(
-            count,
-            split=split,
-            generator=generator,
-            min_steps=self.min_steps,
-            max_steps=self.max_steps,
-            distractors=self.distractors,
-            stories=self.stories,
-        )
+        return problems(count, split=split, generator=generator, **self.told())
+
+    def told(self) -> dict[str, Any]:
+        """What `problems` is told: the attributes of this class, and none of a subclass's own."""
+        return {field.name: getattr(self, field.name) for field in fields(WordProblems)}
 
 
 TASKS = {"word-problems": WordProblems}
