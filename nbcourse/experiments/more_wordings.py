@@ -12,6 +12,7 @@ Book: chapter 14, "More wordings".
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -96,11 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Tell each story in one wording, or in two.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--wordings", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--count", type=int, default=1000)
     given = parser.parse_args(arguments)
-    for seed in given.seeds:
-        for wordings in (1, 2):
-            study(given.out, wordings, seed, given.count)
+    for seed, wordings in product(given.seeds, given.wordings):
+        study(given.out, wordings, seed, given.count)
 
 
 if __name__ == "__main__":

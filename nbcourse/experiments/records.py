@@ -242,9 +242,13 @@ def environment(
     Args:
         processes: how many work on it.
         code: the reader's own, if its recipe names a file.
-        study: the module that is run by `python -m`; None for the command `nbcourse`.
+        study: the module that is run by `python -m`; None for the command `nbcourse`, or for the
+            study of this package that makes the run.
     """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    at_work = getattr(sys.modules["__main__"], "__spec__", None)
+    if study is None and at_work and at_work.name.startswith("nbcourse.experiments."):
+        study = at_work.name
     program = ["nbcourse"] if study is None else ["python", "-m", study]
     return {
         "command": " ".join([*program, *sys.argv[1:]]),

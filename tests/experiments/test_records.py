@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -234,6 +236,11 @@ def test_the_environment_says_by_which_command(monkeypatch):
     assert records.environment(1)["command"] == "nbcourse runs/x --seed 3"
     study = records.environment(1, study="nbcourse.experiments.field")
     assert study["command"] == "python -m nbcourse.experiments.field runs/x --seed 3"
+    for name in ("nbcourse.experiments.more_wordings", "nbcourse.__main__", "another.experiments"):
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=name))
+        ours = name == "nbcourse.experiments.more_wordings"  # a study that makes a run
+        program = f"python -m {name}" if ours else "nbcourse"
+        assert records.environment(1)["command"] == f"{program} runs/x --seed 3"
 
 
 def test_the_environment_needs_no_git(monkeypatch):
