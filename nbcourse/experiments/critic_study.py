@@ -178,7 +178,7 @@ def record(
     processes = connect()
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
-    environment = records.environment(processes.count, study=__spec__.name)
+    environment = records.environment(processes.count)
     records.write_json(folder / records.ENVIRONMENT, environment)
     results, begun = [], perf_counter()
     for seed in seeds:

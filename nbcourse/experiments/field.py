@@ -93,7 +93,7 @@ def record(folder: Path) -> list[dict[str, Any]]:
     """Examine all that is installed, and write down what came of it."""
     peers, versions = installed()
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**records.environment(1, study=__spec__.name), "peers": versions}
+    environment = {**records.environment(1), "peers": versions}
     records.write_json(folder / records.ENVIRONMENT, environment)
     results = []
     for peer in track(peers, "losses", total=len(peers)):

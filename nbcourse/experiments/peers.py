@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not (peers := installed()):
         return
-    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
+    began, environment = perf_counter(), records.environment(1)
     results = judge(given.benchmark, peers)
     found = {
         peer: {"version": metadata.version(PEERS[peer].package), **one}

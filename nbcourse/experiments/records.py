@@ -234,22 +234,17 @@ def line(row: Mapping[str, float]) -> str:
     return json.dumps(finite, allow_nan=False) + "\n"
 
 
-def environment(
-    processes: int, code: OwnCode = own_code.NONE, *, study: str | None = None
-) -> dict[str, Any]:
-    """Where, when and by which command a run takes place.
+def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]:
+    """Where, when and by which command a run takes place: `nbcourse`, or one of the studies.
 
     Args:
         processes: how many work on it.
         code: the reader's own, if its recipe names a file.
-        study: the module that is run by `python -m`; None for the command `nbcourse`, or for the
-            study of this package that makes the run.
     """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    at_work = getattr(sys.modules["__main__"], "__spec__", None)
-    if study is None and at_work and at_work.name.startswith("nbcourse.experiments."):
-        study = at_work.name
-    program = ["nbcourse"] if study is None else ["python", "-m", study]
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # what `python -m` runs
+    study = module.name if module and module.name.startswith("nbcourse.experiments.") else None
+    program = ["python", "-m", study] if study else ["nbcourse"]
     return {
         "command": " ".join([*program, *sys.argv[1:]]),
         "commit": repository.commit(),

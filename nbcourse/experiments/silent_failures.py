@@ -149,7 +149,7 @@ def cases(first_seed: int) -> list[tuple[str, str | None, Tables, int]]:
 def record(folder: Path, first_seed: int) -> None:
     """Train all of them, and write them down in a random order."""
     (folder / LOGS).mkdir(parents=True, exist_ok=True)
-    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
+    began, environment = perf_counter(), records.environment(1)
     runs = cases(first_seed)
     source = generator(first_seed, "blinding")
     numbers = (torch.randperm(len(runs), generator=source) + 1).tolist()

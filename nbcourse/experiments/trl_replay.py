@@ -164,7 +164,7 @@ def _hand_over(trainer: Any, batches: Sequence[list[list[int]]], *, with_log_pro
 def record(folder: Path) -> None:
     """Replay every case, and write what was found."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = records.environment(1, study=__spec__.name)
+    environment = records.environment(1)
     environment["versions"]["trl"] = version("trl")
     began, results = perf_counter(), []
     pairs = [*((name, name) for name in CASES), ("GRPO", "Dr. GRPO")]  # the last for comparison

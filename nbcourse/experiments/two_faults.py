@@ -86,7 +86,7 @@ def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
 def record_pairs(folder: Path, count: int, seed: int) -> None:
     """Plant pairs that go together, drawn at random, and record what is seen of each."""
     folder.mkdir(parents=True, exist_ok=True)
-    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
+    began, environment = perf_counter(), records.environment(1)
     possible = list(pairs())
     order = torch.randperm(len(possible), generator=generator(seed, "pairs")).tolist()[:count]
     results: list[dict[str, Any]] = []

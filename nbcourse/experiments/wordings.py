@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=1000)
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
-    began, environment = perf_counter(), records.environment(1, study=__spec__.name)
+    began, environment = perf_counter(), records.environment(1)
     records.write_results(given.out, ask_apart(given.run, given.count))
     environment["seconds"] = round(perf_counter() - began, 1)
     records.write_json(given.out / records.ENVIRONMENT, environment)

@@ -234,12 +234,10 @@ def test_the_environment(run):
 def test_the_environment_says_by_which_command(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/anywhere/program.py", "runs/x", "--seed", "3"])
     assert records.environment(1)["command"] == "nbcourse runs/x --seed 3"
-    study = records.environment(1, study="nbcourse.experiments.field")
-    assert study["command"] == "python -m nbcourse.experiments.field runs/x --seed 3"
-    for name in ("nbcourse.experiments.more_wordings", "nbcourse.__main__", "another.experiments"):
+    for name in ("nbcourse.experiments.field", "nbcourse.__main__", "another.experiments.field"):
         monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=name))
-        ours = name == "nbcourse.experiments.more_wordings"  # a study that makes a run
-        program = f"python -m {name}" if ours else "nbcourse"
+        study = name == "nbcourse.experiments.field"
+        program = f"python -m {name}" if study else "nbcourse"
         assert records.environment(1)["command"] == f"{program} runs/x --seed 3"
 
 
