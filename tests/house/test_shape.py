@@ -1,4 +1,4 @@
-"""Code and notebooks are in the shape that `make format` gives them."""
+"""Code and notebooks are as `make format` leaves them, and no run of a chapter is committed."""
 
 import subprocess
 import sys
@@ -19,3 +19,13 @@ def test_ruff_has_nothing_to_say(command):
         check=False,
     )
     assert done.returncode == 0, f"`make format` mends most of this:\n{done.stdout}{done.stderr}"
+
+
+def test_nothing_that_a_chapter_wrote_is_committed_beside_it():
+    listed = subprocess.run(
+        ["git", "ls-files", "book/*/*"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("there is no repository here")
+    folders = {Path(line).parts[1] for line in listed.stdout.splitlines()}
+    assert folders == {"_static", "_templates", "exercises", "runs", "text"}
