@@ -203,8 +203,8 @@ def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
     assert "[chapter 16](../16-silent-failures.ipynb), by way of `experiments.peers`." in judge
     tables = entry_of(pages, reference.PACKAGE / "training" / "recipe_keys.py", "tables")
     assert "*Part of* `nbcourse train`." in tables
-    stories = entry_of(pages, reference.PACKAGE / "tasks" / "word_problems.py", "WordProblems")
-    assert "*Its module is used in* [chapter 13](../13-gsm8k.ipynb), " in stories
+    plans = entry_of(pages, reference.PACKAGE / "experiments" / "comparison.py", "plan_rows")
+    assert "*Its module is used in* [chapter 15](../15-gpu-runs.ipynb)." in plans
 
 
 def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
