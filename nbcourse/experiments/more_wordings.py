@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Tell each story in one wording, or in two.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--wordings", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--wordings", type=int, nargs="+", choices=[1, 2], default=[1, 2])
     parser.add_argument("--count", type=int, default=1000)
     given = parser.parse_args(arguments)
     for seed, wordings in product(given.seeds, given.wordings):
