@@ -47,6 +47,7 @@ def test_the_recipes_differ_in_the_number_of_wordings():
         n: validate(Pretraining, more_wordings.recipe_of(n, 0), name="recipe") for n in (1, 2)
     }
     assert controlled.differ(recipes).field == "task.wordings"
+    assert recipes[1].seed == recipes[2].seed  # which the comparison above leaves out
     assert recipes[1].evaluation.every == recipes[1].steps  # once, in the end
 
 
