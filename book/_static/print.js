@@ -43,9 +43,9 @@ addEventListener("beforeprint", () => {
   }
 });
 
-// A tree that folds lies open on paper.
+// What folds lies open on paper: a tree, and the sections that go deeper.
 addEventListener("beforeprint", () => {
-  for (const branch of document.querySelectorAll(".nb-tree details:not([open])")) {
+  for (const branch of document.querySelectorAll(":is(.nb-tree details, .nb-deeper):not([open])")) {
     branch.open = true;
     addEventListener("afterprint", () => { branch.open = false; }, { once: true });
   }

@@ -19,6 +19,8 @@ METADATA = {
 }
 # What the site folds by a tag, JupyterLab folds by these.
 FOLDED = {"hide-input": "source_hidden", "hide-output": "outputs_hidden"}
+# The cell with the heading and gist of a section that goes deeper; JupyterLab folds what follows.
+DEEPER, COLLAPSED = "deeper", "jp-MarkdownHeadingCollapsed"
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
@@ -31,7 +33,10 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         cell.id = cell_id(position)
         cell.metadata.pop("execution", None)  # when it ran
         cell.metadata.pop("jupyter", None)
+        cell.metadata.pop(COLLAPSED, None)
         tags = cell.metadata.get("tags", [])
+        if DEEPER in tags:
+            cell.metadata[COLLAPSED] = True
         if folded := {key: True for tag, key in FOLDED.items() if tag in tags}:
             cell.metadata["jupyter"] = folded
         if cell.cell_type == "code" and cell.execution_count is not None:

@@ -99,7 +99,8 @@ def _written(notebook: NotebookNode) -> str:
     """
     tidied = stored.tidy(notebook)
     for cell in tidied.cells:
-        cell.metadata.pop("jupyter", None)  # follows from the tags
+        for follows_from_the_tags in ("jupyter", stored.COLLAPSED):
+            cell.metadata.pop(follows_from_the_tags, None)
         if cell.get("attachments"):
             raise UserError(
                 f"a cell holds a pasted picture ({', '.join(cell.attachments)}), which the text "

@@ -1,0 +1,119 @@
+"""The main line of a chapter: its cells without what goes deeper, and what can be counted in them.
+
+cells(path)        → every cell, and whether it goes deeper
+prose(markdown)    → what is read as sentences: no formulas, tables, comments, addresses
+defined, used      → the names that a code cell binds at its top, and those that it looks up
+"""
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from nbcourse.publishing import twins
+from nbcourse.publishing.folds import DEEPER
+
+HEADING = re.compile(r"^(#+) (.*)$", re.M)
+NOT_READ_ON = ("Readings", "Exercises", "Summary")
+LETTER = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|pi|rho|sigma|tau"
+    r"|chi|Psi|psi|phi)|(?<![a-zA-Z\\])[A-Za-z](?![a-zA-Z])"
+)
+
+
+def cells(text: Path) -> Iterator[tuple[NotebookNode, bool]]:
+    """Every cell of a chapter and whether it goes deeper; a heading with its gist does not."""
+    folded_at = None  # the level of the deeper section that we are in
+    for cell in twins.read_text(text).cells:
+        heading = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
+        if heading and (folded_at is None or len(heading[1]) <= folded_at):
+            folded_at = len(heading[1]) if DEEPER in heading[2].split() else None
+            yield cell, False
+        else:
+            yield cell, folded_at is not None
+
+
+def main(text: Path) -> list[NotebookNode]:
+    """The cells of the main line."""
+    return [cell for cell, deeper in cells(text) if not deeper]
+
+
+def prose(markdown: str) -> str:
+    """What is read as sentences; a formula within one counts as a word."""
+    for pattern, instead in (
+        (r"<!--.*?-->", ""),
+        (r"^\s*\\begin\{equation\*\}.*?\\end\{equation\*\}", ""),
+        (r"^\$\$.*?^\$\$[^\n]*", ""),
+        (r"^```.*?^```", ""),
+        (r"\$[^$\n]+\$", "X"),
+        (r"\]\([^)]*\)", "]"),
+        (r"<[^>]+>", ""),
+        (r"`[^`\n]*`", "C"),
+        (r"^(\||:::|:class).*$", ""),
+    ):
+        markdown = re.sub(pattern, instead, markdown, flags=re.S | re.M)
+    return markdown
+
+
+def running_text(text: Path) -> str:
+    """The prose of the main line but for its lists of readings, exercises and what to remember."""
+    parts, reading = [], True
+    for cell in main(text):
+        if cell.cell_type != "markdown":
+            continue
+        if heading := HEADING.search(cell.source):
+            reading = not heading[2].endswith(NOT_READ_ON)
+        if reading:
+            parts.append(prose(cell.source))
+    return "\n\n".join(parts)
+
+
+def sentences(running: str) -> list[str]:
+    """Its sentences; headings, list entries and captions are none."""
+    lines = [
+        line for line in running.split("\n") if not re.match(r"\s*(#|- |\*Table|\*Figure)", line)
+    ]
+    split = re.split(r"(?<=[.!?:])\s+(?=[A-Z*(“\"0-9])", " ".join(lines))
+    return [sentence for sentence in split if len(sentence.split()) > 2]
+
+
+def letters(text: Path) -> set[str]:
+    """The letters that stand for something in the formulas of the main line."""
+    source = " ".join(cell.source for cell in main(text) if cell.cell_type == "markdown")
+    formulas = re.findall(r"\$[^$]+\$|\\begin\{equation\*\}.*?\\end\{equation\*\}", source, re.S)
+    return set(
+        LETTER.findall(
+            re.sub(r"\\(?:text|mathrm|begin|end|tag|operatorname)\{[^}]*\}", "", " ".join(formulas))
+        )
+    )
+
+
+def defined(code: str) -> set[str]:
+    """The names that a cell binds at its top level."""
+    names: set[str] = set()
+    for statement in ast.parse(_plain(code)).body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            names.add(statement.name)
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    return names
+
+
+def used(code: str) -> set[str]:
+    """The names that a cell looks up, less those of Python and of its own arguments."""
+    nodes = list(ast.walk(ast.parse(_plain(code))))
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    looked_up = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return looked_up - arguments - set(dir(builtins))
+
+
+def _plain(code: str) -> str:
+    """Without the lines that are IPython's."""
+    return re.sub(r"^\s*[%!].*$", "pass", code, flags=re.M)

@@ -1,0 +1,112 @@
+"""The main line of a chapter can be read by a newcomer, and needs nothing that goes deeper.
+
+A chapter is held to this from the edition on in which it was rebuilt: see REBUILT.
+"""
+
+import re
+
+import pytest
+
+from nbcourse.publishing import chapters
+from tests.book import main_text
+
+REBUILT: tuple[str, ...] = ()
+TEXTS = [text for text in chapters.texts(chapters.BOOK) if text.stem in REBUILT]
+each_chapter = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.stem)
+REFERENCE = re.compile(r"\b(?:chapter|section|appendix)s?\s+\[?[0-9A-K]|§", re.I)
+
+
+@each_chapter
+def test_something_learns_or_fails_within_seven_hundred_words(text):
+    words, opening, shown = 0, [], None
+    for cell in main_text.main(text):
+        if cell.cell_type == "markdown":
+            words += len(main_text.prose(cell.source).split())
+        elif "opening" in cell.metadata.get("tags", []):
+            opening.append(cell)
+            shown = words
+    assert 1 <= len(opening) <= 2
+    assert shown is not None
+    assert shown <= 700
+    assert all(len(cell.source.splitlines()) <= 25 for cell in opening)
+
+
+@each_chapter
+def test_the_main_line_has_at_most_three_thousand_words(text):
+    assert len(main_text.running_text(text).split()) <= 3000
+
+
+@each_chapter
+def test_few_letters_are_new(text):
+    """Letters of earlier chapters are known; a chapter adds twelve, and five per 1,000 words."""
+    known = set().union(
+        *(main_text.letters(other) for other in chapters.texts(chapters.BOOK) if other < text)
+    )
+    new = main_text.letters(text) - known
+    words = len(main_text.running_text(text).split())
+    assert len(new) <= max(12, round(5 * words / 1000)), sorted(new)
+
+
+@each_chapter
+def test_sentences_are_short_and_plain(text):
+    running = main_text.running_text(text)
+    long = [s for s in main_text.sentences(running) if len(s.split()) > 35]
+    assert not long, long
+    words = len(running.split()) / 1000
+    assert running.count(";") <= 1.5 * words
+    brackets = [b for b in re.findall(r"\([^()]*\)", running) if len(b.split()) >= 4]
+    assert len(brackets) <= max(1, words), brackets
+
+
+@each_chapter
+def test_it_refers_to_little_and_never_ahead_before_its_end(text):
+    running = main_text.running_text(text)
+    assert len(REFERENCE.findall(running)) <= 3 * len(running.split()) / 1000
+    body, _, _ = running.strip().rpartition("\n\n")
+    number = int(text.stem[:2])
+    ahead = [
+        found[0]
+        for found in re.finditer(r"\b(?:chapters?|sections?)\s+\[?(\d+)", body)
+        if int(found[1]) > number
+    ]
+    assert not ahead
+
+
+@each_chapter
+def test_a_gist_states_the_result_in_forty_words(text):
+    for cell, _ in main_text.cells(text):
+        if "deeper" in cell.metadata.get("tags", []):
+            title, _, gist = cell.source.strip().partition("\n\n")
+            assert re.match(r"#+ (\d+\.\d+ )?○ ", title.splitlines()[-1]), title
+            assert gist, f"{title}: what is the result?"
+            assert "\n\n" not in gist, f"{title}: one paragraph"
+            assert len(main_text.prose(gist).split()) <= 40, title
+        elif cell.cell_type == "markdown":
+            assert "○" not in cell.source, f"{cell.source[:60]}: tag the cell"
+
+
+@each_chapter
+def test_no_main_cell_needs_a_name_of_a_deeper_one(text):
+    """A name that is bound again on the main line before it is used is the main line's own."""
+    deeper_names: set[str] = set()
+    for cell, deeper in main_text.cells(text):
+        if cell.cell_type != "code":
+            continue
+        if deeper:
+            deeper_names |= main_text.defined(cell.source)
+        else:
+            needed = main_text.used(cell.source) & deeper_names
+            own = main_text.defined(cell.source)
+            assert not needed - own, f"{sorted(needed)} of a deeper cell in: {cell.source[:80]}"
+            deeper_names -= own
+
+
+@each_chapter
+def test_no_main_sentence_refers_to_a_deeper_equation_figure_or_section(text):
+    deeper, main = "", ""
+    for cell, folded in main_text.cells(text):
+        if cell.cell_type == "markdown":
+            deeper, main = (deeper + cell.source, main) if folded else (deeper, main + cell.source)
+    anchors = set(re.findall(r'<div id="([a-z0-9-]+)">', deeper))
+    referred = set(re.findall(r"\]\(#([a-z0-9-]+)\)", main))
+    assert not anchors & referred
