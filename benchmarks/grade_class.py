@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from nbcourse.classroom import batch, masters
-from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submissions import Candidate, Submission
+from nbcourse.confined.sandbox import Limits
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nbcourse.builds.grading import Reported
     from nbcourse.classroom.class_grading import GradedClass
     from nbcourse.classroom.results import Change
-    from nbcourse.classroom.sandbox import Limits
+    from nbcourse.confined.sandbox import Limits
 
 
 class Commands(TyperGroup):
@@ -133,7 +133,7 @@ Json = Annotated[
 
 def _limits(memory: float, seconds: float) -> "Limits":
     """What a submission may use: GiB, and seconds for each call."""
-    from nbcourse.classroom.sandbox import Limits
+    from nbcourse.confined.sandbox import Limits
 
     return Limits(memory=int(memory * 2**30), seconds=seconds, total=5 * seconds)
 

@@ -1,6 +1,6 @@
 """Grade a class's builds: one folder after the other, each in confined processes.
 
-The files run in the process that the exercises' submissions run in, `classroom.student`: without
+The files run in the process that the exercises' submissions run in, `confined.student`: without
 network, files, or this package. `harness` is its first cell. The laws, the oracles, the held-out
 problems and the healthy and the wrong trainers' verdicts are here.
 """
@@ -22,10 +22,10 @@ import torch
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
-from nbcourse.classroom import cgroups, sandbox
-from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.remote import Session, StudentCell
-from nbcourse.classroom.sandbox import Limits
+from nbcourse.confined import cgroups, sandbox
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.remote import Session, StudentCell
+from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import NotFound, UserError
 from nbcourse.progress import track
 

@@ -24,8 +24,8 @@ from nbcourse.builds import bench, check, grading, pieces, planted
 from nbcourse.builds.bench import Law, Runs
 from nbcourse.builds.planted import CONTENTS, FORMS, PLANTS, Way
 from nbcourse.builds.report import Judged, Verdict
-from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.sandbox import Limits
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.sandbox import Limits
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS

@@ -15,14 +15,15 @@ from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from nbcourse.classroom import cgroups, results, sandbox
-from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom import results
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import SubmissionResult
-from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Candidate, Submission
 from nbcourse.classroom.variants import variant_of
+from nbcourse.confined import cgroups, sandbox
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.sandbox import Limits
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -213,7 +214,7 @@ def _work(connection: Connection, terms: Terms) -> None:
         import torch  # while the server does the same
 
         from nbcourse.classroom.grading import grade_submission
-        from nbcourse.classroom.remote import SandboxFailed
+        from nbcourse.confined.remote import SandboxFailed
 
         torch.set_num_threads(1)
         if terms.confined:  # an answer may be a number that a test makes a tensor of

@@ -20,7 +20,6 @@ from nbcourse.classroom import (
     marking,
     marks,
     masters,
-    sandbox,
     submissions,
 )
 from nbcourse.classroom import results as stored
@@ -29,8 +28,9 @@ from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.gradebook import inert
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
-from nbcourse.classroom.sandbox import Limits
 from nbcourse.classroom.submissions import Submission
+from nbcourse.confined import sandbox
+from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import NotFound, UserError
 from nbcourse.progress import track
 

@@ -13,8 +13,8 @@ from nbcourse.classroom import files, gradebook
 from nbcourse.classroom.class_list import NUMBERED, ClassList, Platform, Student
 from nbcourse.classroom.gradebook import Grade
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission, canvas_names
+from nbcourse.confined.submission_errors import State
 
 Graded = tuple[Submission, SubmissionResult]
 

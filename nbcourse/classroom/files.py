@@ -1,6 +1,5 @@
 """Files, folders and zips that the classroom writes and removes."""
 
-import itertools
 import os
 import zipfile
 from collections.abc import Collection, Mapping
@@ -61,30 +60,3 @@ def zipped(content: Mapping[str, str | bytes], *, programs: Collection[str] = ()
             entry.external_attr = (0o755 if path in programs else 0o644) << 16
             archive.writestr(entry, written)
     return data.getvalue()
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder that nothing writes to any more, however deep and write-protected it is.
-
-    Subfolders are emptied into the folder itself, level by level, so that no path gets too long;
-    links are not followed.
-
-    Raises:
-        OSError: if something does write to it, or belongs to another user.
-    """
-    os.chmod(folder, 0o700)
-    names = (folder / f"moved-{number}" for number in itertools.count())
-    while entries := list(os.scandir(folder)):
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            os.chmod(entry.path, 0o700)
-            for child in list(os.scandir(entry.path)):
-                if child.is_dir(follow_symlinks=False):
-                    os.chmod(child.path, 0o700)
-                    os.rename(child.path, next(n for n in names if not os.path.lexists(n)))
-                else:
-                    os.unlink(child.path)
-            os.rmdir(entry.path)
-    os.rmdir(folder)

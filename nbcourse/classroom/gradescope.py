@@ -16,10 +16,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from nbcourse.classroom import batch, class_rules, feedback, files, masters, sandbox, submissions
+from nbcourse.classroom import batch, class_rules, feedback, files, masters, submissions
 from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.results import SubmissionResult
-from nbcourse.classroom.sandbox import Limits
+from nbcourse.confined import sandbox
+from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import UserError
 from nbcourse.repository import ROOT
 

@@ -21,7 +21,6 @@ import torch
 
 from nbcourse.checks import Sheet
 from nbcourse.classroom import notebooks, partial_credit, results
-from nbcourse.classroom.forkserver import ForkServer
 from nbcourse.classroom.masters import (
     NOTHING_YET,
     STUB,
@@ -32,12 +31,14 @@ from nbcourse.classroom.masters import (
     Test,
     Written,
 )
-from nbcourse.classroom.notebooks import Cell, Unreadable, WithoutIPython, writable
-from nbcourse.classroom.remote import CellOutcome, Session, StudentCell, at_most
+from nbcourse.classroom.notebooks import Cell, Unreadable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.submission_errors import State, SubmissionError
 from nbcourse.classroom.submissions import Submission
+from nbcourse.confined.cells import WithoutIPython, writable
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.remote import CellOutcome, Session, StudentCell, at_most
+from nbcourse.confined.sandbox import Limits
+from nbcourse.confined.submission_errors import State, SubmissionError
 
 SHEET = re.compile(r"""\bSheet\(\s*["']([^"'\n]{1,100})["']""")  # in the locked cell
 HIDDEN = "A further test, which is not shown, failed"

@@ -21,8 +21,9 @@ from nbcourse.classroom.gradebook import as_csv, inert
 from nbcourse.classroom.marks import COLUMNS, read_table
 from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
+from nbcourse.confined.cells import writable
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 
 PAGE, TABLE = "to-mark.html", "to-mark.csv"
@@ -140,6 +141,6 @@ def _section(
         (exercise,) = (e for e in result.exercises if e.exercise == step.grade_id)
         parts.append(f"<h3>{escape(result.student)}: {escape(exercise.state)}</h3>")
         if (cell := answers[submission.key].get(step.grade_id)) is not None:
-            parts.append(f"<pre>{escape(notebooks.writable(cell.source))}</pre>")
+            parts.append(f"<pre>{escape(writable(cell.source))}</pre>")
             parts += [f'<img src="{escape(picture)}" alt="">' for picture in cell.pictures]
     return parts

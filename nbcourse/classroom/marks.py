@@ -19,7 +19,7 @@ from nbcourse.classroom import files
 from nbcourse.classroom.gradebook import as_csv, inert
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import NotFound, UserError, did_you_mean
 
 MARKS = "marks.csv"  # in the folder that a class is graded into

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbcourse.classroom import notebooks
-from nbcourse.classroom.notebooks import Cell, plain_python
+from nbcourse.classroom.notebooks import Cell
+from nbcourse.confined.cells import plain_python
 from nbcourse.errors import UserError
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.inputtransformer2 import TransformerManager
-
+from nbcourse.confined.cells import writable
 from nbcourse.errors import UserError
 
 PICTURES = ("image/png", "image/jpeg")  # which run no code, as SVG may
@@ -122,31 +121,3 @@ def _pictures(cell: dict[str, Any]) -> Iterator[str]:
 def _points(points: Any) -> float:
     """A number of points that is one; 0 for anything else, such as 10**400 or NaN."""
     return float(points) if isinstance(points, int | float) and 0 <= points <= 10**6 else 0.0
-
-
-def writable(text: str) -> str:
-    """An untrusted text with "?" for lone surrogates, which no file in UTF-8 can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def plain_python(source: str) -> str:
-    """The source of a cell without IPython's own syntax: `%magic` and `!command` become calls.
-
-    They are calls of `get_ipython()`, which answers `WithoutIPython` where there is no IPython.
-    """
-    return re.sub(r"\n\Z", "", TransformerManager().transform_cell(source))
-
-
-class WithoutIPython:
-    """Stands for IPython where a notebook is graded: magics and shell commands do nothing."""
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        self._names = names
-
-    def run_cell_magic(self, magic: str, line: str, body: str) -> None:
-        """Cells that are only timed or silenced are run; other languages are not."""
-        if magic in ("time", "timeit", "capture"):
-            exec(plain_python(body), self._names)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **keywords: None

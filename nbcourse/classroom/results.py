@@ -10,10 +10,10 @@ from typing import Any
 
 from nbcourse.classroom import files
 from nbcourse.classroom.masters import Master
-from nbcourse.classroom.notebooks import writable
-from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
+from nbcourse.confined.cells import writable
+from nbcourse.confined.sandbox import Limits
+from nbcourse.confined.submission_errors import State
 from nbcourse.repository import ROOT
 
 EDITION = 6  # to be raised when the same notebook would be graded differently

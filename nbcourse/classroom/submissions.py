@@ -26,7 +26,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from nbcourse.classroom.class_list import ClassList, Platform, Student
-from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable, writable
+from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable
+from nbcourse.confined.cells import writable
 from nbcourse.errors import NotFound, UserError
 
 NUMBER = re.compile(r"[1-9]\d*", re.ASCII)

@@ -27,8 +27,8 @@ from nbcourse.builds import (
 )
 from nbcourse.builds.mistakes import MISTAKES
 from nbcourse.builds.pieces import Folder, State
-from nbcourse.classroom.sandbox import Limits
 from nbcourse.cli import app
+from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
 from nbcourse.lm import loading

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from nbcourse.checks.attempt import NotRight, plain
-from nbcourse.classroom import wire
 from nbcourse.classroom.leaks import REGION
+from nbcourse.confined import wire
 from tests.checks import masters
 from tests.checks.remembered import remembering
 

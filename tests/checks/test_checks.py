@@ -15,7 +15,7 @@ import torch
 
 from nbcourse.checks import Sheet, ppo_in_practice
 from nbcourse.checks.attempt import Attempt, NotRight, NotYet, plain
-from nbcourse.classroom import wire
+from nbcourse.confined import wire
 from nbcourse.publishing.chapters import ROOT
 
 from . import masters

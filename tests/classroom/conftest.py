@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import grading, leaks, sandbox
-from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.submission_errors import State
+from nbcourse.classroom import grading, leaks
+from nbcourse.confined import sandbox
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.submission_errors import State
 from nbcourse.repository import ROOT
 from tests.classroom import a_class
 

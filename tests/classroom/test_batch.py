@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from nbcourse.classroom import batch, masters, results, sandbox
+from nbcourse.classroom import batch, masters, results
 from nbcourse.classroom.grading import grade_submission
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined import sandbox
+from nbcourse.confined.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import cgroups, feedback
-from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom import feedback
 from nbcourse.classroom.grading import grade_submission
-from nbcourse.classroom.remote import Session, StudentCell
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined import cgroups
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.remote import Session, StudentCell
+from nbcourse.confined.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 from tests.classroom.test_hostile_submissions import NESTS, ROOT
 
 SERVERS = ("in a group", "of its own", "watched")
 WITHOUT_NAMESPACE = """
-from nbcourse.classroom import namespaces, student
+from nbcourse.confined import namespaces, student
 namespaces.enter = lambda *given: False
 student.main()
 """
@@ -171,7 +172,7 @@ def test_a_root_that_cannot_be_filled_stops_the_process(tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from nbcourse.classroom import namespaces
+from nbcourse.confined import namespaces
 try:
     print(namespaces.enter(Path({str(tmp_path)!r}), 2**20, [Path("/no/such/file")]))
 except OSError as error:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import batch, cgroups, feedback
-from nbcourse.classroom.cgroups import Group
-from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom import batch, feedback
 from nbcourse.classroom.grading import grade_submission
-from nbcourse.classroom.remote import Session, StudentCell
-from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined import cgroups
+from nbcourse.confined.cgroups import Group
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.remote import Session, StudentCell
+from nbcourse.confined.sandbox import Limits
+from nbcourse.confined.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 

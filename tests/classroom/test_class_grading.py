@@ -14,7 +14,7 @@ from nbcourse import durable
 from nbcourse.classroom import batch, files, leaks, marks, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 from tests.checks import masters
 from tests.classroom import platforms

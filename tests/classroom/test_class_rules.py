@@ -11,7 +11,7 @@ from nbcourse.classroom import feedback
 from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.class_rules import LatePolicy, Rules, check_names, read_rules
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 from tests.effort import examples

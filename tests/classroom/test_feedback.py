@@ -13,8 +13,8 @@ from nbcourse.classroom import feedback, gradebook, marks
 from nbcourse.classroom.class_list import ClassList, Kind, Student
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission
+from nbcourse.confined.submission_errors import State
 from tests.effort import examples
 
 PASSED = ExerciseResult("by-hand-check", 1.0, 1.0, State.PASSED)

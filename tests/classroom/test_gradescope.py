@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import gradescope, sandbox
+from nbcourse.classroom import gradescope
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined import sandbox
+from nbcourse.confined.submission_errors import State
 from nbcourse.repository import ROOT
 from tests.checks import masters
 from tests.command import nbcourse, refused

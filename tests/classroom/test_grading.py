@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nbcourse.classroom import grading, masters, notebooks, results, sandbox, wire
-from nbcourse.classroom.remote import Session, StudentCell
-from nbcourse.classroom.submission_errors import Raised, State, SubmissionError
+from nbcourse.classroom import grading, masters, notebooks, results
 from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.variants import variant_of
+from nbcourse.confined import sandbox, wire
+from nbcourse.confined.remote import Session, StudentCell
+from nbcourse.confined.submission_errors import Raised, State, SubmissionError
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 

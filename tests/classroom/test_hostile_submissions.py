@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.classroom import masters, student
-from nbcourse.classroom.forkserver import ForkServer
+from nbcourse.classroom import masters
 from nbcourse.classroom.grading import grade_submission
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined import student
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.submission_errors import State
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 
@@ -445,7 +446,7 @@ def test_where_there_is_no_room_for_a_process_the_next_submission_has_one(
 ):
     """As after a bomb of threads, where the number of processes is limited."""
     code = """
-from nbcourse.classroom import student
+from nbcourse.confined import student
 fork, forks = student._fork, []
 
 def scarce():

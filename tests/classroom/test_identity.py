@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from nbcourse.classroom import class_list, feedback
 from nbcourse.classroom.notebooks import Unreadable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.submissions import Submission, canvas_names, find_submissions, with_owners
+from nbcourse.confined.submission_errors import State
 from tests.classroom import platforms
 from tests.classroom.platforms import User
 from tests.effort import examples

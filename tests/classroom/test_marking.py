@@ -4,7 +4,7 @@ import pytest
 
 from nbcourse.classroom import marking, marks, masters
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 

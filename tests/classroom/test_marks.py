@@ -6,7 +6,7 @@ from nbcourse.classroom import batch, class_grading, feedback, marks, masters
 from nbcourse.classroom.class_grading import Order, grade_class, mark_class
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 

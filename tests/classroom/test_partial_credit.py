@@ -4,8 +4,8 @@ import pytest
 
 from nbcourse.classroom import masters, partial_credit
 from nbcourse.classroom.masters import Test as GradedTest
-from nbcourse.classroom.remote import SandboxFailed
-from nbcourse.classroom.submission_errors import State
+from nbcourse.confined.remote import SandboxFailed
+from nbcourse.confined.submission_errors import State
 from tests.checks import masters as sheets
 from tests.classroom import a_class
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from nbcourse.classroom import leaks, sandbox
+from nbcourse.classroom import leaks
 from nbcourse.classroom.class_list import Platform
+from nbcourse.confined import sandbox
 from tests.checks import masters
 from tests.command import invoke
 

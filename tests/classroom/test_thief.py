@@ -16,8 +16,8 @@ from nbcourse.checks import worked
 from nbcourse.classroom import masters as classroom_masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.release import write_bundles
-from nbcourse.classroom.submission_errors import State
 from nbcourse.classroom.variants import variant_of
+from nbcourse.confined.submission_errors import State
 from nbcourse.publishing.chapters import ROOT
 from tests.checks import masters
 from tests.classroom import a_class, thief

@@ -30,8 +30,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from nbcourse.classroom import namespaces
-from nbcourse.classroom.namespaces import check
+from nbcourse.confined import namespaces
+from nbcourse.confined.namespaces import check
 from nbcourse.errors import UserError
 
 # ---------------------------------------------------------------- the kernel's numbers

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from nbcourse.classroom import sheet_numbers
+from nbcourse.confined import sheet_numbers
 
 TRIES = """
-from nbcourse.classroom import sheet_numbers
+from nbcourse.confined import sheet_numbers
 sheet_numbers.install("02-sequences", 7, {"by-hand": {"rewards": [1, 2]}})
 from nbcourse.checks import Sheet
 sheet = Sheet("02-sequences", variant=7)

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from nbcourse.classroom import cgroups
-from nbcourse.classroom.cgroups import Group
-from nbcourse.classroom.sandbox import Limits
+from nbcourse.confined import cgroups
+from nbcourse.confined.cgroups import Group
+from nbcourse.confined.sandbox import Limits
 from nbcourse.repository import ROOT
 
 
 class ForkServer:
-    """Starts and ends children of `nbcourse.classroom.student`; at most one at a time.
+    """Starts and ends children of `nbcourse.confined.student`; at most one at a time.
 
     Use it in a `with` statement: the server and its child end with it, and also when this process
     is killed.
@@ -35,7 +35,7 @@ class ForkServer:
         cgroups.place()  # this process may have to move there, and the server with it
         self._control, theirs = socket.socketpair()
         with theirs:
-            program = [sys.executable, "-P", "-m", "nbcourse.classroom.student"]
+            program = [sys.executable, "-P", "-m", "nbcourse.confined.student"]
             self._process = subprocess.Popen(
                 [*program, *self.imports, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],

@@ -1,6 +1,6 @@
 """The process in which a student's code runs, and the one that it is forked from.
 
-`python -m nbcourse.classroom.student [MODULE …] FD` imports torch and the modules once, which takes
+`python -m nbcourse.confined.student [MODULE …] FD` imports torch and the modules once, which takes
 a second or two, and then waits on the socket FD. Told to start, it forks; the child confines itself
 before it runs the first line of a submission. The process that forks holds nothing that is worth
 reading: no tests, no masters, no other submission.
@@ -30,9 +30,9 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
 from torch import Tensor
 
-from nbcourse.classroom import sandbox, sheet_numbers, wire
-from nbcourse.classroom.cgroups import Group
-from nbcourse.classroom.notebooks import WithoutIPython, plain_python, writable
+from nbcourse.confined import sandbox, sheet_numbers, wire
+from nbcourse.confined.cells import WithoutIPython, plain_python, writable
+from nbcourse.confined.cgroups import Group
 
 CELL = "<cell {}>"
 FORK_TRIES = 50  # a tenth of a second apart

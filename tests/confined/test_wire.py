@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcourse.classroom import wire
-from nbcourse.classroom.wire import Malformed
+from nbcourse.confined import wire
+from nbcourse.confined.wire import Malformed
 
 PATIENT = settings(deadline=None, database=None)  # an example takes long on a busy machine
 scalars = (

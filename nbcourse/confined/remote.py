@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.classroom import cgroups, files, wire
-from nbcourse.classroom.forkserver import ForkServer
-from nbcourse.classroom.sandbox import Limits
-from nbcourse.classroom.submission_errors import State, SubmissionError, raised
+from nbcourse.confined import cgroups, folder, wire
+from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.sandbox import Limits
+from nbcourse.confined.submission_errors import State, SubmissionError, raised
 
 LOOK_EVERY = 0.25  # seconds: how often the clock and the folder are looked at
 
@@ -284,7 +284,7 @@ class Session:
             self._group.kill()
             self._computed, self.memory = self._group.seconds(), self._group.peak()
         with suppress(OSError):  # trusted code may have left a process that still writes there
-            files.remove_tree(self._folder)
+            folder.remove(self._folder)
         return status
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -353,7 +353,7 @@ class Session:
             with suppress(OSError):  # not on Linux, or it has just ended
                 if len(os.listdir(f"/proc/{self._number}/task")) > self.limits.threads:
                     raise _too_many(self.limits.threads)
-        if _size(self._folder, self.limits.disk) > self.limits.disk:
+        if folder.size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
             message = f"it wrote files of over {megabytes:.0f} MB"
             raise SubmissionError(State.TOO_BIG, message, fatal=True)
@@ -500,20 +500,3 @@ def _out_of_time(message: str) -> SubmissionError:
 
 def _malformed(message: str = "what came back was no answer") -> SubmissionError:
     return SubmissionError(State.MALFORMED, message, fatal=True)
-
-
-def _size(folder: Path, enough: int) -> int:
-    """Bytes in a folder, each file counted as 4 KiB at least; counting ends beyond `enough`."""
-    total, folders = 0, [str(folder)]
-    while folders and total <= enough:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    total += max(4096, entry.stat(follow_symlinks=False).st_size)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-        except FileNotFoundError:
-            continue  # removed meanwhile
-        except OSError:
-            return enough + 1  # a path too long to follow
-    return total
