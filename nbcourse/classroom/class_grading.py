@@ -112,34 +112,18 @@ def grade_class(
         OSError: if the operating system refuses a file or folder.
     """
     master = masters.load_master(masters.find_master(order.assignment))
-    found, listed = _handed_in(order, master)
-    if listed is None and order.personal:
-        raise UserError("--personal needs the release's class list: name it with --class-list")
-    if listed is not None and listed.maximum not in (None, most := _worth(master)):
-        raise UserError(
-            f"{listed.file} says that the assignment is worth {listed.maximum:g}, but the sheet "
-            f"has {most:g} points: change the maximum grade in Moodle and download it again"
-        )
+    handed_in, listed = _handed_in(order, master)
     rules = Rules() if order.rules is None else class_rules.read_for_book(order.rules)
     if order.confined:
         sandbox.require_confinement([master.path.parent, order.folder, out])
     terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
-    jobs = jobs or os.cpu_count() or 1
     with durable.locked(out):
-        if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
-            raise UserError(
-                f"{out} holds the results of {other}, which those of {master.assignment} would "
-                "replace: name another folder with --out"
-            )
-        marks.check(marks.kept(out), master, [submission.student for submission in found])
+        _require_same_sheet(out, master)
+        marks.check(marks.kept(out), master, [submission.student for submission in handed_in])
         _remember(order, out / ORDER)
-        before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in found}
-        with (
-            closing(batch.grade_submissions(found, terms, out / "results", jobs=jobs)) as grading,
-            track(grading, master.assignment, total=len(found)) as counted,
-        ):
-            graded = sorted(counted, key=lambda pair: pair[1].student)
+        before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in handed_in}
+        graded = _graded(handed_in, terms, out, jobs or os.cpu_count() or 1)
         changes = [
             change
             for submission, result in graded
@@ -147,16 +131,9 @@ def grade_class(
         ]
         given = marks.kept(out)  # after the grading, which takes long: marks may be added meanwhile
         reread = _to_read_again(graded, before, given, out)
-        times, moved = _times(order, rules, master.assignment, listed, found, final=final)
+        times, moved = _times(order, rules, master.assignment, listed, handed_in, final=final)
         graded = [
-            (
-                submission,
-                rules.applied(
-                    marks.applied(result, given),
-                    _submitted(submission),
-                    times.get(folded(submission.owner.key)) if submission.owner else None,
-                ),
-            )
+            (submission, _adjusted(submission, result, given, rules, times))
             for submission, result in graded
         ]
         return GradedClass(
@@ -223,11 +200,46 @@ def mark_class(path: Path, out: Path) -> GradedClass:
 
 def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassList | None]:
     """The submissions, with their owners where there is a class list, and the list."""
-    found = submissions.find_submissions(order.folder, master.assignment)
+    anybodys = submissions.find_submissions(order.folder, master.assignment)
     if order.class_list is None:
-        return found, None
+        if order.personal:
+            raise UserError("--personal needs the release's class list: name it with --class-list")
+        return anybodys, None
     listed = class_list.read_class_list(order.class_list)
-    return submissions.with_owners(found, listed), listed
+    handed_in = submissions.with_owners(anybodys, listed)
+    most = sum(exercise.points for exercise in master.exercises)
+    if listed.maximum not in (None, most):
+        raise UserError(
+            f"{listed.file} says that the assignment is worth {listed.maximum:g}, but the sheet "
+            f"has {most:g} points: change the maximum grade in Moodle and download it again"
+        )
+    return handed_in, listed
+
+
+def _graded(
+    handed_in: Sequence[Submission], terms: batch.Terms, out: Path, jobs: int
+) -> list[feedback.Graded]:
+    """What the programs say of each submission, by the students' names."""
+    results = batch.grade_submissions(handed_in, terms, out / "results", jobs=jobs)
+    with (
+        closing(results) as grading,
+        track(grading, terms.master.assignment, total=len(handed_in)) as counted,
+    ):
+        return sorted(counted, key=lambda pair: pair[1].student)
+
+
+def _adjusted(
+    submission: Submission,
+    result: SubmissionResult,
+    given: Sequence[marks.Mark],
+    rules: Rules,
+    times: late_days.Times,
+) -> SubmissionResult:
+    """A result with the entries of a person's marks, and of lateness."""
+    owner, marked = submission.owner, marks.applied(result, given)
+    if owner is None:
+        return rules.applied(marked, "")
+    return rules.applied(marked, owner.submitted, times.get(folded(owner.key)))
 
 
 def _sheet(out: Path) -> str:
@@ -282,12 +294,12 @@ def _to_read_again(
     )
 
 
-def _submitted(submission: Submission) -> str:
-    return submission.owner.submitted if submission.owner is not None else ""
-
-
-def _worth(master: Master) -> float:
-    return sum(exercise.points for exercise in master.exercises)
+def _require_same_sheet(out: Path, master: Master) -> None:
+    if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
+        raise UserError(
+            f"{out} holds the results of {other}, which those of {master.assignment} would "
+            "replace: name another folder with --out"
+        )
 
 
 def _remember(order: Order, path: Path) -> None:

@@ -29,6 +29,7 @@ from typing import Any
 
 from nbcourse.classroom import masters
 from nbcourse.classroom.gradebook import number
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import Master, Test
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.errors import NotFound, UserError, did_you_mean
@@ -83,7 +84,7 @@ class Rules:
     def applied(
         self, result: SubmissionResult, submitted: str, others: Mapping[str, str] | None = None
     ) -> SubmissionResult:
-        """A result with its penalty, and a note that says how it was computed.
+        """A result with what lateness costs, and a note that says how it was computed.
 
         Args:
             result: with all points that are known.
@@ -119,7 +120,13 @@ class Rules:
         if policy.term_days:
             left = policy.term_days - sum(spent.values())
             told += f" Of the term's {policy.term_days:g} late days {left:g} are left."
-        return replace(result, late=True, penalty=penalty, notes=(*result.notes, told))
+        entry = LedgerEntry(f"late by {days} {'day' if days == 1 else 'days'} ({how})", -penalty)
+        return replace(
+            result,
+            late=True,
+            adjustments=(*result.adjustments, entry),
+            notes=(*result.notes, told),
+        )
 
     def spent(self, times: Mapping[str, str]) -> dict[str, float]:
         """How many of the term's late days each sheet uses, in the order of their deadlines.

@@ -52,7 +52,7 @@ def student_page(result: SubmissionResult) -> str:
     for exercise in result.exercises:
         sign = SIGNS.get(exercise.state, "✗")
         parts.append(
-            f"<h2>{sign} {escape(exercise_name(exercise))}: {escape(exercise.state)}, "
+            f"<h2>{sign} {escape(exercise.name)}: {escape(exercise.state)}, "
             f"{_out_of(exercise)}</h2>"
         )
         if exercise.feedback:
@@ -88,7 +88,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         width = 100 * passed / len(results)
         others = ", ".join(f"{count} {state}" for state, count in states.most_common())
         parts.append(
-            f"<tr><td>{escape(exercise_name(exercises[0]))}"
+            f"<tr><td>{escape(exercises[0].name)}"
             f'<td><div class="bar"><div style="width:{width:.0f}%"></div></div>'
             f'<td class="number">{passed}<td>{escape(others)}</tr>'
         )
@@ -102,7 +102,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         name = _named(result.student, submission.owner)
         parts.append(
             f'<tr><td>{escape(name)}<td class="number">{result.points:g}'
-            f"<td>{escape('; '.join(remarks))}</tr>"
+            f"<td>{escape('; '.join(remarks))}{_ledger(result)}</tr>"
         )
     parts.append("</table>")
     if memory := max(result.memory for result in results):
@@ -121,7 +121,7 @@ def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
             result.student,
             f"{result.points:g} of {result.max_points:g}",
             ", ".join(
-                f"{exercise_name(exercise)} ({exercise.state})"
+                f"{exercise.name} ({exercise.state})"
                 for exercise in result.exercises
                 if exercise.state not in (State.PASSED, State.MARKED)
             ),
@@ -223,9 +223,13 @@ def upload_name(submission: Submission, assignment: str) -> str:
     return f"feedback_{submission.user_id}_assignsubmission_file_{assignment}.html"
 
 
-def exercise_name(exercise: ExerciseResult) -> str:
-    """What the student calls the exercise: nbgrader's name of the test cell, less "-check"."""
-    return exercise.exercise.removesuffix("-check")
+def _ledger(result: SubmissionResult) -> str:
+    """What the points of a submission are the sum of, to be unfolded."""
+    entries = "".join(
+        f'<tr><td>{escape(entry.reason)}<td class="number">{entry.points:+g}</tr>'
+        for entry in result.ledger
+    )
+    return f"<details><summary>points</summary><table>{entries}</table></details>"
 
 
 def _named(key: str, student: Student | None) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from nbcourse.classroom import batch, class_rules, feedback, files, masters, submissions
+from nbcourse.classroom import batch, class_rules, files, masters, submissions
 from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.confined import sandbox
@@ -83,7 +83,7 @@ def report(result: SubmissionResult, by_hand: Collection[str]) -> dict[str, Any]
         "output": "\n".join(result.notes),
         "tests": [
             {
-                "name": feedback.exercise_name(exercise),
+                "name": exercise.name,
                 "score": exercise.points,
                 "max_score": exercise.max_points,
                 "output": f"{exercise.state}\n{exercise.feedback}".strip(),

@@ -21,6 +21,7 @@ import torch
 
 from nbcourse.checks import Sheet
 from nbcourse.classroom import notebooks, partial_credit, results
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import (
     NOTHING_YET,
     STUB,
@@ -133,7 +134,8 @@ def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseRe
             empty = stub or cell.source.strip() in ("", NOTHING_YET)
             if cell.pictures or not empty:
                 return exercise
-    return replace(exercise, points=0.0, state=State.NOT_ATTEMPTED)
+    nothing = LedgerEntry(State.NOT_ATTEMPTED, 0.0)
+    return replace(exercise, ledger=(nothing,), state=State.NOT_ATTEMPTED)
 
 
 def _wrong_sheet(cells: list[Cell], master: Master) -> str:
@@ -247,8 +249,13 @@ class _Tests:
         if right == count > 0:  # yet it failed: for something that no case asks for
             right -= 1
         points = round(step.points * right / count, 2) if count else 0.0
-        told = f"{right:.3g} of {count} cases are right: {points:g} of {step.points:g} points."
-        return replace(result, points=points, feedback=f"{result.feedback}\n{told}".strip())
+        reason = f"{right:.3g} of {count} cases are right"
+        told = f"{reason}: {points:g} of {step.points:g} points."
+        return replace(
+            result,
+            ledger=(*(result.ledger or ()), LedgerEntry(reason, points)),
+            feedback=f"{result.feedback}\n{told}".strip(),
+        )
 
     def _clock(self) -> contextlib.AbstractContextManager[None]:
         return at_most(self.session.limits.seconds, "the test computed with it")
@@ -346,10 +353,8 @@ def _hidden(step: Test, failure: _Failure) -> _Failure:
 
 def _exercise_result(step: Test, failure: _Failure | None) -> ExerciseResult:
     if failure is None:
-        return ExerciseResult(step.grade_id, step.points, step.points, State.PASSED)
-    return ExerciseResult(
-        step.grade_id, 0.0, step.points, failure.state, failure.text[:LONGEST_FEEDBACK]
-    )
+        return results.decided(step, State.PASSED, points=step.points)
+    return results.decided(step, failure.state, failure.text[:LONGEST_FEEDBACK])
 
 
 @contextlib.contextmanager

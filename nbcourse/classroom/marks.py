@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nbcourse.classroom import files
 from nbcourse.classroom.gradebook import as_csv, inert
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.confined.submission_errors import State
@@ -190,5 +191,5 @@ def _marked(exercise: ExerciseResult, marks: Sequence[Mark]) -> ExerciseResult:
     lines = [
         f"{m.criterion}: {m.points:g}" + (f" ({m.comment})" if m.comment else "") for m in marks
     ]
-    points = sum(mark.points for mark in marks)
-    return replace(exercise, points=points, state=State.MARKED, feedback="\n".join(lines))
+    ledger = tuple(LedgerEntry(mark.criterion, mark.points) for mark in marks)
+    return replace(exercise, ledger=ledger, state=State.MARKED, feedback="\n".join(lines))

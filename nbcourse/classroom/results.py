@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nbcourse.classroom import files
-from nbcourse.classroom.masters import Master
+from nbcourse.classroom.ledger import Ledger, LedgerEntry, total
+from nbcourse.classroom.masters import Master, Test, Written
 from nbcourse.classroom.submissions import Submission
 from nbcourse.confined.cells import writable
 from nbcourse.confined.sandbox import Limits
@@ -17,7 +18,7 @@ from nbcourse.confined.submission_errors import State
 from nbcourse.repository import ROOT
 
 EDITION = 6  # to be raised when the same notebook would be graded differently
-NOT_STORED = ("penalty",)  # computed from the rules of the class each time
+NOT_STORED = ("adjustments",)  # computed from the rules of the class each time
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
 
@@ -27,17 +28,27 @@ class ExerciseResult:
 
     Args:
         exercise: name of the test cell (its `grade_id`), or of the written answer.
-        points: what the student gets; None where a person has to decide.
+        ledger: what the student gets points for; None where a person has to decide.
         max_points: what there is to get.
         state: how it ended.
         feedback: text for the student, which never shows a hidden test; empty where all is right.
     """
 
     exercise: str
-    points: float | None
+    ledger: Ledger | None
     max_points: float
     state: State
     feedback: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the student calls the exercise: nbgrader's name of the test cell, less "-check"."""
+        return self.exercise.removesuffix("-check")
+
+    @property
+    def points(self) -> float | None:
+        """What the student gets; None where a person has to decide."""
+        return None if self.ledger is None else total(self.ledger)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class SubmissionResult:
         conditions: all else that the result depends on (see `conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
         watched: which bounds the grader watched, since this machine's kernel did not, in words.
-        penalty: points that are taken off, such as for lateness; `notes` say why.
+        adjustments: what changes the grade besides the exercises, such as lateness.
         memory: the most bytes that it held at a time; 0 where nothing counted them.
     """
 
@@ -71,13 +82,23 @@ class SubmissionResult:
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
     watched: tuple[str, ...] = ()
-    penalty: float = 0.0
+    adjustments: Ledger = ()
     memory: int = field(default=0, compare=False)  # not the same in two runs
 
     @property
     def points(self) -> float:
-        """The sum of all points that are decided, less the penalty."""
-        return sum(exercise.points or 0.0 for exercise in self.exercises) - self.penalty
+        """The sum of all points that are decided."""
+        return sum(exercise.points or 0.0 for exercise in self.exercises) + total(self.adjustments)
+
+    @property
+    def ledger(self) -> Ledger:
+        """All entries, whose sum the points are; those of an exercise begin with its name."""
+        of_exercises = (
+            replace(entry, reason=f"{exercise.name}: {entry.reason}")
+            for exercise in self.exercises
+            for entry in exercise.ledger or ()
+        )
+        return (*of_exercises, *self.adjustments)
 
     @property
     def max_points(self) -> float:
@@ -164,10 +185,15 @@ def _points(result: SubmissionResult) -> dict[str, tuple[float | None, float]]:
 
 def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseResult, ...]:
     """The same state and feedback, without points, for every exercise."""
-    return tuple(
-        ExerciseResult(exercise.grade_id, 0.0, exercise.points, state, feedback)
-        for exercise in master.exercises
-    )
+    return tuple(decided(exercise, state, feedback) for exercise in master.exercises)
+
+
+def decided(
+    step: Test | Written, state: State, feedback: str = "", *, points: float = 0.0
+) -> ExerciseResult:
+    """The result of an exercise whose state alone decides on its points."""
+    entry = LedgerEntry(state, points)
+    return ExerciseResult(step.grade_id, (entry,), step.points, state, feedback)
 
 
 def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
@@ -193,6 +219,8 @@ def write_result(result: SubmissionResult, path: Path) -> None:
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
     for name in NOT_STORED:
         del fields[name]
+    for exercise, stored in zip(result.exercises, fields[FILE_KEYS["exercises"]], strict=True):
+        stored["points"] = exercise.points  # for readers of the file
     text = json.dumps(fields, indent=1, ensure_ascii=False)
     files.write_file(path, text + "\n")
 
@@ -206,11 +234,18 @@ def read_result(path: Path) -> SubmissionResult:
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         exercises = tuple(
-            ExerciseResult(**exercise | {"state": State(exercise["state"])})
-            for exercise in stored.pop(FILE_KEYS["exercises"])
+            _read_exercise(exercise) for exercise in stored.pop(FILE_KEYS["exercises"])
         )
         notes, watched = tuple(stored.pop("notes")), tuple(stored.pop("watched"))
         stored["conditions"] = dict(stored["conditions"])
         return SubmissionResult(**stored, exercises=exercises, notes=notes, watched=watched)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error
+
+
+def _read_exercise(stored: dict[str, Any]) -> ExerciseResult:
+    """An exercise from a file, in which points may stand without what they were given for."""
+    state, points = State(stored["state"]), stored.pop("points")
+    entries = stored.pop("ledger", [{"reason": state, "points": points}])
+    ledger = None if points is None else tuple(LedgerEntry(**entry) for entry in entries)
+    return ExerciseResult(**stored | {"state": state}, ledger=ledger)

@@ -56,12 +56,10 @@ class Grading:
             )
 
     def exercises(self, master, student):
+        failed = self.failed.get(student)
         return tuple(
-            results.ExerciseResult(
-                test.grade_id,
-                0.0 if self.failed.get(student) == test.grade_id else test.points,
-                test.points,
-                State.PASSED,
+            results.decided(
+                test, State.PASSED, points=0.0 if failed == test.grade_id else test.points
             )
             for test in master.exercises
         )

@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 
 from nbcourse.classroom import feedback, gradebook, marks
 from nbcourse.classroom.class_list import ClassList, Kind, Student
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission
 from nbcourse.confined.submission_errors import State
 from tests.effort import examples
 
-PASSED = ExerciseResult("by-hand-check", 1.0, 1.0, State.PASSED)
+PASSED = ExerciseResult("by-hand-check", (LedgerEntry("", 1.0),), 1.0, State.PASSED)
 WRONG = ExerciseResult(
-    "bias-check", 0.0, 3.0, State.FAILED, "Likely mistake: <script>alert(1)</script>"
+    "bias-check",
+    (LedgerEntry("", 0.0),),
+    3.0,
+    State.FAILED,
+    "Likely mistake: <script>alert(1)</script>",
 )
 
 
@@ -55,7 +60,7 @@ def test_a_part_for_a_person_is_announced():
 
 
 def test_the_page_of_the_class_counts_how_each_exercise_ended():
-    late = ExerciseResult("bias-check", 0.0, 3.0, State.OUT_OF_TIME)
+    late = ExerciseResult("bias-check", (LedgerEntry("", 0.0),), 3.0, State.OUT_OF_TIME)
     page = feedback.class_page(graded(result("ada", PASSED, WRONG), result("bob", PASSED, late)))
     assert "<td>by-hand<td>" in page
     assert "width:100%" in page
@@ -120,7 +125,7 @@ class Tags(HTMLParser):
 def pages(text: str) -> list[str]:
     """Everything that a person opens, with this text wherever a student's words may stand."""
     exercises = (
-        ExerciseResult("a-check", 1.0, 1.0, State.PASSED, text),
+        ExerciseResult("a-check", (LedgerEntry("", 1.0),), 1.0, State.PASSED, text),
         ExerciseResult("why", None, 2.0, State.BY_HAND),
     )
     one = result(text, *exercises, late=True, notes=(text,), watched=(text,))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbcourse.classroom import gradescope
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.confined import sandbox
 from nbcourse.confined.submission_errors import State
@@ -24,9 +25,13 @@ def test_what_gradescope_reads():
     result = SubmissionResult(
         *("student", "", "02-x", "02-x.ipynb", False),
         exercises=(
-            ExerciseResult("by-hand-check", 1.5, 3.0, State.FAILED, "Wrong for <b>."),
+            ExerciseResult(
+                "by-hand-check", (LedgerEntry("", 1.5),), 3.0, State.FAILED, "Wrong for <b>."
+            ),
             ExerciseResult("essay", None, 2.0, State.BY_HAND),
-            ExerciseResult("plot", 0.0, 2.0, State.NOT_ATTEMPTED),  # a 0 that a person gives
+            ExerciseResult(
+                "plot", (LedgerEntry("", 0.0),), 2.0, State.NOT_ATTEMPTED
+            ),  # a 0 that a person gives
         ),
         notes=("There are 2 cells called `x`; the last one counts.",),
     )

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.classroom import class_list, feedback
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.notebooks import Unreadable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission, canvas_names, find_submissions, with_owners
@@ -95,7 +96,7 @@ def marked(submission: Submission) -> SubmissionResult:
         points, state = 0.0, State.UNREADABLE
     return SubmissionResult(
         submission.student, submission.user_id, NAME, submission.name, submission.late,
-        (ExerciseResult("x-check", points, 30.0, state),),
+        (ExerciseResult("x-check", (LedgerEntry("", points),), 30.0, state),),
     )  # fmt: skip
 
 

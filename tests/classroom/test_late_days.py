@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nbcourse.classroom import late_days
 from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.class_rules import LatePolicy, Rules
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.confined.submission_errors import State
 from nbcourse.errors import UserError
@@ -65,7 +66,7 @@ def test_day_by_day_the_same_days_are_spent(days, policy):
     assert rules.spent(handed_in(days)) == paid
 
 
-NINE = ExerciseResult("double-check", 9.0, 11.0, State.PASSED)
+NINE = ExerciseResult("double-check", (LedgerEntry("", 9.0),), 11.0, State.PASSED)
 
 
 def test_the_student_reads_what_was_spent_and_what_is_left():
@@ -77,7 +78,7 @@ def test_the_student_reads_what_was_spent_and_what_is_left():
         "Of the term's 3 late days 0 are left.",
     )
     alone = RULES.applied(result, times["03-critics"])
-    assert alone.penalty == 0
+    assert alone.points == 9
     assert alone.notes[0].endswith("Of the term's 3 late days 1 are left.")
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from nbcourse.classroom import batch, class_grading, feedback, marks, masters
 from nbcourse.classroom.class_grading import Order, grade_class, mark_class
+from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.confined.submission_errors import State
@@ -34,7 +35,7 @@ def graded_by_hand(student: str = "ada") -> SubmissionResult:
     return SubmissionResult(
         *(student, "", "01-fake", "01-fake.ipynb", False),
         exercises=(
-            ExerciseResult("double-check", 2.0, 2.0, State.PASSED),
+            ExerciseResult("double-check", (LedgerEntry("", 2.0),), 2.0, State.PASSED),
             ExerciseResult("essay", None, 3.0, State.BY_HAND),
         ),
     )
