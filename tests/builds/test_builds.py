@@ -80,6 +80,38 @@ def test_a_wrong_trainer_is_named_for_what_it_is_and_nothing_else(name):
     assert mistake.sentence in found[0].lines()[0]
 
 
+def test_a_sampler_that_is_too_random_is_found_as_well():
+    cold = MISTAKES["cold-sampler"]
+    ((old, new),) = cold.edits
+    hot = mistakes.edited("reinforce", ((old, new.replace("1.5 *", "0.5 *")),))
+    with bench.here(
+        {name: pieces.solution(name) for name in pieces.NAMES} | {"reinforce": hot}
+    ) as b:
+        finding = learning._draws(b)
+    assert finding is not None
+    assert float(finding.evidence.split()[0]) < -learning.Z
+
+
+def test_a_trainer_that_learns_nothing_has_no_curve():
+    """The warm model answers more of the problems than have to be gained."""
+    assert oracle.accuracy(bench.WARM.single) > learning.GAIN
+    finding = learning.curve("grpo")(bench.Bench(lambda *_: bench.WARM.single))
+    assert finding is not None
+    assert "0.31 before, 0.31 after" in finding.evidence
+
+
+@pytest.mark.parametrize("group", [0, 5, 11])
+def test_each_group_is_read(monkeypatch, group):
+    rows = [f"{i}+1=" for i in range(12) for _ in range(4)]
+    rows[4 * group + 3] = "99+9="
+    prompt, mask = oracle.given().encode(rows)
+    batch = {"rollout": {"prompt": prompt, "prompt_mask": mask}}
+    monkeypatch.setattr(learning, "batches", lambda *_: [batch, batch])
+    finding = learning._groups("grpo", "scattered-groups")(None)
+    assert finding.mistake == "scattered-groups"
+    assert f"rows {4 * group} to {4 * group + 3} answer" in finding.evidence
+
+
 def test_what_a_law_names_is_known():
     modules = (actor_critic, credit, learning, planning, reading, mistakes)
     assert all(module.__doc__ for module in modules)

@@ -125,3 +125,16 @@ def test_a_column_of_addresses_with_a_gap_is_refused(listed):
     assert full.key == "Email address"  # the gap is in a column that is not needed
     hidden = listed(header + "Participant 1,Ada,,,,-\nParticipant 2,Cy,,,,-\n")
     assert hidden.key == "Identifier"  # addresses are hidden from who downloads
+
+
+def test_only_a_worksheet_that_says_one_number_says_what_an_assignment_is_worth(listed):
+    assert listed("student,Maximum Grade\nada,9\n").maximum is None
+    header = "Identifier,Grade,Maximum Grade,Last modified (grade)\n"
+    assert listed(header + "Participant 1,-,9,-\nParticipant 2,-,9,-\n").maximum == 9
+    assert listed(header + "Participant 1,-,9,-\nParticipant 2,-,8,-\n").maximum is None
+
+
+@pytest.mark.parametrize(("second", "key"), [("u2", "ID number"), ("", "Identifier")])
+def test_the_key_is_filled_in_for_every_student(listed, second, key):
+    header = "Identifier,ID number,Grade,Last modified (grade)\n"
+    assert listed(header + f"Participant 1,u1,-,-\nParticipant 2,{second},-,-\n").key == key

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from nbcourse.classroom import grading, masters, notebooks, results
 from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import sandbox, wire
-from nbcourse.confined.remote import Session, StudentCell
+from nbcourse.confined.remote import CellOutcome, Session, StudentCell
 from nbcourse.confined.submission_errors import Raised, State, SubmissionError
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
@@ -451,3 +452,54 @@ def test_points_that_a_submission_gives_itself_count_for_nothing(grade, points):
         if cell["metadata"].get("nbgrader", {}).get("grade"):
             cell["metadata"]["nbgrader"]["points"] = points
     assert grade(a_class.notebook(cells))["result"].max_points == 6
+
+
+# ---------------------------------------------------------------- names, without a process
+
+
+def by_hand(tmp_path, cells, **answers):
+    """The states of a master's exercises, for answers that are functions of this process."""
+    path = tmp_path / "01-fake.ipynb"
+    path.write_bytes(a_class.notebook(cells))
+    master = masters.load_master(path)
+    read = {c.grade_id: c for c in notebooks.read_cells(path.read_bytes())}
+    handed_in = {name: read[name] for name in master.solutions}
+    session = SimpleNamespace(
+        outcomes={read[n].number: CellOutcome({n.split("_")[0]: f}) for n, f in answers.items()},
+        limits=sandbox.Limits(),
+        begin=lambda: None,
+    )
+    tests = grading._Tests(master, session, handed_in, 0)
+    return {e.name: e.state for e in tests.exercises(())}
+
+
+def test_a_name_that_was_not_answered_is_not_that_of_an_earlier_cell(tmp_path):
+    solution, points = {"solution": True}, {"grade": True, "points": 1}
+    for before in ({}, {"grade_id": "double_first", **solution}):  # given, or answered once
+        cells = [
+            a_class.cell("def double(x):\n    return 2 * x", **before),
+            a_class.cell("def double(x):\n    return 2 * x", grade_id="double_again", **solution),
+            a_class.cell("assert double(3) == 6", grade_id="double-check", **points),
+        ]
+        answers = {"double_first": lambda x: 2 * x} if before else {}
+        assert by_hand(tmp_path, cells, **answers) == {"double": State.NOT_ATTEMPTED}
+
+
+def test_hidden_tests_see_the_names_of_the_place_where_they_stand(tmp_path):
+    hidden = "### BEGIN HIDDEN TESTS\nassert scaled(1) == factor\n### END HIDDEN TESTS"
+    cells = [
+        a_class.cell("factor = 2"),
+        a_class.cell("def scaled(x):\n    return 2 * x", grade_id="scaled", solution=True),
+        a_class.cell(f"scaled(0)\n{hidden}", grade_id="scaled-check", grade=True, points=1),
+        a_class.cell("factor = 3"),
+    ]
+    assert by_hand(tmp_path, cells, scaled=lambda x: 2 * x) == {"scaled": State.PASSED}
+
+
+def test_another_variant_is_no_part_of_a_longer_number(tmp_path):
+    path = tmp_path / "01-fake.ipynb"
+    path.write_bytes(a_class.notebook([a_class.cell("sheet = Sheet('01-fake', variant=0)")]))
+    master = masters.load_master(path)
+    for variant, noted in ((1, True), (2, True), (12, False), (123, True)):
+        cells = [notebooks.Cell(1, "code", "sheet = Sheet('01-fake', variant=12)")]
+        assert bool(grading._of_another_variant(cells, master, variant)) is noted

@@ -1,6 +1,7 @@
 """Shares of points: counted case by case, told as a number, and only where they were asked for."""
 
 import pytest
+import torch
 
 from nbcourse.classroom import masters, partial_credit
 from nbcourse.classroom.masters import Test as GradedTest
@@ -24,6 +25,17 @@ def test_asserting_statements_are_counted_each_for_itself(master):
     assert right(master, "double-check", double=lambda x: 6) == 1
     assert right(master, "double-check", double=lambda x: 1 / 0) == 0
     assert right(master, "double-check") == 0
+
+
+def test_points_do_not_depend_on_what_was_drawn_before():
+    test = GradedTest("x-check", 1.0, "assert torch.rand(()) < p", "", ())
+    torch.manual_seed(0)
+    first = float(torch.rand(()))
+    for seed in range(10):
+        for above in (True, False):
+            torch.manual_seed(seed)
+            names = {"torch": torch, "p": first + (1e-3 if above else -1e-3)}
+            assert partial_credit.right_cases(test, names).total() == above
 
 
 @sheets.needed
