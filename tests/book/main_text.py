@@ -8,6 +8,7 @@ defined, used      → the names that a code cell binds at its top, and those th
 import ast
 import builtins
 import re
+import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,17 +59,22 @@ def prose(markdown: str) -> str:
     return markdown
 
 
-def running_text(text: Path) -> str:
-    """The prose of the main line but for its lists of readings, exercises and what to remember."""
-    parts, reading = [], True
+def running_cells(text: Path) -> list[str]:
+    """The Markdown of the main line but for what to remember, exercises and readings."""
+    sources, reading = [], True
     for cell in main(text):
         if cell.cell_type != "markdown":
             continue
         if heading := HEADING.search(cell.source):
             reading = not heading[2].endswith(NOT_READ_ON)
         if reading:
-            parts.append(prose(cell.source))
-    return "\n\n".join(parts)
+            sources.append(cell.source)
+    return sources
+
+
+def running_text(text: Path) -> str:
+    """The prose of these cells."""
+    return "\n\n".join(map(prose, running_cells(text)))
 
 
 def sentences(running: str) -> list[str]:
@@ -107,11 +113,17 @@ def defined(code: str) -> set[str]:
 
 
 def used(code: str) -> set[str]:
-    """The names that a cell looks up, less those of Python and of its own arguments."""
-    nodes = list(ast.walk(ast.parse(_plain(code))))
-    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    looked_up = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return looked_up - arguments - set(dir(builtins))
+    """The names that a cell looks up in the notebook, less those of Python."""
+    return set(_looked_up(symtable.symtable(_plain(code), "cell", "exec"))) - set(dir(builtins))
+
+
+def _looked_up(table: symtable.SymbolTable) -> Iterator[str]:
+    whole_cell = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (whole_cell or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _looked_up(inner)
 
 
 def _plain(code: str) -> str:
