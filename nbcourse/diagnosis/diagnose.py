@@ -1,7 +1,8 @@
 """From what a run left behind to the causes that are seen in it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from nbcourse.diagnosis import credit, curves, policies, updates
 from nbcourse.diagnosis.policies import ROUNDING
@@ -48,11 +49,21 @@ class Evidence:
         name: of the run.
         witnesses: oldest first.
         history: one mapping of numbers for each step, under our names.
+        recipe: the run's, as it was recorded; empty where none is known.
     """
 
     name: str
     witnesses: Sequence[Witness] = ()
     history: curves.History = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def precision(self) -> str:
+        """The coarsest in which the run computed; float32 unless it states another."""
+        model = self.recipe.get("model")
+        stated = [witness.facts.get("precision") for witness in self.witnesses]
+        stated += [model.get("precision")] if isinstance(model, Mapping) else []
+        return max((one for one in stated if one in ROUNDING), key=ROUNDING.get, default="float32")
 
 
 def diagnose(evidence: Evidence) -> Report:
@@ -71,9 +82,7 @@ def diagnose(evidence: Evidence) -> Report:
     for both in TOGETHER:
         for finding in both(evidence.witnesses):
             found.setdefault(finding.cause, finding)
-    precisions = {witness.facts.get("precision", "float32") for witness in evidence.witnesses}
-    low = max(precisions, key=ROUNDING.__getitem__, default="float32")
-    for finding in curves.findings(evidence.history, precision=low):
+    for finding in curves.findings(evidence.history, precision=evidence.precision):
         by_witness = finding.cause in ("sampler-mismatch", "idle-optimiser")
         if not found and not (by_witness and evidence.witnesses):
             found[finding.cause] = finding

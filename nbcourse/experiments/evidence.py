@@ -1,6 +1,6 @@
 """What a run left behind for a diagnosis, whichever trainer wrote it.
 
-a folder       metrics.jsonl and witness/ of `nbcourse train`, witness/ of `keep_witnesses`,
+a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or of `keep_witnesses`,
                trainer_state.json of transformers, or TensorBoard's event files, somewhere below
 *.zip          the first of these, packed: the recorded runs of the silent-failure benchmark
 *tfevents*     one event file of TensorBoard
@@ -84,7 +84,9 @@ def pack(evidence: Evidence) -> bytes:
 
 
 def _inside(folder: Path) -> Iterable[Path]:
-    yield from (p for name in (records.METRICS, STATE) if (p := folder / name).is_file())
+    yield from (
+        p for name in (records.METRICS, records.RECIPE, STATE) if (p := folder / name).is_file()
+    )
     yield from sorted((folder / WITNESS).glob("step-*.safetensors"))
     yield from sorted(folder.rglob(f"{EVENTS}*"))
     yield from sorted(folder.glob("*.wandb"))
@@ -115,12 +117,18 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
             f"no run in {name}: expected {records.METRICS}, {STATE}, a folder {WITNESS} or "
             "TensorBoard's event files"
         )
-    return Evidence(name, witnesses, tuple(map(translated, rows)))
+    known = _json(_text(content(records.RECIPE)), records.RECIPE) if records.RECIPE in files else {}
+    recipe = known if isinstance(known, dict) else {}  # another program's
+    return Evidence(name, witnesses, tuple(map(translated, rows)), recipe)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
 
 
 def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
     rows = []
-    lines = content.decode("utf-8", "replace").split("\n")
+    lines = _text(content).split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -137,7 +145,7 @@ def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
-    state = _json(content.decode("utf-8", "replace"), name)
+    state = _json(_text(content), name)
     log = state.get("log_history") if isinstance(state, dict) else state
     if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
         raise UserError(
@@ -148,7 +156,7 @@ def _state(content: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def _table(content: bytes, name: str) -> list[dict[str, Any]]:
-    lines = csv.reader(io.StringIO(content.decode("utf-8", "replace")))
+    lines = csv.reader(io.StringIO(_text(content)))
     columns = {
         number: column.rpartition(" - ")[2]  # before it, W&B has the name of the run
         for number, column in enumerate(next(lines, []))
