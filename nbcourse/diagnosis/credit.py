@@ -161,7 +161,8 @@ def _responses(witness: Witness) -> tuple[Tensor, Tensor]:
 
 def verdicts(witness: Witness) -> Iterator[Finding]:
     """Whether verdicts are those of a strict reading, and scores follow from verdicts."""
-    if not witness.has("scores", "verdicts", "truncated") or "reward" not in witness.facts:
+    needed = ("scores", "verdicts", "truncated", "lengths")
+    if not witness.has(*needed) or "reward" not in witness.facts:
         return
     reward, step = witness.facts["reward"], witness.step
     said, cut, scores = witness["verdicts"], witness["truncated"], witness["scores"]
@@ -203,7 +204,8 @@ def verdicts(witness: Witness) -> Iterator[Finding]:
     expected = said - reward["truncation_penalty"] * cut.float()
     if reward["overlong_buffer"]:
         limit, buffer = witness.facts["max_new_tokens"], reward["overlong_buffer"]
-        lengths = witness["mask"].sum(dim=1)
+        # a mask that is wrong about the end has a name of its own
+        lengths = witness["lengths"].long()
         expected = expected + overlong_penalty(lengths, max_length=limit, buffer=buffer)
     if close(scores, expected):
         return

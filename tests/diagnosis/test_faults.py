@@ -33,6 +33,17 @@ def test_the_fault_is_the_first_cause_that_is_named(name):
     assert causes(broken(name))[:1] == [FAULTS[name].cause]
 
 
+def test_padding_in_the_mask_is_not_also_called_another_text():
+    assert causes(broken("trained-padding")) == ["trained-padding"]
+
+
+def test_a_mask_without_its_end_leaves_the_penalty_for_length_as_it_was():
+    """The penalty was paid for the tokens that were sampled, which the mask does not count."""
+    tables = FAULTS["masked-eos"].changes(0) | {"reward": {"overlong_buffer": 4}}
+    found = train(recipe_of(tables, SEED), "masked-eos", faults=["masked-eos"])
+    assert causes(found) == ["masked-eos"]
+
+
 @pytest.mark.parametrize("name", swept(SOUND, keep=("grpo", "kl in the reward", "several updates")))
 def test_a_healthy_run_is_not_accused(name):
     assert causes(sound(name)) == []
