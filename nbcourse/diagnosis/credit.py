@@ -4,361 +4,287 @@ Every rule takes what the run had as given and recomputes the next quantity from
 is found where it is, and not again in all that follows.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.policies import FALSE_ALARM
-from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
+from nbcourse.diagnosis.report import Finding
+from nbcourse.diagnosis.stated import (
+    SAME,
+    certain,
+    close,
+    penalty_of,
+    row_of,
+    token_rewards_of,
+    whole,
+)
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.functional.rewards import overlong_penalty
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Estimate, Penalty
+from nbcourse.training.algorithms import Estimate
 
-SAME = 1e-4  # of the largest number in a table: float32, summed in another order
 FLAT = 1e-6  # a spread within which rewards were meant to be equal
 FAINT = 1e-2  # an advantage below which a flat group's rounding error over an eps of 1e-4 stays
 
 
-def row_of(witness: Witness) -> Algorithm | None:
-    """The row of the table of algorithms; None if it is not made of the package's functions."""
-    parts = witness.facts.get("parts")
-    if witness.facts.get("not_followed"):
+def masks(witness: Witness) -> Finding | None:
+    """Whether the mask holds the token that ends the response."""
+    if not witness.has("tokens", "mask", "lengths"):
         return None
-    if parts is None:
-        return ALGORITHMS.get(witness.facts.get("algorithm", ""))
-    functions: dict[str, Callable[..., Any]] = {
-        function.__name__: function
-        for row in ALGORITHMS.values()
-        for function in (row.advantage, row.surrogate)
-    }
-    if not {parts["advantage"], parts["surrogate"]} <= functions.keys():
+    last = witness["lengths"][:, None].long() - 1
+    ended = torch.isin(witness["tokens"], torch.tensor(witness.facts["ends"]))
+    ends = ended.gather(1, last).squeeze(1)
+    silent = ends & ~witness["mask"].gather(1, last).squeeze(1)
+    if not silent.any():
         return None
-    return Algorithm(
-        advantage=functions[parts["advantage"]],
-        surrogate=functions[parts["surrogate"]],
-        aggregation=parts["aggregation"],
-        source=witness.facts["algorithm"],
+    return certain(
+        "masked-eos",
+        witness,
+        "the mask leaves out the token that ends the response in "
+        f"{int(silent.sum())} of {int(ends.sum())} responses that ended",
     )
 
 
-def token_rewards_of(witness: Witness) -> Tensor:
-    """(R, T) as the run had them; of a run that has none, the score on the last token."""
-    if witness.has("token_rewards"):
-        return witness["token_rewards"]
-    last = witness["mask"].sum(dim=1, keepdim=True) - 1
-    return witness["scores"][:, None] * (torch.arange(witness["mask"].shape[1]) == last)
-
-
-def penalty_of(witness: Witness) -> Penalty:
-    """The KL penalty as the run states it."""
-    return Penalty(**witness.facts["penalty"])
-
-
-def whole(witness: Witness) -> bool:
-    """Whether the witness holds all responses of its step."""
-    return witness.facts["batch"]["rows"] == len(witness["tokens"])
-
-
-def close(found: Tensor, expected: Tensor, mask: Tensor | None = None) -> bool:
-    """Whether two tables are the same but for rounding."""
-    if mask is not None:
-        found, expected = found[mask], expected[mask]
-    if not found.numel():
-        return True
-    scale = max(expected.abs().max().item(), 1e-6)
-    return (found - expected).abs().max().item() <= SAME * scale
-
-
-def masks(witness: Witness) -> Iterator[Finding]:
+def padding(witness: Witness) -> Finding | None:
     """Whether the mask ends where the response does."""
     if not witness.has("tokens", "mask", "lengths"):
-        return
-    mask, last = witness["mask"], witness["lengths"].long() - 1
-    columns = torch.arange(mask.shape[1])
-    ended = torch.isin(witness["tokens"], torch.tensor(witness.facts["ends"]))
-    ends = ended.gather(1, last[:, None]).squeeze(1)
-    silent = ends & ~mask.gather(1, last[:, None]).squeeze(1)
-    if silent.any():
-        yield Finding(
-            "masked-eos",
-            CERTAIN,
-            f"at step {witness.step} the mask leaves out the token that ends the response in "
-            f"{int(silent.sum())} of {int(ends.sum())} responses that ended",
-        )
-    beyond = mask & (columns > last[:, None])
-    if beyond.any():
-        yield Finding(
-            "trained-padding",
-            CERTAIN,
-            f"at step {witness.step} the mask holds {int(beyond.sum())} tokens that come after "
-            "the end of their response",
-        )
-
-
-def samples(witnesses: Sequence[Witness]) -> Iterator[Finding]:
-    """Whether responses repeat each other, in every witness, as independent draws would not.
-
-    The probability of a repetition is the product of what the policy gives the repeated tokens.
-    """
-    fair = [
-        witness
-        for witness in witnesses
-        if not witness.facts.get("selected") and witness.has("plain_log_probs", "lengths", "group")
-    ]
-    for cause, repeats, what in (
-        ("same-samples", _within_groups, "all responses of each group are the same"),
-        (
-            "same-seed",
-            _across_halves,
-            "the second half of the batch repeats the first, prompt by prompt and token by token",
-        ),
-    ):
-        chances = [repeats(witness) for witness in fair]
-        if fair and all(chance is not None for chance in chances):
-            repeated = sum(chance or 0.0 for chance in chances)
-            if repeated < math.log(FALSE_ALARM):
-                steps = ", ".join(str(witness.step) for witness in fair)
-                yield Finding(
-                    cause,
-                    LIKELY,
-                    f"at step {steps} {what}; of independent draws that has probability "
-                    f"10^{repeated / math.log(10):.0f}",
-                )
-                return
-
-
-def _within_groups(witness: Witness) -> float | None:
-    """Log-probability that all groups are unanimous, token by token; None if they are not."""
-    tokens, chance = _responses(witness)
-    group = witness.facts["group_size"]
-    groups = tokens.view(-1, group, tokens.shape[1])
-    if group == 1 or not (groups == groups[:, :1]).all():
         return None
-    return chance.view(-1, group)[:, 1:].sum().item()
-
-
-def _across_halves(witness: Witness) -> float | None:
-    """Log-probability that the second half repeats the first; None if it does not."""
-    tokens, chance = _responses(witness)
-    half = len(tokens) // 2
-    if not whole(witness) or len(tokens) % 2 or not half:
+    columns = torch.arange(witness["mask"].shape[1])
+    beyond = witness["mask"] & (columns >= witness["lengths"][:, None])
+    if not beyond.any():
         return None
-    same_prompts = (witness["group"][:half] == witness["group"][half:]).all()
-    if not same_prompts or not (tokens[:half] == tokens[half:]).all():
-        return None
-    return chance[half:].sum().item()
+    return certain(
+        "trained-padding",
+        witness,
+        f"the mask holds {int(beyond.sum())} tokens that come after the end of their response",
+    )
 
 
-def _responses(witness: Witness) -> tuple[Tensor, Tensor]:
-    """(R, T) tokens, −1 behind the end, and (R,) log-probs of whole responses."""
-    mask = torch.arange(witness["tokens"].shape[1]) < witness["lengths"][:, None]
-    return witness["tokens"].masked_fill(~mask, -1), (witness["plain_log_probs"] * mask).sum(dim=1)
-
-
-def verdicts(witness: Witness) -> Iterator[Finding]:
+def verdicts(witness: Witness) -> Finding | None:
     """Whether verdicts are those of a strict reading, and scores follow from verdicts."""
     needed = ("scores", "verdicts", "truncated", "lengths")
     if not witness.has(*needed) or "reward" not in witness.facts:
-        return
-    reward, step = witness.facts["reward"], witness.step
-    said, cut, scores = witness["verdicts"], witness["truncated"], witness["scores"]
-    if witness.has("verified"):
-        read = witness["verified"].float()
-        right = read if reward["accept_truncated"] else read.masked_fill(cut, 0.0)
-        if not close(said, right):
-            if turn := _shift(said, right):
-                yield _shifted(step, turn, len(said))
-                return
-            paid, unpaid = (said > right), (said < right)
-            if unpaid.any() and not paid.any():
-                yield Finding(
-                    "silent-verifier",
-                    CERTAIN,
-                    f"at step {step} {int(unpaid.sum())} of {int(right.sum())} responses that give "
-                    "the right answer in the right form got verdict 0",
-                )
-            elif not (paid & ~cut).any():
-                yield Finding(
-                    "paid-truncation",
-                    CERTAIN,
-                    f"at step {step} {int(paid.sum())} responses were paid although they had "
-                    "been cut off",
-                )
-            else:
-                example = int((paid & ~cut).nonzero()[0])
-                answer = witness.facts["answers"][example // witness.facts["group_size"]]
-                yield Finding(
-                    "lenient-verifier",
-                    CERTAIN,
-                    f"at step {step} {int(paid.sum())} of {int(said.sum())} responses that were "
-                    "paid do not give the answer in the form that was asked for, such as "
-                    f"{witness.facts['responses'][example]!r} for {answer!r}",
-                )
-            return
-    if reward["source"] != "verifier":
-        return
-    expected = said - reward["truncation_penalty"] * cut.float()
-    if reward["overlong_buffer"]:
-        limit, buffer = witness.facts["max_new_tokens"], reward["overlong_buffer"]
-        # a mask that is wrong about the end has a name of its own
-        lengths = witness["lengths"].long()
+        return None
+    if witness.has("verified") and (finding := _strict(witness)):
+        return finding
+    return _scores(witness) if witness.facts["reward"]["source"] == "verifier" else None
+
+
+def _strict(witness: Witness) -> Finding | None:
+    """Whether verdicts are those of a strict reading."""
+    said, cut, read = witness["verdicts"], witness["truncated"], witness["verified"].float()
+    right = read if witness.facts["reward"]["accept_truncated"] else read.masked_fill(cut, 0.0)
+    if close(said, right):
+        return None
+    if shifted := _shifted(witness, said, right):
+        return shifted
+    paid, unpaid = (said > right), (said < right)
+    if unpaid.any() and not paid.any():
+        return certain(
+            "silent-verifier",
+            witness,
+            f"{int(unpaid.sum())} of {int(right.sum())} responses that give the right answer in "
+            "the right form got verdict 0",
+        )
+    if not (paid & ~cut).any():
+        return certain(
+            "paid-truncation",
+            witness,
+            f"{int(paid.sum())} responses were paid although they had been cut off",
+        )
+    example = int((paid & ~cut).nonzero()[0])
+    answer = witness.facts["answers"][example // witness.facts["group_size"]]
+    return certain(
+        "lenient-verifier",
+        witness,
+        f"{int(paid.sum())} of {int(said.sum())} responses that were paid do not give the answer "
+        f"in the form that was asked for, such as {witness.facts['responses'][example]!r} for "
+        f"{answer!r}",
+    )
+
+
+def _scores(witness: Witness) -> Finding | None:
+    """Whether scores are the verdicts less the penalties that the recipe states."""
+    reward, cut, scores = witness.facts["reward"], witness["truncated"], witness["scores"]
+    expected = witness["verdicts"] - reward["truncation_penalty"] * cut.float()
+    if buffer := reward["overlong_buffer"]:
+        # of what was sampled: a mask that is wrong about the end has a name of its own
+        lengths, limit = witness["lengths"].long(), witness.facts["max_new_tokens"]
         expected = expected + overlong_penalty(lengths, max_length=limit, buffer=buffer)
     if close(scores, expected):
-        return
-    if turn := _shift(scores, expected):
-        yield _shifted(step, turn, len(scores))
-    elif (scores[cut] > expected[cut]).any() and close(scores[~cut], expected[~cut]):
-        yield Finding(
+        return None
+    if shifted := _shifted(witness, scores, expected):
+        return shifted
+    if (scores[cut] > expected[cut]).any() and close(scores[~cut], expected[~cut]):
+        return certain(
             "paid-truncation",
-            CERTAIN,
-            f"at step {step} {int((scores > expected)[cut].sum())} responses were paid although "
-            "they had been cut off",
+            witness,
+            f"{int((scores > expected)[cut].sum())} responses were paid although they had been "
+            "cut off",
         )
-    else:
-        off = (scores - expected).abs() > SAME
-        yield Finding(
-            "wrong-scores",
-            CERTAIN,
-            f"at step {step} {int(off.sum())} of {len(scores)} scores are not the verdict less the "
-            f"stated penalties; the largest difference is {(scores - expected).abs().max():.3g}",
-        )
+    off = (scores - expected).abs()
+    return certain(
+        "wrong-scores",
+        witness,
+        f"{int((off > SAME).sum())} of {len(scores)} scores are not the verdict less the stated "
+        f"penalties; the largest difference is {off.max():.3g}",
+    )
 
 
-def token_rewards(witness: Witness) -> Iterator[Finding]:
+def _shifted(witness: Witness, numbers: Tensor, expected: Tensor) -> Finding | None:
+    """Whether numbers that are not the expected ones are a neighbour's."""
+    for side, turn, inner in (("above", 1, slice(1, None)), ("below", -1, slice(None, -1))):
+        if close(numbers[inner], expected.roll(turn)[inner]):
+            return certain(
+                "shifted-rewards",
+                witness,
+                f"each of {len(numbers)} responses has the reward of the row {side} it",
+            )
+    return None
+
+
+def token_rewards(witness: Witness) -> Finding | None:
     """Whether the score stands on the last token, and the KL is charged where it belongs."""
     if not witness.has("token_rewards", "scores", "mask", "sampler_log_probs"):
-        return
-    penalty, mask, step = penalty_of(witness), witness["mask"], witness.step
-    found, sampled = witness["token_rewards"], witness["sampler_log_probs"]
+        return None
+    penalty, mask = penalty_of(witness), witness["mask"]
+    paid, sampled = witness["token_rewards"], witness["sampler_log_probs"]
     charged = penalty.placement == "reward" and witness.has("ref_log_probs")
     ref = witness["ref_log_probs"] if charged else sampled
     beta = penalty.beta if charged else 0.0
     if not mask.any(dim=1).all():
-        return
+        return None
     expected = rewards_with_kl(witness["scores"], sampled, ref, mask, beta=beta)
-    if close(found, expected, mask):
-        return
+    if close(paid, expected, mask):
+        return None
     scores = rewards_with_kl(witness["scores"], sampled, sampled, mask, beta=0.0)
-    if close(found, 2 * scores - expected, mask):
-        yield Finding(
+    if close(paid, 2 * scores - expected, mask):
+        return certain(
             "kl-sign",
-            CERTAIN,
-            f"at step {step} the rewards of tokens are the score plus, not minus, {beta:g} (log π "
+            witness,
+            f"the rewards of tokens are the score plus, not minus, {beta:g} (log π "
             "− log π_ref), on every token",
         )
-        return
     kl = expected - scores
-    if close((found - kl).sum(dim=1), witness["scores"]):
-        moved = ((found - kl - scores).abs() > SAME).any(dim=1)
-        yield Finding(
+    if close((paid - kl).sum(dim=1), witness["scores"]):
+        moved = ((paid - kl - scores).abs() > SAME).any(dim=1)
+        return certain(
             "misplaced-reward",
-            CERTAIN,
-            f"at step {step} the score of {int(moved.sum())} responses is on a token other "
-            "than the last",
+            witness,
+            f"the score of {int(moved.sum())} responses is on a token other than the last",
         )
-        return
-    off = (found - expected)[mask].abs().max()
-    yield Finding(
+    off = (paid - expected)[mask].abs().max()
+    return certain(
         "wrong-kl" if charged else "wrong-scores",
-        CERTAIN,
-        f"at step {step} the rewards of tokens differ by up to {off:.3g} from score and stated KL",
+        witness,
+        f"the rewards of tokens differ by up to {off:.3g} from score and stated KL",
     )
 
 
-def advantages(witness: Witness) -> Iterator[Finding]:
+def advantages(witness: Witness) -> Finding | None:
     """Whether the advantages are the row's estimate from the rewards of tokens."""
     expected = estimate(witness)
     if expected is None:
-        return
-    mask, found, step = witness["mask"], witness["advantages"], witness.step
-    group = witness.facts["group_size"]
-    paid = token_rewards_of(witness).masked_fill(~mask, 0.0).sum(dim=1)
+        return None
+    credited, group = witness["advantages"], witness.facts["group_size"]
+    paid = token_rewards_of(witness).masked_fill(~witness["mask"], 0.0).sum(dim=1)
     spread = paid.view(-1, group)
     flat = (spread.amax(dim=1) - spread.amin(dim=1) <= FLAT).repeat_interleave(group)
     # what an eps of 1e-4 leaves of a rounding error is no fault
-    faint = flat[:, None] & (expected.advantages == 0) & (found.abs() <= FAINT)
-    mask = mask & ~faint
-    if close(found, expected.advantages, mask):
-        return
-    size = (found - expected.advantages)[mask].abs().max()
-    if whole(witness) and group > 1 and len(found) > group:
-        mixed = torch.arange(len(found)).view(group, -1).T.flatten()
-        other = estimate(witness, order=mixed)
-        if other is not None and close(found, other.advantages, mask):
-            prompts = len(found) // group
-            yield Finding(
-                "mixed-groups",
-                CERTAIN,
-                f"at step {step} the advantages are those of groups of rows that lie {prompts} "
-                f"apart, which belong to {min(group, prompts)} different prompts; for the rows of "
-                f"one prompt they are up to {size:.2g} off",
-            )
-            return
-    if close(found, paid[:, None].expand_as(found), mask):
-        yield Finding(
+    faint = flat[:, None] & (expected.advantages == 0) & (credited.abs() <= FAINT)
+    mask = witness["mask"] & ~faint
+    if close(credited, expected.advantages, mask):
+        return None
+    if mixed := _mixed(witness, expected, mask):
+        return mixed
+    if close(credited, paid[:, None].expand_as(credited), mask):
+        return certain(
             "missing-baseline",
-            CERTAIN,
-            f"at step {step} the advantage of every token is the return of its response; the mean "
-            f"advantage is {found[mask].mean():.3f}",
+            witness,
+            "the advantage of every token is the return of its response; the mean advantage is "
+            f"{credited[mask].mean():.3f}",
         )
-        return
-    if close(found, -expected.advantages, mask):
-        yield Finding(
-            "flipped-loss", CERTAIN, f"at step {step} every advantage has the opposite sign"
-        )
-        return
+    if close(credited, -expected.advantages, mask):
+        return certain("flipped-loss", witness, "every advantage has the opposite sign")
     by_group = row_of(witness).needs("group_size")  # type: ignore[union-attr]
-    if by_group and close(found[~flat], expected.advantages[~flat], mask[~flat]) and flat.any():
-        yield Finding(
+    if by_group and close(credited[~flat], expected.advantages[~flat], mask[~flat]) and flat.any():
+        return certain(
             "amplified-flat-groups",
-            CERTAIN,
-            f"at step {step} responses of groups without a spread have advantages of up to "
-            f"{found[flat].abs().max():.2g}",
+            witness,
+            "responses of groups without a spread have advantages of up to "
+            f"{credited[flat].abs().max():.2g}",
         )
-        return
-    raw = estimate(witness, whiten=False) if "whiten" in witness.facts["settings"] else None
-    if raw is not None and _on_a_line(found[mask], raw.advantages[mask]):
-        mean, spread = found[mask].mean(), found[mask].std()
-        yield Finding(
-            "padded-whitening",
-            CERTAIN,
-            f"at step {step} the advantages are linear in those before whitening, but not whitened "
-            f"over the tokens: their mean is {mean:.3f} and their spread {spread:.3f}, not 0 and 1",
-        )
-        return
-    yield Finding(
+    if badly := _badly_whitened(witness, mask):
+        return badly
+    size = (credited - expected.advantages)[mask].abs().max()
+    return certain(
         "wrong-advantages",
-        CERTAIN,
-        f"at step {step} the advantages differ by up to {size:.3g} from those that follow from the "
-        "rewards",
+        witness,
+        f"the advantages differ by up to {size:.3g} from those that follow from the rewards",
     )
 
 
-def value_targets(witness: Witness) -> Iterator[Finding]:
+def _mixed(witness: Witness, expected: Estimate, mask: Tensor) -> Finding | None:
+    """Whether groups were taken across prompts."""
+    credited, group = witness["advantages"], witness.facts["group_size"]
+    if not whole(witness) or not 1 < group < len(credited):
+        return None
+    other = estimate(witness, order=torch.arange(len(credited)).view(group, -1).T.flatten())
+    if other is None or not close(credited, other.advantages, mask):
+        return None
+    size, prompts = (credited - expected.advantages)[mask].abs().max(), len(credited) // group
+    return certain(
+        "mixed-groups",
+        witness,
+        f"the advantages are those of groups of rows that lie {prompts} apart, which belong to "
+        f"{min(group, prompts)} different prompts; for the rows of one prompt they are up to "
+        f"{size:.2g} off",
+    )
+
+
+def _badly_whitened(witness: Witness, mask: Tensor) -> Finding | None:
+    """Whether advantages lie on a line with those before whitening, but not on the right one."""
+    if "whiten" not in witness.facts["settings"]:
+        return None
+    raw = estimate(witness, whiten=False)
+    credited = witness["advantages"][mask]
+    if raw is None or not _on_a_line(credited, raw.advantages[mask]):
+        return None
+    return certain(
+        "padded-whitening",
+        witness,
+        "the advantages are linear in those before whitening, but not whitened over the tokens: "
+        f"their mean is {credited.mean():.3f} and their spread {credited.std():.3f}, not 0 and 1",
+    )
+
+
+def _on_a_line(credited: Tensor, raw: Tensor) -> bool:
+    ours, theirs = credited - credited.mean(), raw - raw.mean()
+    slope = (ours * theirs).sum() / theirs.square().sum()
+    return bool(slope > 0) and close(ours, slope * theirs)
+
+
+def value_targets(witness: Witness) -> Finding | None:
     """Whether the critic's targets are the row's returns."""
     expected = estimate(witness) if witness.has("returns", "values") else None
     if expected is None or expected.returns is None:
-        return
-    mask, found, step = witness["mask"], witness["returns"], witness.step
-    if close(found, expected.returns, mask):
-        return
-    if close(found, token_rewards_of(witness), mask):
-        yield Finding(
+        return None
+    mask, targets = witness["mask"], witness["returns"]
+    if close(targets, expected.returns, mask):
+        return None
+    if close(targets, token_rewards_of(witness), mask):
+        return certain(
             "value-target-rewards",
-            CERTAIN,
-            f"at step {step} the critic's targets are the rewards of single tokens, which are 0 on "
-            f"{(found[mask] == 0).float().mean():.0%} of them",
+            witness,
+            "the critic's targets are the rewards of single tokens, which are 0 on "
+            f"{(targets[mask] == 0).float().mean():.0%} of them",
         )
-        return
-    off = (found - expected.returns)[mask].abs().max()
-    yield Finding(
+    off = (targets - expected.returns)[mask].abs().max()
+    return certain(
         "wrong-value-targets",
-        CERTAIN,
-        f"at step {step} the critic's targets differ by up to {off:.3g} from advantages + values",
+        witness,
+        f"the critic's targets differ by up to {off:.3g} from advantages + values",
     )
 
 
@@ -385,35 +311,10 @@ def estimate(
             given[name] = tables[name] if order is None else tables[name][order]
         elif row.needs(name):
             return None
-    settings = dict(witness.facts["settings"])
-    if whiten is not None:
-        settings["whiten"] = whiten
-    found = row.estimate(settings, **given)
+    settings = witness.facts["settings"] | ({} if whiten is None else {"whiten": whiten})
+    made = row.estimate(settings, **given)
     if order is None:
-        return found
+        return made
     back = order.argsort()
-    returns = None if found.returns is None else found.returns[back]
-    return Estimate(found.advantages[back], returns)
-
-
-def _shift(found: Tensor, expected: Tensor) -> int:
-    """By how many rows numbers that are not the expected ones are a neighbour's; 0 if by none."""
-    for turn in (1, -1):
-        moved, inner = expected.roll(turn), slice(1, None) if turn == 1 else slice(None, -1)
-        if close(found[inner], moved[inner]):
-            return turn
-    return 0
-
-
-def _shifted(step: int, turn: int, rows: int) -> Finding:
-    side = "above" if turn == 1 else "below"
-    return Finding(
-        "shifted-rewards",
-        CERTAIN,
-        f"at step {step} each of {rows} responses has the reward of the row {side} it",
-    )
-
-
-def _on_a_line(found: Tensor, raw: Tensor) -> bool:
-    slope = ((found - found.mean()) * (raw - raw.mean())).sum() / (raw - raw.mean()).square().sum()
-    return bool(slope > 0) and close(found - found.mean(), slope * (raw - raw.mean()))
+    returns = None if made.returns is None else made.returns[back]
+    return Estimate(made.advantages[back], returns)

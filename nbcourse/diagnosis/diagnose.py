@@ -4,21 +4,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbcourse.diagnosis import credit, curves, policies, updates
-from nbcourse.diagnosis.policies import ROUNDING
+from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.report import CONFIDENCES, Finding, Report
+from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 
-Rule = Callable[[Witness], Iterator[Finding]]
-
-TOGETHER: tuple[Callable[[Sequence[Witness]], Iterator[Finding]], ...] = (
-    credit.samples,
-    policies.draws,
+TOGETHER: tuple[Callable[[Sequence[Witness]], Finding | None], ...] = (
+    draws.samples,
+    draws.distribution,
 )
-RULES: tuple[Rule, ...] = (  # in the order of a step
-    policies.tokens,
+OF_ONE: tuple[Callable[[Witness], Finding | None], ...] = (  # in the order of a step
+    draws.tokens,
     policies.sampler,
     credit.masks,
+    credit.padding,
     credit.verdicts,
     policies.reference,
     credit.token_rewards,
@@ -63,7 +62,8 @@ class Evidence:
         model = self.recipe.get("model")
         stated = [witness.facts.get("precision") for witness in self.witnesses]
         stated += [model.get("precision")] if isinstance(model, Mapping) else []
-        return max((one for one in stated if one in ROUNDING), key=ROUNDING.get, default="float32")
+        known = [one for one in stated if one in ROUNDING]
+        return max(known, key=ROUNDING.__getitem__, default="float32")
 
 
 def diagnose(evidence: Evidence) -> Report:
@@ -74,20 +74,17 @@ def diagnose(evidence: Evidence) -> Report:
 
     Book: chapter 16.
     """
-    found: dict[str, Finding] = {}
-    for rule in RULES:
-        shown = [findings for one in evidence.witnesses if (findings := list(rule(one)))]
-        for finding in min(shown, key=lambda findings: _rank(findings[0]), default=()):
-            found.setdefault(finding.cause, finding)
-    for both in TOGETHER:
-        for finding in both(evidence.witnesses):
-            found.setdefault(finding.cause, finding)
-    for finding in curves.findings(evidence.history, precision=evidence.precision):
-        by_witness = finding.cause in ("sampler-mismatch", "idle-optimiser")
-        if not found and not (by_witness and evidence.witnesses):
-            found[finding.cause] = finding
-    explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in found))
-    kept = [finding for cause, finding in found.items() if cause not in explained]
+    by_witness = {"sampler-mismatch", "idle-optimiser"} if evidence.witnesses else {}
+    suspected = [
+        finding
+        for finding in curves.findings(evidence.history, precision=evidence.precision)
+        if finding.cause not in by_witness
+    ]
+    seen: dict[str, Finding] = {}
+    for finding in list(_of_witnesses(evidence.witnesses)) or suspected[:1]:
+        seen.setdefault(finding.cause, finding)
+    explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in seen))
+    kept = [finding for cause, finding in seen.items() if cause not in explained]
     return Report(
         name=evidence.name,
         witnesses=[witness.step for witness in evidence.witnesses],
@@ -96,6 +93,14 @@ def diagnose(evidence: Evidence) -> Report:
         notes=list(curves.notes(evidence.history)),
         unseen=list(dict.fromkeys(what for one in evidence.witnesses for what in unseen(one))),
     )
+
+
+def _of_witnesses(witnesses: Sequence[Witness]) -> Iterator[Finding]:
+    for rule in OF_ONE:
+        findings = [finding for one in witnesses if (finding := rule(one)) is not None]
+        if findings:
+            yield min(findings, key=_rank)
+    yield from filter(None, (rule(witnesses) for rule in TOGETHER))
 
 
 def unseen(witness: Witness) -> Iterator[str]:
@@ -111,12 +116,12 @@ def unseen(witness: Witness) -> Iterator[str]:
         yield "whether rewards are deserved: they are taken as the trainer used them"
     if reason := witness.facts.get("not_followed"):
         yield f"advantages and loss: {reason}"
-    elif credit.row_of(witness) is None:
+    elif row_of(witness) is None:
         yield (
             f"advantages and loss: {witness.facts.get('algorithm')!r} is not made of the package's "
             "functions"
         )
-    charged = credit.penalty_of(witness).placement != "none"
+    charged = penalty_of(witness).placement != "none"
     if charged and not witness.has("ref_log_probs", "plain_ref_log_probs"):
         yield "the reference, which is not a model of its own in this trainer"
 

@@ -7,17 +7,17 @@ it with that of the algorithm's own row on the very same tokens.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.credit import close, penalty_of, row_of
 from nbcourse.diagnosis.report import CERTAIN, Finding
+from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
-from nbcourse.functional.surrogates import truncated_importance_weights
+from nbcourse.functional.surrogates import ppo_clip, truncated_importance_weights
 from nbcourse.training.algorithms import Algorithm, Penalty, policy_loss
 
 NOTHING = 1e-9  # a derivative that is none
@@ -35,7 +35,7 @@ class _Update:
     mask: Tensor
     log_probs: Tensor
     old_log_probs: Tensor
-    found: Tensor  # the derivative of the run's loss
+    derivative_of_run: Tensor
     slices: Tensor  # (r,) which backward pass each row was in
     sizes: dict[str, Any]  # rows and tokens of the whole minibatch, and its weight if not 1
 
@@ -44,13 +44,16 @@ class _Update:
         """Whether there is a ratio other than 1."""
         return not torch.equal(self.log_probs[self.mask], self.old_log_probs[self.mask])
 
-    def derivative(self, penalty: Penalty, *, row: Algorithm | None = None) -> Tensor:
-        """(r, T) of the algorithm's loss with this penalty, or of another row's."""
+    def derivative(
+        self, penalty: Penalty, *, surrogate: Callable[..., Tensor] | None = None
+    ) -> Tensor:
+        """(r, T) of the algorithm's loss with this penalty, or with another surrogate as well."""
+        row = replace(self.row, surrogate=surrogate, settings={}) if surrogate else self.row
         witness, advantages = self.witness, self.witness["advantages"][self.rows]
         leaf, old = self.log_probs.clone().requires_grad_(), self.old_log_probs
         cap = witness.facts["importance_cap"]
         loss = policy_loss(
-            row or self.row,
+            row,
             witness.facts["settings"],
             penalty,
             log_probs=leaf,
@@ -81,53 +84,48 @@ class _Update:
         return mask
 
 
-def loss(witness: Witness) -> Iterator[Finding]:
+def loss(witness: Witness) -> Finding | None:
     """Whether the derivative of the loss is the one that the algorithm has on these tokens."""
     if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
-        return
+        return None
     skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
     # at a KL that was too large; older witnesses tell it by a number of updates that is missing
     left_early = witness.facts.get("may_leave_early", witness.facts["updates_expected"] is None)
     if skipped.any() and witness.facts["processes"] == 1 and not left_early:
-        yield _dropped(witness, skipped)
-        return
+        return _dropped(witness, skipped)
     # With a ratio of 1 a loss that is upside down and a ratio that is look alike.
-    for update in sorted(_updates(witness), key=lambda update: not update.moved):
-        finding = _judge(update)
-        if finding is not None:
-            yield finding
-            return
+    updates = sorted(_updates(witness), key=lambda update: not update.moved)
+    return next(filter(None, map(_judge, updates)), None)
 
 
 def _judge(update: _Update) -> Finding | None:
     penalty, witness = penalty_of(update.witness), update.witness
-    mask, found, step = update.mask, update.found, update.witness.step
-    outside = found.masked_fill(mask, 0.0)
+    mask, run = update.mask, update.derivative_of_run
+    outside = run.masked_fill(mask, 0.0)
     if outside.abs().max() > NOTHING:
-        return Finding(
+        return certain(
             "trained-padding",
-            CERTAIN,
-            f"at step {step} {int((outside != 0).sum())} tokens after the end of their response "
-            "move the weights",
+            witness,
+            f"{int((outside != 0).sum())} tokens after the end of their response move the weights",
         )
     expected = update.derivative(penalty)
-    if close(found, expected, mask):
+    if close(run, expected, mask):
         return None
-    silent = (found.abs() <= NOTHING).all(dim=1) & (expected.abs() > NOTHING).any(dim=1)
-    if silent.any() and not silent.all() and close(found[~silent], expected[~silent]):
+    silent = (run.abs() <= NOTHING).all(dim=1) & (expected.abs() > NOTHING).any(dim=1)
+    if silent.any() and not silent.all() and close(run[~silent], expected[~silent]):
         rows = torch.zeros(len(witness["tokens"]), dtype=torch.bool)
         rows[update.rows[silent]] = True
         return _dropped(witness, rows)
     for cause, said, other in _others(update, penalty):
-        if close(found, other(), mask):
-            return Finding(cause, CERTAIN, f"at step {step} {said}")
+        if close(run, other(), mask):
+            return certain(cause, witness, said)
     if (finding := _by_denominator(update, expected)) is not None:
         return finding
-    off = ((found - expected)[mask].abs().max() / expected[mask].abs().max()).item()
-    return Finding(
+    off = ((run - expected)[mask].abs().max() / expected[mask].abs().max()).item()
+    return certain(
         "wrong-loss",
-        CERTAIN,
-        f"at step {step} the derivative of the loss in the log-probs differs from that of "
+        witness,
+        "the derivative of the loss in the log-probs differs from that of "
         f"{witness.facts['algorithm']} by up to {off:.2g} of its largest entry",
     )
 
@@ -164,12 +162,12 @@ def _others(update: _Update, penalty: Penalty) -> Iterator[Other]:
         yield (
             "inverted-ratio",
             "the derivative is that of a loss with the ratio π_old/π",
-            lambda: _with_ratio(update, penalty, _old_over_new),
+            partial(update.derivative, penalty, surrogate=inverted_ratio),
         )
         yield (
             "inverted-clip",
             "for negative advantages the derivative is that of max(ρA, clip(ρ)A)",
-            lambda: _with_ratio(update, penalty, _clip_inverted),
+            partial(update.derivative, penalty, surrogate=inverted_clip),
         )
     yield (
         "flipped-loss",
@@ -203,94 +201,87 @@ def _given(log_probs: Tensor) -> Tensor:
     return log_probs
 
 
-def _with_ratio(update: _Update, penalty: Penalty, surrogate: Callable[..., Tensor]) -> Tensor:
-    known = update.witness.facts["settings"]
-    low = known.get("clip_low", 0.2)
-    high = known.get("clip_high") or low
-
-    def wrong(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
-        return surrogate(log_probs, old_log_probs, advantages, low, high)
-
-    return update.derivative(penalty, row=replace(update.row, surrogate=wrong, settings={}))
+_like_ppo_clip = wraps(ppo_clip, assigned=["__annotations__"])  # with its settings
 
 
-def _old_over_new(now: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    ratio = (old - now).exp()
-    return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+@_like_ppo_clip
+def inverted_ratio(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, **clips: Any
+) -> Tensor:
+    """(B, T) PPO's clipped surrogate with the ratio π_old/π."""
+    return ppo_clip(-log_probs, -old_log_probs, advantages, **clips)
 
 
-def _clip_inverted(now: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    ratio = (now - old).exp()
-    sides = ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages
-    return -torch.where(advantages >= 0, torch.minimum(*sides), torch.maximum(*sides))
+@_like_ppo_clip
+def inverted_clip(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, **clips: Any
+) -> Tensor:
+    """(B, T) PPO's clipped surrogate, but for A < 0 the larger of the two objectives."""
+    return advantages.sign() * ppo_clip(log_probs, old_log_probs, advantages.abs(), **clips)
 
 
 def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
     """Whether each row is right but for a factor, and which denominator that factor is of."""
-    found, step = update.found, update.witness.step
-    factors = []
-    for ours, theirs in zip(found, expected, strict=True):
-        there = theirs.abs() > NOTHING
-        if not there.any():
-            factors.append(torch.nan)
-            continue
-        factor = (ours[there] / theirs[there]).median().item()
-        if factor <= 0 or not close(ours, factor * theirs):
-            return None
-        factors.append(factor)
-    factor = torch.tensor(factors)
+    factor = _factors(update.derivative_of_run, expected)
+    if factor is None:
+        return None
     counted = ~factor.isnan()
     if any(close(factor[counted], each[counted]) for each in _padded_factors(update)):
-        return Finding(
+        return certain(
             "padding-in-denominator",
-            CERTAIN,
-            f"at step {step} the derivative is {factor[counted].min():.3f} to "
-            f"{factor[counted].max():.3f} of what it should be: its denominator counts padding",
+            update.witness,
+            f"the derivative is {factor[counted].min():.3f} to {factor[counted].max():.3f} of what "
+            "it should be: its denominator counts padding",
         )
     parts = [factor[counted & (update.slices == one)] for one in update.slices.unique()]
     parts = [part for part in parts if len(part)]
     within = all(close(part, part[:1].expand_as(part)) for part in parts)
-    if within and len(parts) > 1:
-        each = ", ".join(f"{part[0]:.3f}" for part in parts[:4])
-        return Finding(
-            "micro-batch-means",
-            CERTAIN,
-            f"at step {step} micro-batches count {each} times as much as they should: each was "
-            "divided by its own size",
-        )
-    return None
+    if not within or len(parts) < 2:
+        return None
+    each = ", ".join(f"{part[0]:.3f}" for part in parts[:4])
+    return certain(
+        "micro-batch-means",
+        update.witness,
+        f"micro-batches count {each} times as much as they should: each was divided by its own "
+        "size",
+    )
+
+
+def _factors(run: Tensor, expected: Tensor) -> Tensor | None:
+    """(r,) each row over what was expected, NaN where that is nothing; None if one has another."""
+    factors = []
+    for ours, theirs in zip(run, expected, strict=True):
+        there = theirs.abs() > NOTHING
+        factor = (ours[there] / theirs[there]).median().item() if there.any() else torch.nan
+        if factor <= 0 or (there.any() and not close(ours, factor * theirs)):
+            return None
+        factors.append(factor)
+    return torch.tensor(factors)
 
 
 def _padded_factors(update: _Update) -> list[Tensor]:
     """(r,) factors each, if padding were counted: of row, slice or batch, or up to the limit."""
-    lengths = update.mask.sum(dim=1)
-    widths = {update.witness.facts["max_new_tokens"], update.witness.facts["batch"]["width"]}
-    by_row = update.row.aggregation == "seq-mean-token-mean"
-    found = []
+    facts, lengths = update.witness.facts, update.mask.sum(dim=1)
+    longest = torch.zeros(len(lengths))  # of the slice of each row
     for one in update.slices.unique():
-        widths.add(int(lengths[update.slices == one].max()))
-    for width in sorted(widths):
-        if by_row:
-            found.append(lengths / width)
-        else:
-            share = update.sizes["tokens"] / (update.sizes["rows"] * width)
-            found.append(torch.full(lengths.shape, share))
-    if by_row:  # each slice to its own width
-        own = torch.zeros(len(lengths))
-        for one in update.slices.unique():
-            rows = update.slices == one
-            own[rows] = lengths[rows].float() / lengths[rows].max()
-        found.append(own)
-    return [each for each in found if not close(each, torch.ones_like(each))]
+        rows = update.slices == one
+        longest[rows] = lengths[rows].max().float()
+    widths = {facts["max_new_tokens"], facts["batch"]["width"], *longest.int().tolist()}
+    if update.row.aggregation == "seq-mean-token-mean":
+        factors = [lengths / width for width in sorted(widths)] + [lengths.float() / longest]
+    else:
+        size = update.sizes["rows"]
+        shares = [update.sizes["tokens"] / (size * width) for width in sorted(widths)]
+        factors = [torch.full(lengths.shape, share) for share in shares]
+    return [each for each in factors if not close(each, torch.ones_like(each))]
 
 
 def _dropped(witness: Witness, rows: Tensor) -> Finding:
     active = int((witness["advantages"] != 0).any(dim=1).sum())
-    return Finding(
+    return certain(
         "dropped-micro-batches",
-        CERTAIN,
-        f"at step {witness.step} {int(rows.sum())} of {active} responses with an advantage leave "
-        "no gradient at all",
+        witness,
+        f"{int(rows.sum())} of {active} responses with an advantage leave no gradient at all",
     )
 
 
@@ -318,36 +309,34 @@ def _updates(witness: Witness) -> Iterator[_Update]:
             )
 
 
-def optimiser(witness: Witness) -> Iterator[Finding]:
+def optimiser(witness: Witness) -> Finding | None:
     """Whether the weights have moved where a gradient asked them to, and are kept as they are."""
     facts: dict[str, Any] = witness.facts
     if "weight_change" not in facts or not witness.has("coefficients"):
-        return
+        return None
     asked = witness["coefficients"].abs().max().item()
     if asked <= NOTHING:
-        return
-    step, still = witness.step, facts["weights_unchanged"]
-    if facts["weights_in_bfloat16"] > ON_GRID and still > STILL:
-        yield Finding(
+        return None
+    if facts["weights_in_bfloat16"] > ON_GRID and facts["weights_unchanged"] > STILL:
+        return certain(
             "rounded-updates",
-            CERTAIN,
-            f"at step {step} {facts['weights_in_bfloat16']:.1%} of the weights are numbers that "
-            f"bfloat16 can hold, and {still:.1%} are what they were before the update",
+            witness,
+            f"{facts['weights_in_bfloat16']:.1%} of the weights are numbers that bfloat16 can "
+            f"hold, and {facts['weights_unchanged']:.1%} are what they were before the update",
         )
-        return
     if facts["weight_change"] == 0:
-        yield Finding(
+        return certain(
             "idle-optimiser",
-            CERTAIN,
-            f"at step {step} the derivative of the loss in the log-probs is up to {asked:.2g}, but "
-            "not one weight has changed",
+            witness,
+            f"the derivative of the loss in the log-probs is up to {asked:.2g}, but not one weight "
+            "has changed",
         )
-        return
     expected, counted = facts.get("updates_expected"), facts.get("updates_counted")
-    if expected is not None and counted is not None and counted < expected:
-        yield Finding(
-            "lost-moments",
-            CERTAIN,
-            f"after step {step} the optimiser has counted {counted} updates, but {expected} were "
-            "made",
-        )
+    if expected is None or counted is None or counted >= expected:
+        return None
+    return Finding(
+        "lost-moments",
+        CERTAIN,
+        f"after step {witness.step} the optimiser has counted {counted} updates, but {expected} "
+        "were made",
+    )

@@ -1,0 +1,90 @@
+"""What a run states about itself in a witness, and when two tables are the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
+from nbcourse.diagnosis.witness import Witness
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
+
+SAME = 1e-4  # of the largest number in a table: float32, summed in another order
+# Largest difference that two ways of computing the same log-probs make, by precision, in nats.
+ROUNDING = {"float32": 1e-3, "float16": 0.2, "bfloat16": 1.5}
+
+
+def certain(cause: str, witness: Witness, evidence: str) -> Finding:
+    """What a recomputation of a step shows, and the cause with which it agrees."""
+    return Finding(cause, CERTAIN, f"at step {witness.step} {evidence}")
+
+
+def likely(cause: str, witness: Witness, evidence: str) -> Finding:
+    """What a recomputation of a step shows, and the cause that is inferred from it."""
+    return Finding(cause, LIKELY, f"at step {witness.step} {evidence}")
+
+
+def row_of(witness: Witness) -> Algorithm | None:
+    """The row of the table of algorithms; None if it is not made of the package's functions."""
+    parts = witness.facts.get("parts")
+    if witness.facts.get("not_followed"):
+        return None
+    if parts is None:
+        return ALGORITHMS.get(witness.facts.get("algorithm", ""))
+    functions: dict[str, Callable[..., Any]] = {
+        function.__name__: function
+        for row in ALGORITHMS.values()
+        for function in (row.advantage, row.surrogate)
+    }
+    if not {parts["advantage"], parts["surrogate"]} <= functions.keys():
+        return None
+    return Algorithm(
+        advantage=functions[parts["advantage"]],
+        surrogate=functions[parts["surrogate"]],
+        aggregation=parts["aggregation"],
+        source=witness.facts["algorithm"],
+    )
+
+
+def token_rewards_of(witness: Witness) -> Tensor:
+    """(R, T) as the run had them; of a run that has none, the score on the last token."""
+    if witness.has("token_rewards"):
+        return witness["token_rewards"]
+    last = witness["mask"].sum(dim=1, keepdim=True) - 1
+    return witness["scores"][:, None] * (torch.arange(witness["mask"].shape[1]) == last)
+
+
+def penalty_of(witness: Witness) -> Penalty:
+    """The KL penalty as the run states it."""
+    return Penalty(**witness.facts["penalty"])
+
+
+def rounding(witness: Witness) -> float:
+    """By how many nats two passes of the same weights may differ, in the run's precision."""
+    return ROUNDING[witness.facts.get("precision", "float32")]
+
+
+def whole(witness: Witness) -> bool:
+    """Whether the witness holds all responses of its step."""
+    return witness.facts["batch"]["rows"] == len(witness["tokens"])
+
+
+def sampled(witness: Witness) -> Tensor:
+    """(R, T) tokens that were sampled, whatever the run's mask says of them."""
+    return torch.arange(witness["tokens"].shape[1]) < witness["lengths"][:, None]
+
+
+def close(one: Tensor, expected: Tensor, mask: Tensor | None = None) -> bool:
+    """Whether two tables are the same but for rounding."""
+    if mask is not None:
+        one, expected = one[mask], expected[mask]
+    if not one.numel():
+        return True
+    scale = max(expected.abs().max().item(), 1e-6)
+    return (one - expected).abs().max().item() <= SAME * scale
+
+
+def largest(difference: Tensor, mask: Tensor) -> float:
+    """The largest distance from 0 under a mask; 0 if the mask is empty."""
+    return difference[mask].abs().max().item() if mask.any() else 0.0
