@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 
 from nbcourse.display.figures import as_svg, figure
 from nbcourse.examine.decode import Finding
-from nbcourse.examine.facts import RATIOS, Facts
+from nbcourse.examine.facts import Facts
+from nbcourse.examine.ratio import RATIOS
 from nbcourse.examine.report import Report
 
 STYLE = """

@@ -29,7 +29,7 @@ class Quantity:
     """One argument of a loss.
 
     Attributes:
-        needs: the quantities of a `Batch` that it is made of.
+        needs: the quantities of `LossInputs` that it is made of.
         value: makes it of them.
     """
 

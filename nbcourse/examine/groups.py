@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nbcourse.examine import probes
+from nbcourse.examine import credit
 from nbcourse.examine.subject import Subject
 from nbcourse.examine.worlds import Prompt, World
 from nbcourse.toys import enumeration
@@ -42,12 +42,12 @@ class Groups:
             ValueError: if a response is compared with those of other groups: then the update of a
                 batch is not made of its groups' updates.
         """
-        influence = probes.influence(subject)
+        influence = credit.influence(subject)
         if influence not in ("none", "own", "group"):
             raise ValueError(
                 f"{subject.name} compares a response with {influence!r}, expected its own group"
             )
-        by_token = probes.average(subject) == "token-mean"
+        by_token = credit.average(subject) == "token-mean"
         chances, updates, weights = [], [], []
         for chance, (members,), slopes in World([prompt], group_size).batches(
             subject, ordered=False

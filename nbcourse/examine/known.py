@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from nbcourse.errors import UserError, did_you_mean
-from nbcourse.examine import probes
+from nbcourse.examine import credit, ratio
+from nbcourse.examine.batches import MIXED, batch, reference_is_the_sampler, without_reference
 from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
-from nbcourse.examine.probes import MIXED, batch, without_reference
 from nbcourse.examine.subject import Remembered, Subject
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
-from nbcourse.training.algorithms import ALGORITHMS, Penalty, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, policy_loss
 
 BETA = 0.1  # of a row that was published with a KL
 LONGEST = 4000  # of a row that divides by the longest possible response
@@ -47,66 +47,76 @@ def row(
             f"the row is {name!r}, expected one of {', '.join(ALGORITHMS)}"
             f"{did_you_mean(name, ALGORITHMS)}"
         )
-    algorithm = ALGORITHMS[name]
-    settings = algorithm.all_settings
-    placement = algorithm.kl if beta > 0 else "none"
-    penalty = Penalty(placement, algorithm.kl_estimator, beta)
+    made = _Row(ALGORITHMS[name], beta, average, longest)
+    return Subject(name, made.loss, made.takes(handed=handed))
 
-    def estimated(
-        rewards: Tensor,
-        old_log_probs: Tensor,
-        ref_log_probs: Tensor,
-        mask: Tensor,
-        group_size: int,
-        values: Tensor | None,
-    ) -> Tensor:
-        beta_there = beta if placement == "reward" else 0.0
-        return algorithm.estimate(
-            settings,
-            rewards=rewards_with_kl(rewards, old_log_probs, ref_log_probs, mask, beta=beta_there),
-            mask=mask,
-            group_size=group_size,
-            values=values,
-            greedy_scores=torch.zeros_like(rewards),
-            average=average,
-            step_rewards=rewards[:, None],  # the answer is the only step
-            step_ends=mask.sum(dim=1, keepdim=True) - 1,
-        ).advantages
+
+@dataclass(frozen=True)
+class _Row:
+    """A row with its settings, as `row` was asked for it."""
+
+    algorithm: Algorithm
+    beta: float
+    average: float
+    longest: int
+
+    @property
+    def penalty(self) -> Penalty:
+        placement = self.algorithm.kl if self.beta > 0 else "none"
+        return Penalty(placement, self.algorithm.kl_estimator, self.beta)
+
+    def takes(self, *, handed: bool) -> tuple[str, ...]:
+        """The quantities that it reads."""
+        algorithm, placement = self.algorithm, self.penalty.placement
+        reads = {"log_probs", "mask"} | ({"advantages"} if handed else {"rewards", "group_size"})
+        reads |= {name for name in ("old_log_probs", "values") if algorithm.needs(name)}
+        if placement != "none" or algorithm.needs("ref_log_probs"):
+            reads |= {"ref_log_probs"}
+        if placement in ("reward", "surrogate"):
+            reads |= {"old_log_probs"}
+        return tuple(name for name in OFFERED if name in reads)
 
     def loss(
+        self,
+        *,
         log_probs: Tensor,
         mask: Tensor,
-        *,
         rewards: Tensor | None = None,
         group_size: int = 1,
         advantages: Tensor | None = None,
-        old_log_probs: Tensor | None = None,
-        ref_log_probs: Tensor | None = None,
         values: Tensor | None = None,
+        **others: Tensor,
     ) -> Tensor:
-        old_log_probs = (log_probs if old_log_probs is None else old_log_probs).detach()
-        ref_log_probs = (log_probs if ref_log_probs is None else ref_log_probs).detach()
+        """Of what it reads; a policy that it does not read is the one that learns."""
+        policies = {
+            name: others.get(name, log_probs).detach()
+            for name in ("old_log_probs", "ref_log_probs")
+        }
         if advantages is None:
             assert rewards is not None
-            advantages = estimated(rewards, old_log_probs, ref_log_probs, mask, group_size, values)
+            beta = self.beta if self.penalty.placement == "reward" else 0.0
+            advantages = self.algorithm.estimate(
+                self.algorithm.all_settings,
+                rewards=rewards_with_kl(rewards, *policies.values(), mask, beta=beta),
+                mask=mask,
+                group_size=group_size,
+                values=values,
+                greedy_scores=torch.zeros_like(rewards),
+                average=self.average,
+                step_rewards=rewards[:, None],  # the answer is the only step
+                step_ends=mask.sum(dim=1, keepdim=True) - 1,
+            ).advantages
         return policy_loss(
-            algorithm,
-            settings,
-            penalty,
+            self.algorithm,
+            self.algorithm.all_settings,
+            self.penalty,
             log_probs=log_probs,
-            old_log_probs=old_log_probs,
-            ref_log_probs=ref_log_probs,
+            **policies,
             advantages=advantages,
             mask=mask,
-            max_length=longest,
+            max_length=self.longest,
             values=values,
         )
-
-    reads = {"log_probs", "mask"} | ({"advantages"} if handed else {"rewards", "group_size"})
-    reads |= {name for name in ("old_log_probs", "values") if algorithm.needs(name)}
-    reads |= {"ref_log_probs"} if placement != "none" or algorithm.needs("ref_log_probs") else set()
-    reads |= {"old_log_probs"} if placement in ("reward", "surrogate") else set()
-    return Subject(name, loss, tuple(name for name in OFFERED if name in reads))
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
 @cache
 def _gradients_of_row(name: str, handed: bool) -> Tensor:
     subject = Remembered.by(row(name, beta=0.0, handed=handed))
-    sampler = probes.reference_is_the_sampler(subject)
+    sampler = reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler) for world in (stale, far)]
     found = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
     return torch.cat([one.gradients for one in found])
@@ -160,12 +170,12 @@ def features(subject: Subject) -> dict[str, Any]:
     ratios = [0.01, 0.5, 0.9, 1.1, 1.25, 1.5, 100.0]
     one = without_reference(batch([2] * 6, MIXED, group_size=3))
     return {
-        "average": probes.average(subject),
-        "positive": _rounded(probes.ratio_weights(subject, 1, ratios)),
-        "negative": _rounded(probes.ratio_weights(subject, -1, ratios)),
-        "sequence": probes.ratio_of_the_sequence(subject),
-        "influence": probes.influence(subject),
-        "spread": probes.spread_is_divided_out(subject),
+        "average": credit.average(subject),
+        "positive": _rounded(ratio.ratio_weights(subject, 1, ratios)),
+        "negative": _rounded(ratio.ratio_weights(subject, -1, ratios)),
+        "sequence": ratio.ratio_of_the_sequence(subject),
+        "influence": credit.influence(subject),
+        "spread": credit.spread_is_divided_out(subject),
         "scale": _rounded([subject.weights(one)[0, 0].item()]),
     }
 

@@ -6,7 +6,7 @@ and returns our log-probs in place of a model's.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from types import MethodType, SimpleNamespace
@@ -63,54 +63,11 @@ def trl_loss(
     """
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    arguments: dict[str, Any] = {
-        "delta": None,
-        "use_bias_correction_kl": False,
-        "steps_per_generation": 1,
-        "report_to": [],
-        "sapo_temperature_pos": 1.0,
-        "sapo_temperature_neg": 1.05,
-        "vespo_k_pos": 2.0,
-        "vespo_lambda_pos": 3.0,
-        "vespo_k_neg": 3.0,
-        "vespo_lambda_neg": 2.0,
-    }
-    trainer = {
-        "beta": 0.0,
-        "epsilon_low": 0.2,
-        "epsilon_high": 0.2,
-        "importance_sampling_level": "token",
-        "max_completion_length": 4096,
-        "top_entropy_quantile": 1.0,
-        "off_policy_mask_threshold": None,
-    }
-    unknown = settings.keys() - arguments.keys() - trainer.keys()
+    unknown = settings.keys() - TRAINER.keys() - ARGUMENTS.keys()
     if unknown:
         raise TypeError(f"not settings of TRL's loss here: {', '.join(sorted(unknown))}")
-    chosen = {**trainer, **{k: v for k, v in settings.items() if k in trainer}}
     metrics: dict[str, list[float]] = defaultdict(list)
-    forward = (log_probs, torch.zeros_like(log_probs), None)
-    stand_in = SimpleNamespace(
-        **chosen,
-        loss_type=loss_type,
-        args=SimpleNamespace(
-            **{**arguments, **{k: settings[k] for k in settings if k in arguments}}
-        ),
-        model=SimpleNamespace(training=True),
-        accelerator=SimpleNamespace(
-            gather=lambda x: x,
-            reduce=lambda x, reduction: x,
-            num_processes=1,
-            sync_gradients=True,
-            is_main_process=True,
-        ),
-        current_gradient_accumulation_steps=1,
-        aux_loss_enabled=False,
-        use_vllm=False,
-        _entropy_bonus_enabled=False,
-        _metrics={"train": metrics},
-        _get_per_token_logps_and_entropies=lambda *args, **kwargs: forward,
-    )
+    stand_in = _stand_in(log_probs, metrics, loss_type, settings)
     for name in ("_compute_loss", "get_gamma_weights"):
         if hasattr(GRPOTrainer, name):
             setattr(stand_in, name, _bound(GRPOTrainer, name, stand_in))
@@ -127,6 +84,63 @@ def trl_loss(
     }
     loss: Tensor = GRPOTrainer.compute_loss(stand_in, stand_in.model, inputs)
     return loss, metrics
+
+
+# What TRL's loss reads of its trainer, and of the trainer's arguments, where nothing is said.
+TRAINER: Mapping[str, Any] = {
+    "beta": 0.0,
+    "epsilon_low": 0.2,
+    "epsilon_high": 0.2,
+    "importance_sampling_level": "token",
+    "max_completion_length": 4096,
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
+}
+ARGUMENTS: Mapping[str, Any] = {
+    "delta": None,
+    "use_bias_correction_kl": False,
+    "steps_per_generation": 1,
+    "report_to": [],
+    "sapo_temperature_pos": 1.0,
+    "sapo_temperature_neg": 1.05,
+    "vespo_k_pos": 2.0,
+    "vespo_lambda_pos": 3.0,
+    "vespo_k_neg": 3.0,
+    "vespo_lambda_neg": 2.0,
+}
+
+
+def _stand_in(
+    log_probs: Tensor,
+    metrics: dict[str, list[float]],
+    loss_type: str,
+    settings: Mapping[str, Any],
+) -> SimpleNamespace:
+    """A trainer whose model says these log-probs, and which keeps its metrics there."""
+    forward = (log_probs, torch.zeros_like(log_probs), None)
+    trainer, arguments = (
+        {name: settings.get(name, default) for name, default in table.items()}
+        for table in (TRAINER, ARGUMENTS)
+    )
+    return SimpleNamespace(
+        **trainer,
+        loss_type=loss_type,
+        args=SimpleNamespace(**arguments),
+        model=SimpleNamespace(training=True),
+        accelerator=SimpleNamespace(
+            gather=lambda x: x,
+            reduce=lambda x, reduction: x,
+            num_processes=1,
+            sync_gradients=True,
+            is_main_process=True,
+        ),
+        current_gradient_accumulation_steps=1,
+        aux_loss_enabled=False,
+        use_vllm=False,
+        _entropy_bonus_enabled=False,
+        _metrics={"train": metrics},
+        _get_per_token_logps_and_entropies=lambda *args, **kwargs: forward,
+    )
 
 
 def _bound(owner: type, name: str, stand_in: SimpleNamespace) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from nbcourse.functional.aggregation import aggregate
 
 
 @dataclass(frozen=True)
-class Batch:
+class LossInputs:
     """Responses to one or several prompts, groups side by side, as a loss sees them.
 
     Attributes:
@@ -61,7 +61,7 @@ class Batch:
         per_response = leave_one_out(self.rewards, group_size=self.group_size)
         return per_response[:, None].expand(self.mask.shape) * self.mask
 
-    def with_(self, **changes: Any) -> "Batch":
+    def with_(self, **changes: Any) -> "LossInputs":
         """A copy with some quantities changed."""
         return replace(self, **changes)
 
@@ -72,9 +72,9 @@ class Subject:
 
     Attributes:
         name: what reports call it.
-        function: takes quantities of a `Batch` by name, → a scalar to minimise, losses of tokens
-            (B, T), which are then summed over each response and averaged over responses, or a
-            tuple that begins with one of these.
+        function: takes quantities of `LossInputs` by name, → a scalar to minimise, losses of
+            tokens (B, T), which are then summed over each response and averaged over responses,
+            or a tuple that begins with one of these.
         takes: the quantities that it takes.
 
     Raises:
@@ -119,7 +119,7 @@ class Subject:
 
         return cls(name, called, tuple(one for one in OFFERED if one in needs))
 
-    def quantities(self, batch: Batch) -> dict[str, Any]:
+    def quantities(self, batch: LossInputs) -> dict[str, Any]:
         """What it takes of a batch, and the mask."""
         return batch.offered(dict.fromkeys((*self.takes, "mask")))
 
@@ -147,7 +147,7 @@ class Subject:
             return aggregate(found, mask, "seq-mean-token-sum")
         return found.sum()
 
-    def weights(self, batch: Batch) -> Tensor:
+    def weights(self, batch: LossInputs) -> Tensor:
         """∂L/∂log π of each token: (B, T), 0 where the loss does not depend on it.
 
         Raises:

@@ -10,7 +10,7 @@ from itertools import accumulate, combinations_with_replacement, product
 import torch
 from torch import Tensor
 
-from nbcourse.examine.subject import Batch, Subject
+from nbcourse.examine.subject import LossInputs, Subject
 from nbcourse.functional import kl
 from nbcourse.toys.sequences import SequenceSpace, exact_gradient, gradient_estimates
 
@@ -129,7 +129,7 @@ class World:
         size = len(self.prompts) * self.group_size
         cut = (torch.cat(part)[every].split(size) for part in zip(*parts, strict=True))
         batches = [
-            Batch(log_probs, old, ref, mask, rewards, self.group_size)
+            LossInputs(log_probs, old, ref, mask, rewards, self.group_size)
             for log_probs, old, ref, mask, rewards in zip(*cut, strict=True)
         ]
         return _Listed(torch.tensor(chances, dtype=torch.float64), rows, batches)
@@ -147,7 +147,7 @@ class _Listed:
 
     chances: Tensor
     rows: Tensor
-    batches: list[Batch]
+    batches: list[LossInputs]
 
 
 def _groups(

@@ -1,6 +1,7 @@
 """What the losses of these tests are made of, in plain torch."""
 
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -8,6 +9,11 @@ from nbcourse.examine import examine
 from nbcourse.functional.advantages import leave_one_out
 
 report_of = cache(examine)  # several tests look at one loss
+# (the loss, kind, code, text): each sentence of a report, as some loss of these tests hears it
+SENTENCES = [
+    tuple(line.split("\t"))
+    for line in Path(__file__).with_name("sentences.tsv").read_text("utf-8").splitlines()
+]
 
 
 def ratio_of(log_probs, old_log_probs):
@@ -58,3 +64,9 @@ def mistakes(report):
 
 def codes(report, kind):
     return {finding.code for finding in report.findings if finding.kind == kind}
+
+
+def says_what_is_written(report):
+    """Whether its sentences are those of the table, word by word and number by number."""
+    expected = {row[1:] for row in SENTENCES if row[0] == report.name}
+    return expected <= {(one.kind, one.code, one.text) for one in report.findings}

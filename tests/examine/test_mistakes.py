@@ -21,6 +21,7 @@ from tests.examine.parts import (
     ratio_of,
     report_of,
     safe,
+    says_what_is_written,
     with_kl,
 )
 
@@ -461,6 +462,7 @@ def test_a_planted_mistake_is_named_and_nothing_else_accused(name):
     loss, names, besides = PLANTED[name]
     report = report_of(loss)
     assert names <= mistakes(report) <= names | besides, str(report)
+    assert says_what_is_written(report), str(report)
 
 
 def test_there_are_at_least_forty():
@@ -546,3 +548,4 @@ def test_what_is_right_under_a_condition_is_a_note(loss):
     report = report_of(loss)
     assert loss.__name__.replace("_", "-") in codes(report, "note"), str(report)
     assert not mistakes(report), str(report)
+    assert says_what_is_written(report), str(report)

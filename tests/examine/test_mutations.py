@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.examine.subject import Batch, Subject
+from nbcourse.examine.subject import LossInputs, Subject
 from nbcourse.examine.worlds import BRANCHING, STAIRS, away, coin, prompt
 from tests import mutants
 from tests.effort import swept
@@ -126,7 +126,9 @@ def expected_gradients(loss: Any) -> torch.Tensor:
 
             learner, sampler, reference = map(pick, tables)
             mask = pick([one.space.mask for one in prompts])
-            one = Batch(learner, sampler, reference, mask, pick([p.rewards for p in prompts]), 2)
+            one = LossInputs(
+                learner, sampler, reference, mask, pick([p.rewards for p in prompts]), 2
+            )
             quantities = {**subject.quantities(one), "log_probs": learner}
             total = total + sampler.sum().exp() * subject.loss(quantities)
         if not total.requires_grad:

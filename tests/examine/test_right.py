@@ -20,6 +20,7 @@ from tests.examine.parts import (
     ratio_of,
     report_of,
     safe,
+    says_what_is_written,
     token_mean,
     with_kl,
 )
@@ -225,6 +226,7 @@ def test_a_right_loss_is_exact_and_not_accused(loss):
     assert report.facts.fresh.verdict == "exact"
     assert not mistakes(report), str(report)
     assert not codes(report, "choice"), str(report)
+    assert says_what_is_written(report), str(report)
 
 
 @pytest.mark.parametrize("loss", WITH_KL)
@@ -348,6 +350,7 @@ def test_a_choice_is_named_and_not_accused(loss):
     report = report_of(loss)
     assert not mistakes(report), str(report)
     assert codes(report, "choice") == CHOICES[loss]
+    assert says_what_is_written(report), str(report)
 
 
 def test_the_numbers_are_those_of_the_book():

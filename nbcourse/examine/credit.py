@@ -1,0 +1,180 @@
+"""Probes of what a response and its tokens count, and whose rewards that depends on."""
+
+import torch
+from torch import Tensor
+
+from nbcourse.examine.batches import MIXED, TOLERANCE, batch, of_rewards, same, without_reference
+from nbcourse.examine.subject import LossInputs, Subject
+
+
+def influence(subject: Subject) -> str:
+    """Whose rewards move what a response counts, in two prompts of three responses.
+
+    "own" (there is no baseline), "group", "batch", "strided" (every other response, as if groups
+    were not side by side) or "other"; "none" if the loss does not look at rewards.
+    """
+    one = without_reference(batch([2] * 6, [1.0, 0.2, 0.5, 0.9, 0.4, 0.0], group_size=3))
+    before = subject.weights(one)
+    moved = torch.zeros(6, 6, dtype=torch.bool)
+    for j in range(6):
+        rewards = one.rewards.clone()
+        rewards[j] += 0.37
+        after = subject.weights(one.with_(rewards=rewards))
+        moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
+    i = torch.arange(6)
+    group, strided = i[:, None] // 3 == i // 3, i[:, None] % 2 == i % 2
+    found = moved | torch.eye(6, dtype=torch.bool)
+    if not bool(moved.any()):
+        return "none"
+    if not bool((found & ~group).any()):  # an answer that is left out is moved by none
+        return "own" if torch.equal(found, torch.eye(6, dtype=torch.bool)) else "group"
+    if torch.equal(found, strided):
+        return "strided"
+    return "batch" if bool(found.all()) else "other"
+
+
+def spread_is_divided_out(subject: Subject) -> bool:
+    """Ten times the rewards, or a tenth, and the weights (all but) the same."""
+    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    plain = of_rewards(subject, one)
+    scaled = [of_rewards(subject, one.with_(rewards=k * one.rewards)) for k in (10, 0.1)]
+    return all(bool((other - plain).norm() < 0.1 * plain.norm()) for other in scaled)
+
+
+def flat_groups(subject: Subject) -> str:
+    """What becomes of a group whose rewards are all alike.
+
+    "nothing", "something" (whatever the reward), "noise" (rounding, where a reward is no dyadic
+    number), or "nan".
+    """
+    found = []
+    for reward in (0.0, 1.0):
+        one = without_reference(batch([3, 2, 3], [reward] * 3, group_size=3))
+        found.append(subject.weights(one))
+    if not all(bool(weights.isfinite().all()) for weights in found):
+        return "nan"
+    if not all(bool((w.abs() <= 1e-9).all()) for w in found):
+        return "something"
+    spread = _in_float32(subject, [1.0, 0.0] * 4).abs().max()
+    noise = max(_in_float32(subject, [k / 100] * 8).abs().max() for k in range(1, 100, 2))
+    return "noise" if noise > 0.05 * spread else "nothing"
+
+
+def _in_float32(subject: Subject, rewards: list[float]) -> Tensor:
+    one = without_reference(batch([1] * len(rewards), rewards, group_size=len(rewards)))
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "rewards")
+    return subject.weights(one.with_(**{name: getattr(one, name).float() for name in names}))
+
+
+def constant_term(subject: Subject) -> bool:
+    """Whether every token has the same weight, and not 0, where no response earns anything."""
+    one = without_reference(batch([2, 2, 2], [0.0, 0.0, 0.0], group_size=3))
+    weights = subject.weights(one)
+    return weights[0, 0].abs().item() > 1e-9 and same(weights, weights[0, 0].expand_as(weights))
+
+
+def who_learns(subject: Subject) -> str:
+    """Which answers move the policy on fresh samples.
+
+    "both" (good ones up, bad ones down, or the reverse), "good" or "bad" only, "alike" (all the
+    same way), or "neither".
+    """
+    one = without_reference(batch([2, 2, 2, 2], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    weights = of_rewards(subject, one)
+    good, bad = weights[0].sum().item(), weights[1].sum().item()
+    if good == 0 or bad == 0:
+        return "good" if good else "bad" if bad else "neither"
+    return "alike" if good * bad > 0 else "both"
+
+
+def level(subject: Subject) -> str:
+    """What changes where a token is less likely to all policies, so that every ratio stays.
+
+    "none", "own" (the token's weight, or all of them) or "others" (those of some other tokens).
+    """
+    one = batch([4, 4], [1.0, 0.0], group_size=2)
+    names = ("log_probs", "old_log_probs", "ref_log_probs")
+    shift = torch.zeros_like(one.log_probs)
+    shift[0, 1] = -0.3
+    other = one.with_(**{name: getattr(one, name) + shift for name in names})
+    before, after = subject.weights(one), subject.weights(other)
+    moved = (after - before).abs() > TOLERANCE * before.abs().max()
+    if not bool(moved.any()):
+        return "none"
+    others = torch.arange(4) != 1
+    return "others" if moved[0, others].any() and not moved[0, others].all() else "own"
+
+
+def positions(subject: Subject) -> list[float]:
+    """What the tokens of a response of four count, equally likely ones, beside the last."""
+    log_probs = torch.full((4, 4), -1.0, dtype=torch.float64)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    weights = of_rewards(subject, LossInputs(log_probs, log_probs, log_probs, mask, rewards, 4))
+    moved = weights[weights.abs().sum(dim=1).argmax()]  # some methods leave answers out
+    return (moved / moved[-1]).tolist()
+
+
+def every_token_counts(subject: Subject) -> list[int]:
+    """Positions, counted from the end of each response, whose tokens get no weight."""
+    one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    silent = (of_rewards(subject, one) == 0).all(dim=0)
+    return [int(i) - 4 for i in silent.nonzero().flatten()]
+
+
+def advantages_mix(subject: Subject) -> bool:
+    """Whether the advantage of another response counts as much as a response's own."""
+    if "advantages" not in subject.takes:
+        return False
+    one = without_reference(batch([2, 2, 2], [1.0, 0.0, 0.0], group_size=3))
+    source = torch.Generator().manual_seed(1)
+    given = torch.randn(3, 2, generator=source, dtype=torch.float64)
+    plain = subject.weights(one.with_(advantages=given))[0]
+
+    def effect(row: int) -> Tensor:
+        more = given.clone()
+        more[row] += 0.5
+        return subject.weights(one.with_(advantages=more))[0] - plain
+
+    own, other = effect(0), effect(1)
+    return bool((own != 0).any()) and same(own, other)
+
+
+def credit_reaches_back(subject: Subject) -> bool:
+    """Whether tokens before a gap in the mask, such as a tool's answer, are given credit."""
+    one = without_reference(batch([4, 4], [1.0, 0.0], group_size=2))
+    mask = one.mask.clone()
+    mask[:, 2] = False
+    gap = of_rewards(subject, one.with_(mask=mask))
+    whole = of_rewards(subject, one)
+    return bool((gap[:, :2] != 0).all()) or not bool((whole[:, :2] != 0).all())
+
+
+def average(subject: Subject) -> str:
+    """How tokens are averaged, by what a token counts in responses of several lengths.
+
+    One of the names of `functional.aggregation.MODES`, "divided-twice" (by the length of the
+    response, squared), "position" (a mean over responses at each position), or "other".
+    """
+    lengths = [4, 2, 3, 1]
+    rewards = [1.0, 0.0, 0.0, 0.0]
+
+    def of(lengths: list[int]) -> tuple[Tensor, Tensor]:
+        one = without_reference(batch(lengths, rewards, group_size=4, width=6))
+        return of_rewards(subject, one).double(), one.mask
+
+    (equal, _), (uneven, mask) = of([4, 4, 4, 4]), of(lengths)
+    if not bool((equal[mask] != 0).all()):
+        return "other"
+    L = torch.tensor(lengths, dtype=torch.float64)[:, None]
+    expected: dict[str, Tensor] = {
+        "seq-mean-token-mean": 4 / L,
+        "token-mean": 16 / L.sum(),
+        "seq-mean-token-sum": torch.ones(()),
+        "divided-twice": (4 / L) ** 2,
+        "position": 4 / mask.sum(dim=0).clamp(min=1),
+    }
+    for name, factor in expected.items():
+        if same(uneven[mask], (factor * equal)[mask]):
+            return name
+    return "other"

@@ -1,0 +1,162 @@
+"""Probes of how a loss is written: padding, order, precision, micro-batches, constants."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nbcourse.errors import UserError
+from nbcourse.examine.batches import MIXED, UNEVEN, batch, finite, same, without_reference
+from nbcourse.examine.subject import LossInputs, Subject
+
+
+def require_loss(subject: Subject) -> None:
+    """Raises ValueError if it is not finite, or the same whatever the log-probs are."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    if "advantages" in subject.takes:  # those of a group add up to 0, and so might the loss
+        one = one.with_(advantages=(one.ref_log_probs + 1) * one.mask)
+    other = one.with_(log_probs=one.log_probs - 0.1 * one.mask)
+    values = [subject.loss(subject.quantities(x)).item() for x in (one, other)]
+    weights = subject.weights(one)
+    if not all(map(math.isfinite, values)) or not bool(weights.isfinite().all()):
+        raise UserError(
+            f"{subject.name} returns {values[0]:g} for an ordinary batch, or its gradient is not "
+            "finite; expected finite numbers"
+        )
+    if values[0] == values[1] and not bool((weights != 0).any()):
+        raise UserError(f"{subject.name} does not depend on log_probs, expected a loss that does")
+
+
+def padding_changes(subject: Subject) -> str:
+    """What two more columns that belong to no response change.
+
+    "nothing", "scale" (every weight, by one factor) or "direction".
+    """
+    narrow = batch(UNEVEN, MIXED, group_size=3)
+    wide = batch(UNEVEN, MIXED, group_size=3, width=6)
+    before, after = subject.weights(narrow), subject.weights(wide)[:, :4]
+    if same(after, before):
+        return "nothing"
+    factor = (after * before).sum() / before.square().sum()
+    return "scale" if same(after, factor * before) else "direction"
+
+
+def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
+    """Whether rubbish where the mask is False reaches no weight."""
+    clean = batch(UNEVEN, MIXED, group_size=3)
+    names = {"log_probs": 1.0, "old_log_probs": 1.3, "ref_log_probs": 1.7}
+    dirty = clean.with_(
+        **{n: getattr(clean, n).masked_fill(~clean.mask, k * rubbish) for n, k in names.items()}
+    )
+    expected, found = subject.weights(clean), subject.weights(dirty)
+    inside = torch.where(clean.mask, found, 0.0)
+    unread = same(inside, torch.where(clean.mask, expected, 0.0))
+    return unread and finite(subject, dirty)
+
+
+def padding_gets_no_gradient(subject: Subject) -> bool:
+    """The weights of positions that hold no token are 0."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    return bool((subject.weights(one)[~one.mask] == 0).all())
+
+
+def empty_response_is_harmless(subject: Subject) -> bool:
+    """A response without any token, such as one that was masked away whole."""
+    one = batch([3, 0, 2], [1.0, 0.0, 0.0], group_size=3)
+    try:
+        return finite(subject, one)
+    except UserError:  # refused: that is as clear as can be
+        return True
+
+
+def order_of_responses_changes_nothing(subject: Subject) -> bool:
+    """Responses to one prompt, in another order."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    order = torch.tensor([2, 0, 1, 4, 5, 3])
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
+    other = one.with_(**{name: getattr(one, name)[order] for name in names})
+    return same(subject.weights(other), subject.weights(one)[order])
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the gradients of two halves of a batch make that of the whole.
+
+    Attributes:
+        by: "mean", "sum", or "neither".
+        error: of the mean of the halves, relative to the whole.
+    """
+
+    by: str
+    error: float
+
+
+def micro_batches(subject: Subject) -> Split:
+    """Two prompts whose responses differ in length, together and one by one."""
+    whole = batch([4, 4, 4, 1, 1, 1], MIXED, group_size=3)
+    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
+    parts = [
+        subject.weights(whole.with_(**{name: getattr(whole, name)[rows] for name in names}))
+        for rows in (slice(0, 3), slice(3, 6))
+    ]
+    expected, found = subject.weights(whole), torch.cat(parts)
+    by = "mean" if same(found / 2, expected) else "sum" if same(found, expected) else "neither"
+    error = ((found / 2 - expected).norm() / expected.norm().clamp(min=1e-12)).item()
+    return Split(by, error)
+
+
+def detached(subject: Subject) -> list[str]:
+    """Quantities that are constants and yet receive a gradient."""
+    quantities = subject.quantities(batch(UNEVEN, MIXED, group_size=3))
+    names = [n for n in subject.takes if n not in ("log_probs", "mask", "group_size", "values")]
+    leaves = {name: quantities[name].requires_grad_() for name in ("log_probs", *names)}
+    # clones, for a loss may change what it is given in place
+    loss = subject.loss({**quantities, **{name: leaf.clone() for name, leaf in leaves.items()}})
+    if not names or not loss.requires_grad:
+        return []
+    found = torch.autograd.grad(loss, [leaves[n] for n in names], allow_unused=True)
+    return [n for n, g in zip(names, found, strict=True) if g is not None and bool((g != 0).any())]
+
+
+def leaves_arguments_alone(subject: Subject) -> list[str]:
+    """Tensors of the caller that are changed in place."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    quantities, before = subject.quantities(one), subject.quantities(one)
+    subject.loss(quantities)
+    tensors = [n for n in subject.takes if isinstance(before[n], Tensor)]
+    return [n for n in tensors if not torch.equal(quantities[n], before[n])]
+
+
+def survives_long_answers(subject: Subject) -> bool:
+    """Float32, 4,000 tokens, each .05 nats from the old policy and from the reference."""
+    log_probs = torch.full((2, 4000), -1.0)
+    old = log_probs - 0.05
+    rewards, mask = torch.tensor([1.0, 0.0]), torch.ones_like(log_probs, dtype=torch.bool)
+    long = LossInputs(log_probs, old, old, mask, rewards, 2)
+    return finite(subject, long)
+
+
+def computes_in_half_precision(subject: Subject) -> bool:
+    """Log-probs in bfloat16, and old ones that are not: is the ratio still read within a hundredth?
+
+    The log-probs are such numbers in themselves, so that any difference is the loss's own.
+    """
+    one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    low = (10 * one.log_probs).bfloat16()
+    exact = one.with_(log_probs=low.double(), old_log_probs=low.double() - 0.02)
+    quantities = {
+        **subject.quantities(exact),
+        "log_probs": low,
+        "old_log_probs": exact.old_log_probs.float(),
+    }
+    log_probs = quantities["log_probs"].requires_grad_()
+    try:
+        loss = subject.loss(quantities)
+    except UserError:  # it refuses to mix the two: nothing is rounded
+        return False
+    if not loss.requires_grad:
+        return False
+    (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
+    expected = subject.weights(exact)
+    return found is not None and bool((found.double() - expected).norm() > 0.01 * expected.norm())

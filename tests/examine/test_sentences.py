@@ -1,0 +1,256 @@
+"""What is said of facts: every sentence is written down, and its numbers are those of its fact."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nbcourse.examine import decode, hygiene, kernel
+from nbcourse.examine.direction import Direction, Worst
+from nbcourse.examine.hygiene import Split
+from nbcourse.examine.kernel import Kernel
+from nbcourse.examine.known import Nearest
+from nbcourse.examine.report import Report
+from nbcourse.examine.subject import Subject
+from tests.examine import originals, test_mistakes, test_right
+from tests.examine.parts import SENTENCES, k3, mean_of_sums, report_of, safe, with_kl
+
+
+def test_each_finding_is_written_down_once():
+    written = [code for _, _, code, _ in SENTENCES]
+    assert {name.partition(":")[0] for name in decode.sentences()} == set(written)
+    losses = {loss for loss, *_ in SENTENCES}
+    assert all(hasattr(test_mistakes, name) or hasattr(test_right, name) for name in losses)
+
+
+def test_no_row_of_the_table_lacks_a_column():
+    for name, row in decode.sentences().items():
+        assert {"kind", "text", "section"} <= set(row) <= {*decode.Finding.__annotations__}, name
+        assert row["kind"] in decode.KINDS, name
+        assert (row["kind"] == "mistake") <= ("mend" in row) or name == "bad-only", name
+
+
+# ---------------------------------------------------------------- one fact changed
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return report_of(originals.grpo).facts
+
+
+def said(facts, code):
+    """The text of a finding; None if it is not among them."""
+    return {finding.code: finding.text for finding in decode.findings(facts)}.get(code)
+
+
+DOWNHILL = " It can point downhill: cosine -0.25 with ∇J at one token, p = (0.5, 0.5), r = (1, 2)."
+
+
+@pytest.mark.parametrize(
+    ("cosine", "further"), [(0.25, ""), (0.0, ""), (-0.005, ""), (-0.25, DOWNHILL)]
+)
+def test_a_scaled_advantage_points_downhill_where_the_worst_cosine_is_negative(
+    facts, cosine, further
+):
+    difficulty = {**facts.difficulty, 0.1: 3.0, 0.5: 2.0}
+    worst = Worst(cosine, [0.5, 0.5], [1.0, 2.0])
+    text = said(replace(facts, worst=worst, difficulty=difficulty), "spread-divided")
+    assert text == (
+        "Advantages are divided by the spread of the rewards. A prompt that is solved one time in "
+        "ten counts 1.50 times as much as one that is solved every second time, in groups of four."
+        + further
+    )
+
+
+BASELINE = "its baseline or spread is computed over the rows that it gets (off by 34%)."
+LENGTHS = "off by 34% for responses of four tokens and of one."
+
+
+@pytest.mark.parametrize(("influence", "why"), [("batch", BASELINE), ("group", LENGTHS)])
+def test_micro_batches_differ_by_the_baseline_only_if_it_is_the_batchs(facts, influence, why):
+    changed = replace(facts, influence=influence, micro_batches=Split("neither", 0.34))
+    assert said(changed, "micro-batches") == (
+        f"The mean of the gradients of two micro-batches is not that of the batch: {why}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "capped"),
+    [
+        (5.0, 5.0, True),
+        (5.0, 100.0, False),
+        (5.0, 0.0, False),
+        (0.5, 0.5, False),
+        (100, 100, False),
+    ],
+)
+def test_a_cap_is_one_for_advantages_of_either_sign(facts, positive, negative, capped):
+    clip = replace(
+        facts.clip,
+        positive=[*facts.clip.positive[:-1], positive],
+        negative=[*facts.clip.negative[:-1], negative],
+    )
+    text = said(replace(facts, clip=clip), "ratio-capped")
+    assert text == (
+        "The ratio is capped at 5, and no token loses its gradient." if capped else None
+    )
+
+
+def test_the_strength_of_a_penalty_is_that_of_where_it_is(facts):
+    """In the reward a value is read whose gradient is another; in the loss what it descends."""
+    descent = replace(facts.descent, descends="other", beta=-0.3)
+    paid = replace(
+        facts, descent=descent, kernel=Kernel("none", 0.0), kernel_in_reward=Kernel("k2", -0.2)
+    )
+    in_loss = replace(facts, descent=descent, kernel=Kernel("k3", -0.1))
+    for changed, beta in ((paid, "-0.2"), (in_loss, "-0.3")):
+        assert said(changed, "kl-sign") == (
+            "The KL penalty has the wrong sign: it drives the policy away from the reference "
+            f"(β = {beta})."
+        )
+
+
+def test_what_none_of_the_divergences_explains_is_said(facts):
+    other = replace(facts.descent, descends="other", beta=0.1, cosine=0.5)
+    assert said(replace(facts, descent=other), "kl-other") == (
+        "The part that depends on the reference descends none of the divergences in the book "
+        "(cosine 0.50 with ∇KL(π‖π_ref))."
+    )
+    assert said(replace(facts, flat="something", kernel=Kernel("none", 0.0)), "flat-moves") == (
+        "A group whose rewards are all alike still moves the policy, with the reference equal to "
+        "it: there is a term that needs no reward."
+    )
+
+
+# ---------------------------------------------------------------- the three sentences
+
+
+def direction(verdict, factors, cosine=1.0, lengths=(1.0, 1.0), size="group"):
+    return Direction(verdict, size, factors, cosine, lengths, torch.zeros(1))
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("fresh", "worst", "sentence"),
+    [
+        (direction("exact", {2: 1.0}), 1.0, "∇J, exactly, in every world that was listed."),
+        (direction("proportional", {2: 0.5, 3: 0.5}), 1.0, "∇J times 0.5."),
+        (
+            direction("proportional", {2: 0.5, 4: 0.75}, size="batch"),
+            1.0,
+            "∇J times a constant: 0.5 in batches of 2, 0.75 in batches of 4.",
+        ),
+        (
+            direction("biased", {}, lengths=(0.5, 1.6)),
+            1.0,
+            "along ∇J in every world, but some prompts count more than others: by factors from "
+            "0.5 to 1.6.",
+        ),
+        (
+            direction("biased", {}, 0.966),
+            -0.485,
+            "not along ∇J: the cosine falls to 0.966 in the worlds that were listed, and to -0.485 "
+            "in the worst one that was found.",
+        ),
+        (
+            direction("biased", {}, 0.966),
+            0.99,
+            "not along ∇J: the cosine falls to 0.966 in the worlds that were listed.",
+        ),
+        (direction("biased", {}, NAN), 1.0, "not a number: some batch gives NaN."),
+    ],
+)
+def test_the_first_sentence_says_where_it_goes(facts, fresh, worst, sentence):
+    changed = replace(facts, fresh=fresh, worst=Worst(worst, [], []))
+    first, *_ = Report("x", changed, [], Nearest("grpo", 1.0, 0.0)).verdict()
+    assert first == f"On fresh samples its expected step is {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("stale", "sentence"),
+    [
+        (direction("exact", {2: 1.0}), "On stale samples that stays so."),
+        (
+            direction("biased", {}, NAN),
+            "On stale samples it is not a number: some batch gives NaN.",
+        ),
+        (
+            direction("biased", {}, 0.9704),
+            "On samples from a policy a little way off (ratios between .85 and 1.18) the cosine "
+            "falls to 0.9704.",
+        ),
+    ],
+)
+def test_the_second_says_what_becomes_of_it(facts, stale, sentence):
+    report = Report("x", replace(facts, stale=stale), [], Nearest("grpo", 1.0, 0.0))
+    assert report.verdict()[1] == sentence
+
+
+ALIKE = "the nearest row of the table is grpo, "
+
+
+@pytest.mark.parametrize(
+    ("kinds", "nearest", "sentence"),
+    [
+        (
+            (),
+            (1.0, 0.0),
+            f"No mistake and 0 choices to know of; {ALIKE}and the steps are those of that row.",
+        ),
+        (
+            ("mistake", "choice"),
+            (2.0, 0.0),
+            f"1 mistake (a) and 1 choice to know of; {ALIKE}and "
+            "the steps are those of that row times 2.",
+        ),
+        (
+            ("mistake", "mistake", "note"),
+            (1.0, 0.16),
+            f"2 mistakes (a, b) and 0 choices to know "
+            f"of; {ALIKE}and the expected steps differ from that row's by 0.16 of their length.",
+        ),
+        (
+            (),
+            (1.0, NAN),
+            f"No mistake and 0 choices to know of; {ALIKE}but how far its steps are "
+            "from that row's cannot be said, since some are NaN.",
+        ),
+    ],
+)
+def test_the_third_counts_and_says_what_is_nearest(facts, kinds, nearest, sentence):
+    findings = [
+        decode.Finding(code, kind, "", "", "") for code, kind in zip("abc", kinds, strict=False)
+    ]
+    assert Report("x", facts, findings, Nearest("grpo", *nearest)).verdict()[2] == sentence
+
+
+# ---------------------------------------------------------------- single probes
+
+
+def test_a_critics_values_may_have_a_gradient():
+    def with_a_critic(log_probs, advantages, values, rewards, mask):
+        value_loss = safe((values - rewards[:, None]).square(), mask).mean()
+        return mean_of_sums(-log_probs * advantages.detach(), mask) + value_loss
+
+    assert hygiene.detached(Subject.of(with_a_critic)) == ["rewards"]
+
+
+@pytest.mark.parametrize(("low", "clamped"), [(11.5, True), (math.inf, False)])
+def test_a_clamp_is_looked_for_where_the_reference_is_likelier(low, clamped):
+    """k3 is 11 where the reference is 12 nats less likely, and 162,742 where it is likelier."""
+
+    def loss(log_probs, ref_log_probs, advantages, mask):
+        d = safe(log_probs - ref_log_probs.detach(), mask)
+        return with_kl(log_probs, advantages, mask, k3(d).clamp(max=low))
+
+    assert kernel.kernel_is_clamped(Subject.of(loss)) is clamped
+
+
+def test_the_factor_of_a_penalty_in_the_reward_is_that_of_one_response():
+    """Beside a response that pays nothing: leave-one-out, halved by the mean over two."""
+    found = kernel.kernel_in_reward(Subject.of(test_mistakes.k2_in_the_reward))
+    assert found.name == "k2"
+    assert found.scale == pytest.approx(0.1)
