@@ -155,17 +155,19 @@ def nearest(name: str, known: Container[str], callers: Mapping[str, set[str]]) -
     return []
 
 
-def commands(file: Path = PACKAGE / "cli.py") -> dict[str, str]:
-    """What is typed for each function of the command line: nbcourse.cli.hunt_new → hunt new."""
+def commands(folder: Path = PACKAGE / "cli") -> dict[str, str]:
+    """What is typed for each function of the command line: nbcourse.cli.builds.new → hunt new."""
     found = {}
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    for node in (node for node in body if isinstance(node, ast.FunctionDef)):
+    files = {file: ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")}
+    for file, node in ((file, node) for file, tree in files.items() for node in tree.body):
+        if not isinstance(node, ast.FunctionDef):
+            continue
         for line in node.decorator_list:
             if isinstance(line, ast.Call) and ast.unparse(line.func).endswith(".command"):
                 group = ast.unparse(line.func).removesuffix(".command")
                 own = ast.literal_eval(line.args[0]) if line.args else node.name.replace("_", "-")
                 typed = own if group == "app" else f"{group} {own}"
-                found[f"nbcourse.cli.{node.name}"] = f"nbcourse {typed}"
+                found[f"nbcourse.cli.{file.stem}.{node.name}"] = f"nbcourse {typed}"
     return found
 
 

@@ -1,0 +1,33 @@
+"""The installation and the machine: doctor."""
+
+import typer
+
+from nbcourse import installation
+from nbcourse.cli.application import app
+
+
+@app.command()
+def doctor() -> None:
+    """Check the installation: versions found, and what to do where something is missing.
+
+    Then the machine: extensions of JupyterLab, data, a model, GPU, browser, disk. ✗ marks what has
+    to be fixed; · marks what you can do without.
+
+    In the book's repository, packages are compared with the versions that `requirements.txt` locks.
+    Where the package was installed without it, extras may be missing, and versions need only be in
+    range.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from nbcourse.lm import places
+
+    rows = installation.report() + installation.machine(smollm2=places.finding)
+    table = Table("", "name", "version", "remark")
+    for row in rows:
+        cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
+        table.add_row(*map(escape, cells))
+    Console().print(table)
+    if any(row.ok is False for row in rows):
+        raise typer.Exit(1)

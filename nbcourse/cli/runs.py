@@ -1,0 +1,100 @@
+"""Runs that were made: evaluate, compare."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nbcourse.cli.application import app
+from nbcourse.cli.tables import show_whole
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    task: Annotated[
+        str | None,
+        typer.Option(help="A task other than the run's, by its name in a recipe: `gsm8k`."),
+    ] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Use the test split: once, when all is decided.")
+    ] = False,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="How many; if not given, 2,000, or all if fewer.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
+    ] = 0,
+    temperature: Annotated[float, typer.Option(help="Temperature of the samples.")] = 1.0,
+) -> None:
+    """Ask a run's model, and the model it was made from, problems they were not trained on.
+
+    Counts what is right strictly (the form asked for) and leniently (the right number in any form),
+    splits the gain into form and content, and writes everything with its intervals, the recipe and
+    the environment into `evaluation-TASK-SPLIT.json` in the folder of the run.
+
+    Without `--final` the problems are the held-out ones of training (GSM8K: a tenth of its training
+    problems), which is what runs may be chosen by. The test split is for the one run that was
+    chosen: the file says how often it was asked.
+
+    **Examples**
+
+    - `nbcourse evaluate runs/word-problems-tiny-grpo-seed0 --samples 8`
+    - `nbcourse evaluate runs/gsm8k-tiny-grpo-seed0 --final`
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbcourse.experiments import evaluation
+
+    result = evaluation.evaluate(
+        run, task=task, final=final, problems=problems, samples=samples, temperature=temperature
+    )
+    console = Console()
+    table = Table("", *[name for name in ("before", "after") if name in result])
+    for row in evaluation.rows(result):
+        table.add_row(*row)
+    console.print(table)
+    repeated = result["different"] < result["problems"]
+    different = f" ({result['different']:,} different ones)" if repeated else ""
+    times = "once" if result["times_asked"] == 1 else f"{result['times_asked']} times"
+    console.print(
+        f"{result['problems']:,} problems{different}, split {result['split']!r}, asked {times} so "
+        "far; all numbers are in "
+        f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
+        highlight=False,
+    )
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the learning curves into this file (PNG, SVG, PDF).")
+    ] = None,
+) -> None:
+    """Put runs side by side: how they ended, what they cost, and their learning curves.
+
+    Runs that differ in nothing but the seed are one line, with the mean over seeds and an interval.
+    """
+    if figure is not None:
+        from nbcourse.display.figures import check_file
+
+        check_file(figure)
+    from nbcourse.experiments import comparison
+
+    groups = comparison.groups(runs)
+    show_whole(*comparison.HEADER, rows=comparison.rows(groups))
+    if planned := comparison.plan_rows(groups):
+        show_whole(*comparison.PLAN_HEADER, rows=planned)
+    if found := comparison.confounded(groups):
+        typer.echo(
+            f"\nThey differ in {len(found)} fields, and nothing here says which one mattered:"
+        )
+        for difference in found:
+            typer.echo(f"  {difference}")
+    if figure is not None:
+        from nbcourse.display import curves, figures
+
+        figures.save(curves.learning_curves(groups), figure)
+        typer.echo(f"{figure} written")
