@@ -4,8 +4,13 @@ from nbcourse.budget import machines
 from nbcourse.training.recipe import Pretraining, Recipe
 
 
-def slow_products(recipe: Recipe | Pretraining) -> str:
-    """What to do where this machine is slow in the recipe's precision; empty where it is not."""
+def slow(recipe: Recipe | Pretraining, *, sampling: bool = True) -> list[str]:
+    """What would be slow here, and what to do: a line for each; of sampling, if that is asked."""
+    lines = [_slow_products(recipe), _slow_sampling(recipe) if sampling else ""]
+    return [line for line in lines if line]
+
+
+def _slow_products(recipe: Recipe | Pretraining) -> str:
     precision = recipe.model.precision
     if machines.has_gpu():
         if (precision, machines.best_precision()) == ("bfloat16", "float16"):
@@ -22,8 +27,8 @@ def slow_products(recipe: Recipe | Pretraining) -> str:
     )
 
 
-def slow_sampling(recipe: Recipe | Pretraining) -> str:
-    """What to do where a GPU waits for one kernel after the other; empty where it does not."""
+def _slow_sampling(recipe: Recipe | Pretraining) -> str:
+    """A GPU waits for one kernel after the other."""
     if isinstance(recipe, Pretraining) or recipe.rollouts.engine != "eager":
         return ""
     if recipe.model.lora_rank or not machines.has_gpu():  # with an adapter it is untried

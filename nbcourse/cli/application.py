@@ -39,18 +39,22 @@ class Commands(TyperGroup):
         return super().resolve_command(context, arguments)
 
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""
+def group(about: str, **settings: Any) -> typer.Typer:
+    """Commands under one name, with what `--help` says of them all, in Markdown."""
+    return typer.Typer(
+        cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", help=about, **settings
+    )
+
+
+app = group(
+    """
     Policy gradients for language models: the book's tools.
 
     To **read** the book, open it in JupyterLab with `make lab`. The commands below train models by
     recipes (`nbcourse recipes` lists them), run a chapter without a browser, and build the pages.
     """,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -72,5 +76,10 @@ def common(
 
 def fail(reason: object) -> NoReturn:
     """End with exit code 1 and a reason: the work failed, the command itself was right."""
-    typer.secho(str(reason), fg="red", err=True)
+    warn(reason)
     raise typer.Exit(1)
+
+
+def warn(line: object, colour: str = "red") -> None:
+    """Print a line on standard error."""
+    typer.secho(str(line), fg=colour, err=True)

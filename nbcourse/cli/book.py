@@ -1,6 +1,5 @@
 """Chapters and pages: run, site, pdf, twins, put-back."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -79,17 +78,9 @@ def pdf(
     to the predictions are at the end of a chapter. A page printed from a browser looks the same.
     """
     repository.require()
-    from nbcourse.progress import track
-    from nbcourse.publishing import chapters, printing
+    from nbcourse.publishing import printing
 
-    site, folder = repository.ROOT / "_build/html", repository.ROOT / "_build/pdf"
-    wanted = chapters.notebooks() if chapter is None else [chapters.find(chapter)]
-    if not all((site / f"{one.stem}.html").exists() for one in wanted):
-        raise UserError("the pages are not built; run: nbcourse site")
-    for one in track(wanted, "printing"):
-        printing.write(site / f"{one.stem}.html", folder / f"{one.stem}.pdf")
-    if chapter is None:
-        printing.write_book(site, folder / "book.pdf")
+    printing.write_all(chapter)
     typer.echo("written to _build/pdf")
 
 
@@ -120,25 +111,13 @@ def twins(
     if [to_text, to_notebook, check].count(True) != 1:
         raise UserError("give exactly one of --to-text, --to-notebook and --check")
     repository.require()
-    from nbcourse.publishing import chapters
     from nbcourse.publishing import twins as pairs
 
-    of_exercises = chapter is not None and "solutions" in Path(chapter).parts
-    folder = chapters.SOLUTIONS if of_exercises else chapters.BOOK
-    sources = chapters.texts(folder) if to_notebook else chapters.notebooks(folder)
-    if check:  # a text without a notebook is a difference too
-        folders = (chapters.BOOK, chapters.SOLUTIONS) if chapter is None else (folder,)
-        sources = [notebook for folder in folders for notebook in pairs.notebooks(folder)]
-    if chapter is not None:
-        sources = [chapters.find(chapter, sources)]
     if check:
-        differences = [difference for source in sources if (difference := pairs.difference(source))]
-        if differences:
+        if differences := pairs.differences(chapter):
             fail("\n".join(differences))
         return
-    convert = pairs.to_text if to_text else pairs.to_notebook
-    for source in sources:
-        written = convert(source)
+    for written in pairs.carry(chapter, towards_text=to_text):
         typer.echo(f"{written.parent.name}/{written.name} written")
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nbcourse.cli.application import Commands, app
-from nbcourse.cli.options import Jobs, Json, Memory, Trust, limits, write_json
+from nbcourse.cli.application import app, group, warn
+from nbcourse.cli.options import Jobs, Json, Memory, Results, Seconds, Trust, limits, write_json
 from nbcourse.cli.tables import show
 from nbcourse.errors import UserError, did_you_mean
 
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from nbcourse.builds.grading import Reported
 
 
-build = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="""
+build = group(
+    """
     Build a trainer of your own: files to fill in, and what is wrong with them.
 
     Appendix E is its guide.
@@ -110,10 +107,10 @@ def build_grade(
     submissions: Annotated[
         Path, typer.Argument(help="A folder with a folder of files for each student.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-builds"),
+    out: Results = Path("graded-builds"),
     jobs: Jobs = None,
     memory: Memory = 4.0,
-    seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 300.0,
+    seconds: Seconds = 300.0,
     exploits: Annotated[
         bool,
         typer.Option("--exploits", help="Try the class's exploits on the class's verifiers, too."),
@@ -151,11 +148,8 @@ def build_grade(
     typer.echo(f"reports are in {out}")
 
 
-hunt = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="""
+hunt = group(
+    """
     The hunt: each student gets a trainer with one to three faults, to find, name, fix and test.
 
     In class it follows the hunt of chapter 16; appendix D tells teachers how to give it.
@@ -198,10 +192,10 @@ def hunt_mark(
         Path, typer.Argument(help="A folder of folders, each named after its student.")
     ],
     key: HuntKey,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded-hunts"),
+    out: Results = Path("graded-hunts"),
     jobs: Jobs = None,
     memory: Memory = 4.0,
-    seconds: Annotated[float, typer.Option(min=1, help="For each call.")] = 60.0,
+    seconds: Seconds = 60.0,
     trust_submissions: Trust = False,
 ) -> None:
     """Mark what students hand in: names, the fixed trainer, and the test, ten points each.
@@ -242,4 +236,4 @@ def _show_failures(reports: Sequence["Reported"]) -> None:
     """Say whose folder could not be looked at, and why."""
     for report in reports:
         if report.failure:
-            typer.secho(f"{report.name}: {report.failure}", fg="red", err=True)
+            warn(f"{report.name}: {report.failure}")

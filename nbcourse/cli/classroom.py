@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nbcourse import repository
-from nbcourse.cli.application import app, fail
-from nbcourse.cli.options import Jobs, Memory, Trust, limits
+from nbcourse.cli.application import app, fail, warn
+from nbcourse.cli.options import Jobs, Memory, Results, Trust, limits
 from nbcourse.cli.tables import show
 from nbcourse.errors import UserError
 
@@ -103,7 +103,7 @@ def grade(
     assignment: Annotated[
         str, typer.Option(help="A number or a name: `2`, `sequences`, `02-sequences`.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("graded"),
+    out: Results = Path("graded"),
     class_list: Annotated[
         Path | None,
         typer.Option(
@@ -244,11 +244,9 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
     if graded.absent:
         typer.echo(f"handed in nothing: {', '.join(s.key for s in graded.absent)}")
     for student in graded.reread:
-        typer.secho(
+        warn(
             f"{student} has handed in another notebook since the old one was marked: read the "
-            "new answers, and correct the points with `nbcourse marks`",
-            fg="red",
-            err=True,
+            "new answers, and correct the points with `nbcourse marks`"
         )
     for sheet, students in graded.moved.items():
         typer.echo(
@@ -256,11 +254,10 @@ def _grade(grading: Callable[[], "GradedClass"], out: Path) -> None:
             "deadline comes first"
         )
     for submission in graded.unmatched:
-        reason = f"in no gradebook: {submission.key}: {submission.unmatched}"
-        typer.secho(reason, fg="red", err=True)
+        warn(f"in no gradebook: {submission.key}: {submission.unmatched}")
     for result in graded.results:
         if result.failure:
-            typer.secho(f"{result.student} was not graded: {result.failure}", fg="red", err=True)
+            warn(f"{result.student} was not graded: {result.failure}")
 
 
 def _show_changes(changes: Sequence["Change"]) -> None:

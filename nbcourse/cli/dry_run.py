@@ -1,22 +1,26 @@
 """What `nbcourse train --dry-run` prints: memory and time that a run needs."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nbcourse.budget import advice, machines, prediction, shapes
+from nbcourse.budget.prediction import Prompts
+from nbcourse.budget.shapes import Shape
+from nbcourse.experiments import forecast
+from nbcourse.experiments.forecast import Outlook
+from nbcourse.training.recipe import Pretraining, Recipe
 
 
-def predict(recipe: Any, like: Path | None, lengths: float | None, flat: float | None) -> None:
-    """What a run needs, on this machine and on well-known cards; no weight is loaded."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from nbcourse.budget import advice, machines, shapes
-    from nbcourse.budget import prediction as budget
-    from nbcourse.experiments import forecast
-    from nbcourse.training.recipe import Recipe
-
-    console, shape, prompts = Console(), shapes.shape_of(recipe), budget.prompts_of(recipe)
-    here = machines.measure()
+def show(
+    recipe: Recipe | Pretraining, like: Path | None, lengths: float | None, flat: float | None
+) -> None:
+    """Print what a run needs, on this machine and on well-known cards; no weight is loaded."""
+    console, here = Console(), machines.measure()
+    shape, prompts = shapes.shape_of(recipe), prediction.prompts_of(recipe)
     outlook_on = forecast.expected_of(
         recipe, shape, prompts, here, like, lengths=lengths, flat=flat
     )
@@ -26,13 +30,7 @@ def predict(recipe: Any, like: Path | None, lengths: float | None, flat: float |
         f"prompts of {prompts.longest} ({prompts.source})",
         highlight=False,
     )
-    memory = Table("GB", *outlook.memory)
-    for owner in dict.fromkeys(o for owners in outlook.memory.values() for o in owners):
-        columns = (owners.get(owner) for owners in outlook.memory.values())
-        memory.add_row(owner, *("" if x is None else f"{x / 1e9:.2f}" for x in columns))
-    memory.add_section()
-    memory.add_row("all", *(f"{peak / 1e9:.2f}" for peak in outlook.peaks.values()))
-    console.print(memory)
+    console.print(_memory(outlook))
     for line in _expectations(outlook, like):
         console.print(line, highlight=False)
     table = Table("on this machine", "times", "at least", "expected", "at most")
@@ -43,25 +41,39 @@ def predict(recipe: Any, like: Path | None, lengths: float | None, flat: float |
     console.print(table)
     console.print(_checkpoints(recipe, outlook.checkpoint), highlight=False)
     table = Table("the run, by the roofline", "at least", "expected", "at most", "of its memory")
-    cures = []
     for machine in machines.DATASHEETS.values():
         found = outlook_on(machine)
         share = max(found.peaks.values()) / machine.memory
         table.add_row(machine.name, *map(_duration, found.total), f"{share:.0%}")
     console.print(table)
+    for cure in [*_too_large(recipe, shape, prompts, here), *advice.slow(recipe)]:
+        console.print(f"· {cure}", highlight=False)
+
+
+def _memory(outlook: Outlook) -> Table:
+    """Who holds how much at each moment, and what is held in all."""
+    table = Table("GB", *outlook.memory)
+    for owner in dict.fromkeys(o for owners in outlook.memory.values() for o in owners):
+        columns = (owners.get(owner) for owners in outlook.memory.values())
+        table.add_row(owner, *("" if x is None else f"{x / 1e9:.2f}" for x in columns))
+    table.add_section()
+    table.add_row("all", *(f"{peak / 1e9:.2f}" for peak in outlook.peaks.values()))
+    return table
+
+
+def _too_large(
+    recipe: Recipe | Pretraining, shape: Shape, prompts: Prompts, here: machines.Machine
+) -> Iterator[str]:
+    """What to lower, for each machine whose memory is too small."""
     if isinstance(recipe, Recipe):
         for machine in (here, *machines.DATASHEETS.values()):
-            fit = budget.predict(recipe, shape, machine, prompt_tokens=prompts.longest)
-            cures += [] if fit.fits else [f"{machine.name} {fit.verdict}"]
-    for cure in [*cures, advice.slow_products(recipe), advice.slow_sampling(recipe)]:
-        if cure:
-            console.print(f"· {cure}", highlight=False)
+            fit = prediction.predict(recipe, shape, machine, prompt_tokens=prompts.longest)
+            if not fit.fits:
+                yield f"{machine.name} {fit.verdict}"
 
 
-def _what_it_does(recipe: Any) -> str:
+def _what_it_does(recipe: Recipe | Pretraining) -> str:
     """In words: what is learned from."""
-    from nbcourse.training.recipe import Pretraining
-
     if isinstance(recipe, Pretraining):
         stages = {"pretraining": recipe.pretraining, "supervised": recipe.supervised}
         steps = [
@@ -76,10 +88,8 @@ def _what_it_does(recipe: Any) -> str:
     )
 
 
-def _expectations(outlook: Any, like: Path | None) -> list[str]:
+def _expectations(outlook: Outlook, like: Path | None) -> list[str]:
     """What the numbers rest on, in words."""
-    from nbcourse.experiments import forecast
-
     told = []
     if outlook.conditions is None:
         told.append(
@@ -108,7 +118,7 @@ def _expectations(outlook: Any, like: Path | None) -> list[str]:
     return told
 
 
-def _checkpoints(recipe: Any, size: int) -> str:
+def _checkpoints(recipe: Recipe | Pretraining, size: int) -> str:
     """How much a run writes: no roofline knows its disk, and rarer checkpoints are the cure."""
     count = math.ceil(recipe.steps / recipe.checkpoint.every)
     return (
@@ -118,17 +128,15 @@ def _checkpoints(recipe: Any, size: int) -> str:
 
 
 def _bytes(number: float) -> str:
-    return _in_a_unit(number, {"GB": 1e9, "MB": 1e6})
+    return _in_a_unit(number, GB=1e9, MB=1e6)
 
 
 def _duration(seconds: float) -> str:
-    return _in_a_unit(seconds, {"h": 3600, "min": 60, "s": 1})
+    return _in_a_unit(seconds, h=3600, min=60, s=1)
 
 
-def _in_a_unit(number: float, sizes: dict[str, float]) -> str:
-    """Two digits in the largest unit of which there is one, or in the smallest."""
-    unit, size = next(
-        ((unit, size) for unit, size in sizes.items() if number >= size), [*sizes.items()][-1]
-    )
-    number /= size
+def _in_a_unit(number: float, **sizes: float) -> str:
+    """Two digits in the largest unit of which there is one, or in the smallest, the last."""
+    unit = next((unit for unit, size in sizes.items() if number >= size), [*sizes][-1])
+    number /= sizes[unit]
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"

@@ -23,6 +23,8 @@ Trust = Annotated[
 Json = Annotated[
     Path | None, typer.Option("--json", help="Also write the report into this file, as JSON.")
 ]
+Results = Annotated[Path, typer.Option(help="Folder for the results.")]
+Seconds = Annotated[float, typer.Option(min=1, help="For each call.")]
 
 
 def limits(memory: float, seconds: float) -> "Limits":
@@ -34,8 +36,8 @@ def limits(memory: float, seconds: float) -> "Limits":
 
 def write_json(report: Any, json_file: Path | None) -> None:
     """Write a report for programs, if asked for."""
-    import json
-
     if json_file is not None:
+        import json
+
         json_file.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
         typer.echo(f"\n{json_file} written")

@@ -1,57 +1,22 @@
 """Models and how they are trained: train, model, recipes."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from nbcourse.cli.application import app, fail
-from nbcourse.cli.dry_run import predict
+from nbcourse.cli.application import app, fail, warn
+from nbcourse.cli.tables import show
 from nbcourse.errors import UserError
 
-
-class Train(TyperCommand):
-    """Its help ends with what a recipe may say: all tables, and the settings of rows and tasks."""
-
-    def format_help(self, context: Any, formatter: Any) -> None:
-        from nbcourse.rows import settings_of
-        from nbcourse.tasks.table import TASKS
-        from nbcourse.training import recipe_keys
-        from nbcourse.training.algorithms import ALGORITHMS
-
-        algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
-        tasks = {name: settings_of(task) for name, task in TASKS.items()}
-        sections = [
-            "\n".join(
-                [f"**Settings of `[{key}]`**, by its `name`:", ""]
-                + [f"- `{name}`: {_listed(settings)}" for name, settings in table.items()]
-            )
-            for key, table in (("algorithm", algorithms), ("task", tasks))
-        ]
-        sections += [
-            "\n".join(
-                [f"**Keys of `{header}`**: {table.about}", "", *(f"- {k}" for k in table.keys)]
-            )
-            for header, table in recipe_keys.tables().items()
-        ]
-        first = (
-            "**Keys before all tables**: `steps`, which every recipe but a base model's has to "
-            "give; `seed` = 0; `code`, a Python file with rows and tasks of your own; `extends`, "
-            "the recipe that this one changes; for base models, `gsm8k_share` = 0.0, the share of "
-            "GSM8K's training problems among the examples."
-        )
-        self.epilog = "\n\n".join([first, *sections])
-        super().format_help(context, formatter)
+KEYS = (
+    "**What a recipe may say**: `nbcourse recipes --keys` lists the settings of every algorithm "
+    "and task and the keys of all tables, with their defaults and the values that they take."
+)
 
 
-def _listed(settings: Mapping[str, object]) -> str:
-    return "; ".join(map(str, settings.values())) or "none"
-
-
-@app.command(cls=Train)
+@app.command(epilog=KEYS)
 def train(
     recipe: Annotated[
         str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
@@ -142,47 +107,28 @@ def train(
     """
     from nbcourse import seeds
     from nbcourse.budget import advice
-    from nbcourse.experiments import stopping, trackers
-    from nbcourse.training import recipe as kinds
+    from nbcourse.cli import dry_run as prediction
+    from nbcourse.experiments.launch import ENGINES, Launch
     from nbcourse.training import recipe_files
+    from nbcourse.training.recipe import load_any
 
-    checked = kinds.load_any(recipe, change or [])
+    checked = load_any(recipe, change or [])
     folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
-    if engine not in ("nbcourse", "trl"):
-        raise UserError(f"--engine is {engine!r}, expected 'nbcourse' or 'trl'")
-    is_base = isinstance(checked, kinds.Pretraining)
+    if engine not in ENGINES:
+        raise UserError(f"--engine is {engine!r}, expected {' or '.join(map(repr, ENGINES))}")
     if dry_run:
-        predict(checked, like, lengths, flat)
+        prediction.show(checked, like, lengths, flat)
         return
     if lengths is not None or flat is not None:
         raise UserError("--lengths and --flat say what --dry-run is to expect: they change no run")
-    if engine == "trl" and (resume or is_base):
-        raise UserError("--engine trl takes no --resume and makes no base model")
-    for option, value in (("--like", like), ("--max-minutes", max_minutes)):
-        if value is not None and engine == "trl":
-            raise UserError(f"{option} is for this package's own engine")
-    if log is not None:
-        trackers.check(log)
+    launch = Launch(folder, engine, resume, log, like, max_minutes)
+    launch.check(checked)
     if deterministic:
         seeds.require_deterministic_kernels()
-    stop = stopping.never if max_minutes is None else stopping.after_minutes(max_minutes)
-    own = engine != "trl" and not resume  # a run that goes on keeps its engine
-    for slow in (advice.slow_products(checked), advice.slow_sampling(checked) if own else ""):
-        if slow:
-            typer.secho(slow, fg="yellow", err=True)
+    for line in advice.slow(checked, sampling=launch.samples_anew):
+        warn(line, "yellow")
     try:
-        if isinstance(checked, kinds.Pretraining):
-            from nbcourse.experiments.pretraining import pretrain
-
-            pretrain(checked, folder=folder, resume=resume, log=log, like=like, stop=stop)
-        elif engine == "trl":
-            from nbcourse.experiments.trl import train_with_trl
-
-            train_with_trl(checked, folder=folder, log=log)
-        else:
-            from nbcourse.experiments import run as runs
-
-            runs.train(checked, folder=folder, resume=resume, log=log, like=like, stop=stop)
+        launch.start(checked)
     except KeyboardInterrupt:
         if engine == "trl":
             fail(f"stopped; --engine trl keeps no checkpoints; the numbers are in {folder}")
@@ -251,15 +197,22 @@ def _size(folder: Path | None) -> str:
 
 
 @app.command()
-def recipes() -> None:
+def recipes(
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List what a recipe may say instead: all of its keys.")
+    ] = False,
+) -> None:
     """List the recipes that come with the package, each with the first line of its comment."""
-    from rich.console import Console
-    from rich.table import Table
-
     from nbcourse.training import recipe_files
 
-    table = Table("recipe", "what it trains")
-    for name in recipe_files.names():
-        table.add_row(name, recipe_files.summary(name))
-    Console().print(table)
+    if keys:
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        from nbcourse.training import recipe_keys
+
+        Console().print(Markdown(recipe_keys.listing()))
+        return
+    rows = [(name, recipe_files.summary(name)) for name in recipe_files.names()]
+    show("recipe", "what it trains", rows=rows)
     typer.echo(f"the files are in {recipe_files.FOLDER}")

@@ -13,7 +13,10 @@ from urllib.parse import urljoin, urlsplit
 from bs4 import BeautifulSoup, Tag
 
 from nbcourse import __version__, installation
-from nbcourse.errors import NotAvailable
+from nbcourse.errors import NotAvailable, UserError
+from nbcourse.progress import track
+from nbcourse.publishing import chapters
+from nbcourse.repository import ROOT
 
 # Our own pages, from the disk, need no sandbox (containers offer none).
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
@@ -25,6 +28,23 @@ PARTS = {
 }
 TITLE_PAGE = "nb-title-page"  # a class that only the bound book has
 PATIENCE = 60_000  # milliseconds of the page's own clock, until its mathematics is drawn
+
+
+def write_all(chapter: str | None) -> None:
+    """Print a chapter of the built site into `_build/pdf`, or every chapter and the book.
+
+    Raises:
+        UserError: if the pages are not built, or there is no such chapter.
+        NotAvailable: if there is no browser, or it does not print.
+    """
+    site, folder = ROOT / "_build/html", ROOT / "_build/pdf"
+    wanted = chapters.notebooks() if chapter is None else [chapters.find(chapter)]
+    if not all((site / f"{one.stem}.html").exists() for one in wanted):
+        raise UserError("the pages are not built; run: nbcourse site")
+    for one in track(wanted, "printing"):
+        write(site / f"{one.stem}.html", folder / f"{one.stem}.pdf")
+    if chapter is None:
+        write_book(site, folder / "book.pdf")
 
 
 def write(page: Path, pdf: Path) -> None:

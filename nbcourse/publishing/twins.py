@@ -10,6 +10,7 @@ The text has labels where the notebook has numbers: see `numbering`.
 
 import difflib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
@@ -53,6 +54,30 @@ def to_notebook(text: Path) -> Path:
         fresh = _with_outputs(fresh, stored.read(notebook))
     stored.write(fresh, notebook)
     return notebook
+
+
+def carry(chapter: str | None, *, towards_text: bool) -> Iterator[Path]:
+    """Write the twin of a chapter, or of every chapter, and yield the path of each."""
+    sources, convert = (
+        (chapters.notebooks, to_text) if towards_text else (chapters.texts, to_notebook)
+    )
+    yield from map(convert, _chosen(chapter, sources(_folder(chapter))))
+
+
+def differences(chapter: str | None) -> list[str]:
+    """Where a chapter, or any chapter or master, differs from its twin: also if that is missing."""
+    folders = [_folder(chapter)] if chapter else [chapters.BOOK, chapters.SOLUTIONS]
+    pairs = _chosen(chapter, [one for folder in folders for one in notebooks(folder)])
+    return [found for one in pairs if (found := difference(one))]
+
+
+def _folder(chapter: str | None) -> Path:
+    """Masters are named with their folder."""
+    return chapters.SOLUTIONS if "solutions" in Path(chapter or "").parts else chapters.BOOK
+
+
+def _chosen(chapter: str | None, sources: list[Path]) -> list[Path]:
+    return sources if chapter is None else [chapters.find(chapter, sources)]
 
 
 def difference(notebook: Path) -> str:

@@ -1,12 +1,22 @@
-"""What the tables of a recipe are about, and their keys, read from the fields that check them."""
+"""What a recipe may say: its tables and their keys, read from what checks them."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nbcourse.functional.arguments import Bounds
+from nbcourse.rows import settings_of
+from nbcourse.tasks.table import TASKS
+from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.recipe import NamedSection, Pretraining, Recipe, RunSection, Section
+
+FIRST = (
+    "**Keys before all tables**: `steps`, which every recipe but a base model's has to give; "
+    "`seed` = 0; `code`, a Python file with rows and tasks of your own; `extends`, the recipe that "
+    "this one changes; for base models, `gsm8k_share` = 0.0, the share of GSM8K's training "
+    "problems among the examples."
+)
 
 
 class Table(NamedTuple):
@@ -19,6 +29,27 @@ class Table(NamedTuple):
 
     about: str
     keys: tuple[str, ...]
+
+
+def listing() -> str:
+    """Everything that a recipe may say, in Markdown, with the settings of all rows and tasks."""
+    algorithms = {name: row.known_settings for name, row in ALGORITHMS.items()}
+    tasks = {name: settings_of(task) for name, task in TASKS.items()}
+    parts = [FIRST]
+    for key, table in (("algorithm", algorithms), ("task", tasks)):
+        rows = [f"`{name}`: {_listed(settings)}" for name, settings in table.items()]
+        parts.append(_list(f"**Settings of `[{key}]`**, by its `name`:", rows))
+    for header, found in tables().items():
+        parts.append(_list(f"**Keys of `{header}`**: {found.about}", found.keys))
+    return "\n\n".join(parts)
+
+
+def _list(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([title, "", *(f"- {line}" for line in lines)])
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return "; ".join(map(str, settings.values())) or "none"
 
 
 def tables() -> dict[str, Table]:

@@ -484,7 +484,7 @@ def test_a_dry_run_of_a_base_model_counts_its_texts_and_its_evaluations(tmp_path
     assert "made a base model: expected a run of reinforcement learning" in answer.stderr
 
 
-def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch):
+def test_the_keys_of_recipes_are_listed_with_the_settings_of_every_row_and_task(monkeypatch):
     """From the signatures: a row that is new, with a setting of its own, is there at once."""
     from nbcourse.functional.arguments import Bounds
     from nbcourse.training.algorithms import ALGORITHMS, Algorithm
@@ -496,7 +496,7 @@ def test_the_help_of_train_lists_the_settings_of_every_row_and_task(monkeypatch)
 
     mine = Algorithm(row.advantage, sharper, row.aggregation, row.source)
     monkeypatch.setitem(ALGORITHMS, "mine", mine)
-    shown = " ".join(invoke("train", "--help").output.split())
+    shown = " ".join(invoke("recipes", "--keys").output.split())
     assert "mine: sharpness = 3.0 (a number from 1 to 7)" in shown
     assert "digits = 2 (a number from 1 to 9)" in shown
     assert "Keys of [rollouts]: What is sampled at each step." in shown

@@ -89,10 +89,14 @@ def of_readers() -> set[str]:
     return {name for name in MODULES if name.startswith("nbcourse.builds.trainer.")}
 
 
+def of_commands() -> set[str]:
+    """The modules of the command line, whose commands tests call by their names."""
+    return {name for name in MODULES if name.startswith("nbcourse.cli.")}
+
+
 def test_every_module_has_a_test_that_imports_it():
-    tested = (in_sheets() | of_tasks() | of_examinations() | of_readers()).union(
-        *map(imported, (ROOT / "tests").rglob("*.py"))
-    )
+    tested = in_sheets() | of_tasks() | of_examinations() | of_readers() | of_commands()
+    tested = tested.union(*map(imported, (ROOT / "tests").rglob("*.py")))
     code = {name for name, path in MODULES.items() if tree(path).body[1:]}  # more than a docstring
     missing = code - tested - set(TESTED_OTHERWISE)
     assert not missing, f"no test imports {sorted(missing)}"
