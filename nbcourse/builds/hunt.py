@@ -30,9 +30,8 @@ from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.errors import UserError, did_you_mean
-from nbcourse.experiments import evidence, two_faults
-from nbcourse.experiments.combinations import go_together
-from nbcourse.experiments.two_faults import Mark
+from nbcourse.experiments import combinations, evidence
+from nbcourse.experiments.combinations import Mark, go_together
 
 MOST = 3  # faults
 POINTS = 10  # for the names, for the mended trainer, and for the test
@@ -89,7 +88,7 @@ class Deal:
 
     def run(self) -> Evidence:
         """A run with all of the faults: the small model of the benchmark."""
-        return two_faults.train(self.faults, self.seed, self.student, algorithm=self.algorithm)
+        return combinations.train(self.faults, self.seed, self.student, algorithm=self.algorithm)
 
 
 def deal(student: str, key: str) -> Deal:
@@ -412,7 +411,7 @@ def named(dealt: Deal, text: str) -> Named:
     lines = [line.strip() for line in text.splitlines()]
     said = [re.split(r"[\s:,;]", line)[0] for line in lines if line and line[0] != "#"]
     unknown = [name for name in said if name not in CAUSES]
-    return Named(two_faults.mark(dealt.faults, [n for n in said if n in CAUSES]), unknown)
+    return Named(combinations.mark(dealt.faults, [n for n in said if n in CAUSES]), unknown)
 
 
 def mended(dealt: Deal, text: str, *, runs: Runs) -> Mended:

@@ -1,14 +1,17 @@
-"""Several faults at once: which go together, and what a recipe needs for all of them."""
+"""Several faults at once: which go together, a run that has them, what naming them is worth."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.errors import UserError
-from nbcourse.experiments.silent_failures import recipe_of
+from nbcourse.experiments import small_lab
 
 # Mistakes of a trainer; the others are recipes that leave a sound trainer nothing to learn from.
 # A fault that is not among the recorded runs needs a recipe that is none of the benchmark's.
@@ -53,7 +56,7 @@ def together(*names: str, algorithm: str | None = None) -> dict[str, Any]:
     for name, fault in zip(names, faults, strict=True):
         _merge(tables, fault.recipe, name)
     try:
-        recipe_of(tables, 0)
+        small_lab.recipe_of(tables, 0)
     except UserError as error:
         raise Apart(f"{' and '.join(names)}: {error}") from None
     return tables
@@ -74,6 +77,62 @@ def go_together(*names: str, algorithm: str | None = None) -> bool:
     except Apart:
         return False
     return True
+
+
+def train(names: Sequence[str], seed: int, name: str, *, algorithm: str | None = None) -> Evidence:
+    """A run with all of these faults, by the first row of the table that has them, or a named one.
+
+    Raises:
+        Apart: if they do not go together.
+    """
+    tables = together(*names, algorithm=algorithm)
+    return small_lab.train(small_lab.recipe_of(tables, seed), name, faults=names)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a list of accusations is worth.
+
+    Attributes:
+        found: causes that were planted and named.
+        missed: causes that were planted and not named.
+        false: causes that were named and not planted.
+    """
+
+    found: tuple[str, ...]
+    missed: tuple[str, ...]
+    false: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Found less falsely accused, of those planted; 0 at least."""
+        planted = len(self.found) + len(self.missed)
+        return max(0, len(self.found) - len(self.false)) / planted
+
+    def __str__(self) -> str:
+        """In a line."""
+        planted = len(self.found) + len(self.missed)
+        return (
+            f"found {len(self.found)} of {planted}, accused {len(self.false)} falsely: "
+            f"{self.share:.0%}"
+        )
+
+
+def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
+    """Count causes that were named against faults that were planted.
+
+    Raises:
+        UserError: if there is no such cause.
+    """
+    for cause in named:
+        if cause not in CAUSES:
+            raise UserError(f"there is no cause {cause!r}; `nbcourse diagnose --causes` lists them")
+    causes = tuple(FAULTS[name].cause for name in planted)
+    return Mark(
+        found=tuple(cause for cause in causes if cause in named),
+        missed=tuple(cause for cause in causes if cause not in named),
+        false=tuple(cause for cause in dict.fromkeys(named) if cause not in causes),
+    )
 
 
 def _check_of(cause: str) -> str:

@@ -24,8 +24,9 @@ from time import perf_counter
 from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
-from nbcourse.experiments import evidence, records, silent_failures
-from nbcourse.experiments.silent_failures import SCORE, print_score, share
+from nbcourse.experiments import evidence, records
+from nbcourse.experiments.silent_failures import print_score, share
+from nbcourse.experiments.small_lab import ANSWERS, LOGS, SCORE
 from nbcourse.progress import track
 
 Words = Mapping[str, frozenset[str]]  # what a doctor says → causes that it may mean
@@ -175,9 +176,9 @@ PEERS: Mapping[str, Peer] = {
 
 def judge(folder: Path, peers: Sequence[str]) -> list[dict[str, Any]]:
     """What each peer says of each recorded run, beside what the run is."""
-    answers, results = records.read_json(folder / silent_failures.ANSWERS), []
+    answers, results = records.read_json(folder / ANSWERS), []
     for name, answer in track(list(answers.items()), "diagnoses", total=len(answers)):
-        run = evidence.read(folder / silent_failures.LOGS / f"{name}.zip")
+        run = evidence.read(folder / LOGS / f"{name}.zip")
         said = {peer: PEERS[peer].asked(run) for peer in peers}
         results.append({"run": name, "cause": answer["cause"], "said": said})
     return results

@@ -8,79 +8,19 @@ Names of causes are counted against faults that were planted, here a diagnosis's
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.diagnosis.diagnose import Evidence, diagnose
-from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.errors import UserError
-from nbcourse.experiments import records, silent_failures
-from nbcourse.experiments.combinations import pairs, together
-from nbcourse.experiments.silent_failures import SCORE
+from nbcourse.diagnosis.diagnose import diagnose
+from nbcourse.experiments import records
+from nbcourse.experiments.combinations import mark, pairs, train
+from nbcourse.experiments.small_lab import SCORE
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.progress import track
 from nbcourse.seeds import generator
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What a list of accusations is worth.
-
-    Attributes:
-        found: causes that were planted and named.
-        missed: causes that were planted and not named.
-        false: causes that were named and not planted.
-    """
-
-    found: tuple[str, ...]
-    missed: tuple[str, ...]
-    false: tuple[str, ...]
-
-    @property
-    def share(self) -> float:
-        """Found less falsely accused, of those planted; 0 at least."""
-        planted = len(self.found) + len(self.missed)
-        return max(0, len(self.found) - len(self.false)) / planted
-
-    def __str__(self) -> str:
-        """In a line."""
-        planted = len(self.found) + len(self.missed)
-        return (
-            f"found {len(self.found)} of {planted}, accused {len(self.false)} falsely: "
-            f"{self.share:.0%}"
-        )
-
-
-def train(names: Sequence[str], seed: int, name: str, *, algorithm: str | None = None) -> Evidence:
-    """A run with all of these faults, by the first row of the table that has them, or a named one.
-
-    Raises:
-        Apart: if they do not go together.
-    """
-    tables = together(*names, algorithm=algorithm)
-    return silent_failures.train(silent_failures.recipe_of(tables, seed), name, faults=names)
-
-
-def mark(planted: Sequence[str], named: Sequence[str]) -> Mark:
-    """Count causes that were named against faults that were planted.
-
-    Raises:
-        UserError: if there is no such cause.
-    """
-    for cause in named:
-        if cause not in CAUSES:
-            raise UserError(f"there is no cause {cause!r}; `nbcourse diagnose --causes` lists them")
-    causes = tuple(FAULTS[name].cause for name in planted)
-    return Mark(
-        found=tuple(cause for cause in causes if cause in named),
-        missed=tuple(cause for cause in causes if cause not in named),
-        false=tuple(cause for cause in dict.fromkeys(named) if cause not in causes),
-    )
 
 
 def record_pairs(folder: Path, count: int, seed: int) -> None:

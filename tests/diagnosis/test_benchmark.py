@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import evidence, records, silent_failures
+from nbcourse.experiments import evidence, records, silent_failures, small_lab
 from tests.effort import swept
 
 FOLDER = records.RUNS / "silent-failures"
-ANSWERS = json.loads((FOLDER / silent_failures.ANSWERS).read_text("utf-8"))
+ANSWERS = json.loads((FOLDER / small_lab.ANSWERS).read_text("utf-8"))
 RESULTS = {result["run"]: result for result in records.read_results(FOLDER)}
 
 
@@ -20,7 +20,7 @@ def test_it_holds_every_fault_three_times_and_thirty_healthy_runs():
     older = [name for name, fault in FAULTS.items() if fault.recorded]
     assert {name: planted.count(name) for name in planted} == dict.fromkeys(older, 3)
     assert len(ANSWERS) - len(planted) == 30
-    logs = list((FOLDER / silent_failures.LOGS).iterdir())
+    logs = list((FOLDER / small_lab.LOGS).iterdir())
     assert {path.stem for path in logs} == set(ANSWERS)
     assert sum(path.stat().st_size for path in logs) < 3_000_000
 
@@ -39,13 +39,13 @@ def test_it_was_recorded_from_a_commit():
 
 def test_the_score_is_that_of_the_results():
     found = silent_failures.score(list(RESULTS.values()))
-    assert found == records.read_json(FOLDER / silent_failures.SCORE)
+    assert found == records.read_json(FOLDER / small_lab.SCORE)
     assert found["witness"]["named"]["count"] >= 0.9 * found["witness"]["named"]["of"]
     assert found["witness"]["accused"]["count"] == 0
 
 
 @pytest.mark.parametrize("run", swept(ANSWERS, keep=[f"{n:03d}" for n in range(1, 157, 12)]))
 def test_the_diagnosis_still_says_what_it_said(run):
-    left = evidence.read(FOLDER / silent_failures.LOGS / f"{run}.zip")
+    left = evidence.read(FOLDER / small_lab.LOGS / f"{run}.zip")
     said = [finding.cause for finding in silent_failures.diagnose(left).findings]
     assert said == RESULTS[run]["witness"]

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.experiments import evidence, peers, records, silent_failures
+from nbcourse.experiments import evidence, peers, records, small_lab
 
 BENCHMARK = records.RUNS / "silent-failures"
 RECORDED = records.RUNS / "silent-failures-peers"
@@ -36,7 +36,7 @@ def test_the_first_word_counts_and_a_word_may_mean_any_of_its_causes():
 
 def test_the_record_is_of_the_benchmark_as_it_is_and_its_score_is_that_of_its_results():
     results = records.read_results(RECORDED)
-    answers = records.read_json(BENCHMARK / silent_failures.ANSWERS)
+    answers = records.read_json(BENCHMARK / small_lab.ANSWERS)
     assert {one["run"]: one["cause"] for one in results} == {
         name: answer["cause"] for name, answer in answers.items()
     }
@@ -66,13 +66,13 @@ def test_peers_still_say_what_they_said(run):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
     said = {one["run"]: one["said"] for one in records.read_results(RECORDED)}
-    left = evidence.read(BENCHMARK / silent_failures.LOGS / f"{run}.zip")
+    left = evidence.read(BENCHMARK / small_lab.LOGS / f"{run}.zip")
     assert {name: peer.asked(left) for name, peer in peers.PEERS.items()} == said[run]
 
 
 def test_the_logs_reach_rl_doctor_under_names_that_it_knows():
     rl_doctor = pytest.importorskip("rl_doctor")
-    left = evidence.read(BENCHMARK / silent_failures.LOGS / "003.zip")
+    left = evidence.read(BENCHMARK / small_lab.LOGS / "003.zip")
     rows = [
         {theirs: row.get(ours) for ours, theirs in peers.TRL_NAMES.items()} for row in left.history
     ]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import records, two_faults
+from nbcourse.experiments import combinations, records, two_faults
 from nbcourse.experiments.combinations import OF_A_TRAINER, Apart, pairs, together
 from tests.diagnosis.runs import SEED, causes
 
@@ -74,7 +74,7 @@ def test_pairs_are_all_that_go_together_once():
     ],
 )
 def test_each_of_several_faults_is_named(names):
-    seen = causes(two_faults.train(names, SEED, "several"))
+    seen = causes(combinations.train(names, SEED, "several"))
     assert set(seen) == {FAULTS[name].cause for name in names}
 
 
@@ -93,14 +93,14 @@ def test_marks_count_what_was_found_and_what_was_falsely_accused(
     named, found, missed, false, share
 ):
     """kl-sign is the cause of the fault kl-sign-in-loss: causes are named, not faults."""
-    mark = two_faults.mark(("masked-eos", "mixed-groups", "kl-sign-in-loss"), named)
+    mark = combinations.mark(("masked-eos", "mixed-groups", "kl-sign-in-loss"), named)
     assert tuple(map(len, (mark.found, mark.missed, mark.false))) == (found, missed, false)
     assert mark.share == pytest.approx(share)
 
 
 def test_what_is_no_cause_is_refused():
     with pytest.raises(ValueError, match=re.escape("there is no cause 'mixed-group'")):
-        two_faults.mark(("masked-eos",), ["mixed-group"])
+        combinations.mark(("masked-eos",), ["mixed-group"])
 
 
 def test_the_recorded_pairs_are_of_a_commit_and_their_score_is_that_of_the_results():
