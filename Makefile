@@ -92,14 +92,14 @@ runs: $(READY)  ## train the recorded comparison of chapter 10 again: ten minute
 
 # The recorded study of chapter 8: what decides how much a critic explains.
 critic-runs: $(READY)  ## train the recorded study of chapter 8 again: a quarter of an hour
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.critic_study arithmetic-critic \
+	OMP_NUM_THREADS=1 $(PY) -m book.studies.critic_study arithmetic-critic \
 	  book/runs/critic-study/arithmetic --seeds 3
 
 # The ablations of chapter 12: every form of the KL where the optimum is known, as recorded, and on
 # arithmetic the freezing crossed with the clip. A run that was interrupted is taken up again.
 FORMS := frozen recomputed frozen-unclipped recomputed-unclipped
 kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.kl_sequences book/runs/kl-sequences
+	OMP_NUM_THREADS=1 $(PY) -m book.studies.kl_sequences book/runs/kl-sequences
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
@@ -107,7 +107,7 @@ kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 # What `nbcourse examine` says of the losses of TRL, torchrl and polgrad, as far as they are installed
 # (the extra `peers`), in the versions that are.
 field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.field book/runs/field
+	OMP_NUM_THREADS=1 $(PY) -m book.studies.field book/runs/field
 
 # Forty-two faults with three seeds each and thirty healthy runs, as logs in an order that says
 # nothing, and how many of them `nbcourse diagnose` names. What is in the folder already has a score:
@@ -115,8 +115,8 @@ field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
 BENCHMARK := book/runs/silent-failures
 FIRST     := 1000
 silent-failures: $(READY)  ## record the benchmark of silent failures anew and score it: ten minutes
-	OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.silent_failures record $(BENCHMARK) --seed $(FIRST)
-	$(PY) -m nbcourse.experiments.silent_failures score $(BENCHMARK)
+	OMP_NUM_THREADS=1 $(PY) -m book.studies.silent_failures record $(BENCHMARK) --seed $(FIRST)
+	$(PY) -m book.studies.silent_failures score $(BENCHMARK)
 
 # A base model from nothing, four algorithms that go on from it, and what they are worth: SIZE is
 # tiny (chapter 14, an hour or two of CPU), small or large (a GPU). Whatever was interrupted is taken
@@ -151,7 +151,7 @@ gpu-runs: $(READY)  ## chapter 15: the large pipeline, and GSM8K from a checkpoi
 	    || $(PY) -m nbcourse evaluate $$run --final || exit 1; done
 
 lunar-lander: $(READY)  ## train the recorded LunarLander runs of chapter 6 again: ten minutes
-	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m nbcourse.experiments.lunar_lander \
+	@for seed in 0 1 2; do OMP_NUM_THREADS=1 $(PY) -m book.studies.lunar_lander \
 	  book/runs/lunar-lander/seed$$seed --seed $$seed || exit 1; done
 
 # ---------------------------------------------------------------- write and check
@@ -190,7 +190,7 @@ format: $(READY_DEV)  ## format the code, and repair what the linter can
 lint: $(READY_DEV)  ## check format, style and types without changing anything
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy nbcourse
+	@$(PY) -m mypy nbcourse book/studies
 
 # The header of each file is written by hand and kept. So are its versions, as far as the ranges of
 # pyproject.toml allow: for a newer one, make lock UPGRADE="--upgrade-package torch".

@@ -1,1 +1,1 @@
-"""The life of a run: records, checkpoints, evaluation, comparison, and the recorded studies."""
+"""The life of a run: records, checkpoints, evaluation, comparison."""

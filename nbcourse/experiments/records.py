@@ -243,12 +243,12 @@ def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]
     """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     module = getattr(sys.modules["__main__"], "__spec__", None)  # what `python -m` runs
-    study = module.name if module and module.name.startswith("nbcourse.experiments.") else None
+    study = module.name if module and module.name.startswith("book.studies.") else None
     program = ["python", "-m", study] if study else ["nbcourse"]
     return {
         "command": " ".join([*program, *sys.argv[1:]]),
         "commit": repository.commit(),
-        "uncommitted_changes": repository.has_changes("nbcourse"),
+        "uncommitted_changes": repository.has_changes("nbcourse", "book/studies"),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
             "python": platform.python_version(),

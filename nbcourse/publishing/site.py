@@ -56,7 +56,9 @@ def build(output: Path = ROOT, *, root: Path = ROOT) -> Path:
 
 def assemble(root: Path, source: Path) -> None:
     """Copy what is built into `source`, and add the pages that are made for the site alone."""
-    shutil.copytree(root / "book", source / "book", ignore=shutil.ignore_patterns(".*", "runs"))
+    shutil.copytree(
+        root / "book", source / "book", ignore=shutil.ignore_patterns(".*", "runs", "studies")
+    )
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(root / name, source)
     config = (root / "_config.yml").read_text(encoding="utf-8")

@@ -18,8 +18,10 @@ from nbcourse.repository import ROOT
 TITLE = re.compile(rf"^#+ (?:(?P<number>{SECTION}) )?(?P<title>\S.*)$", re.M)
 MAGIC = re.compile(r"^[%!].*$", re.M)
 PACKAGE = ROOT / "nbcourse"
+STUDIES = ROOT / "book" / "studies"  # which chapters import as `studies`
+OURS = ("nbcourse", "studies")
 SPAN = re.compile(r"`(\w+(?:\.\w+)*)[^`\n]*`")  # the name that a span of code begins with
-DOTTED = re.compile(r"\bnbcourse(?:\.\w+)+")
+DOTTED = re.compile(r"\b(?:nbcourse|studies)(?:\.\w+)+")
 MADE = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)")
 TARGET = re.compile(r"^([a-z-]+):.*\n((?:\t.*\n)+)", re.M)  # of a Makefile, with its commands
 
@@ -103,20 +105,21 @@ def _where(
 
 
 def module_name(file: Path) -> str:
-    """nbcourse.lm.sampling, by a file of the package."""
-    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    """nbcourse.lm.sampling, by a file of the package; studies.field, by one of a study."""
+    home = STUDIES if file.is_relative_to(STUDIES) else PACKAGE
+    parts = file.relative_to(home.parent).with_suffix("").parts
     return ".".join(parts).removesuffix(".__init__")
 
 
 def callers() -> dict[str, set[str]]:
-    """The definitions of the package that name each of its definitions, by their dotted names.
+    """The definitions of the package and the studies that name each of them, by dotted names.
 
     A definition is whatever a module binds a name to: a function or class, private ones included,
     or a table such as ALGORITHMS, which is how the trainer comes to the functions in its rows. What
     a module does when it is run as a program is done by the module.
     """
     again, found = _exported_again(), defaultdict(set)
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in (*sorted(PACKAGE.rglob("*.py")), *sorted(STUDIES.glob("*.py"))):
         tree, module = ast.parse(file.read_text(encoding="utf-8")), module_name(file)
         bound = [(f"{module}.{name}", node) for node in tree.body for name in _bound(node)]
         known = {name.rpartition(".")[2]: name for name, _ in bound} | dict(_imported(tree))
@@ -181,11 +184,12 @@ def _exported_again() -> dict[str, str]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Each name that code imports from the package, and what it stands for."""
+    """Each name that code imports from the package or a study, and what it stands for."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nbcourse"):
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+        if isinstance(node, ast.ImportFrom):
+            module = f"studies.{node.module}" if node.level else node.module or ""  # of each other
+            for alias in node.names if module.startswith(OURS) else ():
+                yield alias.asname or alias.name, f"{module}.{alias.name}"
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("nbcourse") and alias.asname:

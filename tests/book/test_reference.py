@@ -200,8 +200,8 @@ def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
     assert "*Used in*" not in backward
     way = "by way of `training.loop.one_step`."
     assert f"*Reached from* [chapter 8](../08-rlhf.ipynb), {way}" in backward
-    judge = entry_of(pages, reference.PACKAGE / "experiments" / "peers.py", "judge")
-    assert "[chapter 16](../16-silent-failures.ipynb), by way of `experiments.peers`." in judge
+    found = entry_of(pages, reference.PACKAGE / "examine" / "peers.py", "installed")
+    assert "](../appendix-b-errata.ipynb), by way of `studies.field`." in found
     tables = entry_of(pages, reference.PACKAGE / "training" / "recipe_keys.py", "tables")
     assert "*Part of* `nbcourse train`." in tables
     plans = entry_of(pages, reference.PACKAGE / "experiments" / "comparison.py", "plan_rows")
@@ -220,8 +220,6 @@ def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
 
 
 def test_where_no_chapter_uses_a_module_its_docstring_says_which_it_belongs_to(pages):
-    replay = entry_of(pages, reference.PACKAGE / "experiments" / "trl_replay.py", "replay")
-    assert "*Its module belongs to* [chapter 10](../10-grpo.ipynb)." in replay
     as_peft = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "as_peft")
     assert re.search(r"\*Its module belongs to\* equation \[\(15\.\d+\)\]\(", as_peft)
 
@@ -263,7 +261,7 @@ def test_what_the_text_of_a_chapter_names_is_found(tmp_path):
     assert uses.by_prose(tmp_path) == {
         "nbcourse.functional.kl.estimate": ["01-one"],
         "nbcourse.lm.sampling": ["01-one"],
-        "nbcourse.experiments.kl_sequences": ["01-one"],
+        "studies.kl_sequences": ["01-one"],
     }
 
 
@@ -271,7 +269,8 @@ def test_callers_are_found_through_helpers_tables_and_programs():
     callers = uses.callers()
     algorithms = "nbcourse.training.algorithms"
     assert f"{algorithms}.ALGORITHMS" in callers[f"{algorithms}.leave_one_out"]
-    assert "nbcourse.experiments.peers" in callers["nbcourse.experiments.peers.main"]
+    assert "studies.peers" in callers["studies.peers.main"]
+    assert "studies.more_wordings.study" in callers["studies.wordings.ask_apart"]
     assert "nbcourse.cli.verdicts.examine" in callers["nbcourse.examine.examine"]  # in an __init__
     assert not any(name in others for name, others in callers.items())
 

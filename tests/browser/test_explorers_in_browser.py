@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from book.studies import kl_sequences
 from nbcourse import display
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
@@ -24,7 +25,7 @@ from nbcourse.display.ratios_explorer import CLIPS, RATES
 from nbcourse.examine import known
 from nbcourse.examine.groups import Groups
 from nbcourse.examine.worlds import Prompt
-from nbcourse.experiments import evidence, kl_sequences, records
+from nbcourse.experiments import evidence, records
 from nbcourse.functional import accuracy, advantages, aggregation, kl, returns, surrogates
 from nbcourse.lm.log_probs import token_log_probs
 from nbcourse.publishing import chapters, stored

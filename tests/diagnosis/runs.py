@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
+from book.studies.silent_failures import SOUND
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments.silent_failures import SOUND
 from nbcourse.experiments.small_lab import recipe_of, train
 
 SEED = 7  # none of those of the recorded benchmark

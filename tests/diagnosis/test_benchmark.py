@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from book.studies import silent_failures
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import evidence, records, silent_failures, small_lab
+from nbcourse.experiments import evidence, records, small_lab
 from tests.effort import swept
 
 FOLDER = records.RUNS / "silent-failures"

@@ -5,11 +5,12 @@ import struct
 
 import pytest
 
+from book.studies import silent_failures
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.curves import notes, translated
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, POSSIBLE
-from nbcourse.experiments import event_files, evidence, silent_failures
+from nbcourse.experiments import event_files, evidence
 from tests.command import nbcourse, refused
 from tests.diagnosis.runs import broken, causes, sound
 

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
+from book.studies.silent_failures import SOUND
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
 from nbcourse.diagnosis.witness import Recorder, Witness
-from nbcourse.experiments.silent_failures import SOUND
 from nbcourse.experiments.small_lab import recipe_of, train
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs, sampling

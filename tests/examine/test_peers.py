@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
+from book.studies import field
 from nbcourse.examine import examine, peers
-from nbcourse.experiments import field, records
+from nbcourse.experiments import records
 from nbcourse.functional.aggregation import aggregate
 from nbcourse.functional.surrogates import ppo_clip
 from tests.effort import swept

@@ -234,9 +234,9 @@ def test_the_environment(run):
 def test_the_environment_says_by_which_command(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/anywhere/program.py", "runs/x", "--seed", "3"])
     assert records.environment(1)["command"] == "nbcourse runs/x --seed 3"
-    for name in ("nbcourse.experiments.field", "nbcourse.__main__", "another.experiments.field"):
+    for name in ("book.studies.field", "nbcourse.__main__", "another.experiments.field"):
         monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=name))
-        study = name == "nbcourse.experiments.field"
+        study = name == "book.studies.field"
         program = f"python -m {name}" if study else "nbcourse"
         assert records.environment(1)["command"] == f"{program} runs/x --seed 3"
 

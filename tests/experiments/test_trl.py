@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from book.studies.trl_replay import CASES, replay
+from book.studies.trl_replay import recipe as recipe_of
 from nbcourse import rows
 from nbcourse.errors import UserError
 from nbcourse.experiments import comparison, evaluation, forecast, records, run
 from nbcourse.experiments import trl as engine
-from nbcourse.experiments.trl_replay import CASES, replay
-from nbcourse.experiments.trl_replay import recipe as recipe_of
 from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import loading, lora, sampling
 from nbcourse.lm.sampling import ENGINES

@@ -28,4 +28,4 @@ def test_nothing_that_a_chapter_wrote_is_committed_beside_it():
     if listed.returncode:
         pytest.skip("there is no repository here")
     folders = {Path(line).parts[1] for line in listed.stdout.splitlines()}
-    assert folders == {"_static", "_templates", "exercises", "runs", "text"}
+    assert folders == {"_static", "_templates", "exercises", "runs", "studies", "text"}

@@ -1,6 +1,6 @@
 """The field, examined: what `nbcourse.examine` says of the losses that other libraries install.
 
-    python -m nbcourse.experiments.field book/runs/field
+    python -m book.studies.field book/runs/field
 
 goes through what is installed of TRL, torchrl and polgrad, and writes `environment.json` with the
 versions and `results.jsonl` with a line for each loss. What is not installed is left out, and said.

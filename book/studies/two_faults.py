@@ -1,6 +1,6 @@
 """Two faults at once: planted pair by pair, and what `diagnose` sees of them.
 
-    python -m nbcourse.experiments.two_faults book/runs/two-faults --count 80
+    python -m book.studies.two_faults book/runs/two-faults --count 80
 
 Names of causes are counted against faults that were planted, here a diagnosis's, and in the hunt
 (`nbcourse.builds.hunt`) a student's.

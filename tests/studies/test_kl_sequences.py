@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from nbcourse.experiments import kl_sequences, records
+from book.studies import kl_sequences
+from nbcourse.experiments import records
 from nbcourse.toys import regularised
 from nbcourse.toys.sequences import SequenceSpace
 
@@ -80,7 +81,7 @@ def test_a_result_is_that_of_the_training_in_its_description(folder, steps, seed
 def test_the_records_say_what_was_done_and_how(folder):
     assert read_json(folder, records.RECIPE) == json.loads(json.dumps(asdict(SMALL)))
     command = read_json(folder, records.ENVIRONMENT)["command"]
-    assert command == f"python -m nbcourse.experiments.kl_sequences {folder.as_posix()}"
+    assert command == f"python -m book.studies.kl_sequences {folder.as_posix()}"
     summary = read_json(folder, records.SUMMARY)
     assert summary["trainings"] == len(records.read_results(folder)) == 77
     assert summary["seconds"] > 0

@@ -1,6 +1,6 @@
 """What a model of word problems cannot do: new words, or new numbers?
 
-    python -m nbcourse.experiments.wordings runs/word-problems-small-base-seed0 --out wordings
+    python -m book.studies.wordings runs/word-problems-small-base-seed0 --out wordings
 
 A held-out question has both. Here it is asked with one of them from training at a time.
 

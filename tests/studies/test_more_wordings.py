@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from nbcourse.experiments import controlled, more_wordings, records
+from book.studies import more_wordings
+from nbcourse.experiments import controlled, records
 from nbcourse.tasks.word_problems import WordProblems, split_of
 from nbcourse.training.recipe import Pretraining, validate
 from tests.small import base_tables

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from book.studies import critic_study
+from book.studies.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
 from nbcourse.errors import UserError
-from nbcourse.experiments import critic_study, records
+from nbcourse.experiments import records
 from nbcourse.experiments.controlled import differ, experiment
-from nbcourse.experiments.critic_study import CONFIGURATIONS, NUMBERS, ROUNDS
 from nbcourse.lm.actor_critic import Critic
 from nbcourse.training import loop
 from nbcourse.training.experience import Draws

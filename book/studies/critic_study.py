@@ -1,6 +1,6 @@
 """The recorded study of chapter 8: what decides how much the critic of a language model explains.
 
-    python -m nbcourse.experiments.critic_study arithmetic-critic runs/critic-study/arithmetic
+    python -m book.studies.critic_study arithmetic-critic runs/critic-study/arithmetic
 
 Any recipe with a critic will do, and the length of the answers is the recipe's. For each seed the
 model is prepared once, and each configuration of `CONFIGURATIONS` starts from a copy of it. The

@@ -1,7 +1,7 @@
 """Two published doctors on the benchmark of silent failures, by the rule that ours is scored by.
 
     python -m pip install --target PEERS rlprobe==0.1.0 rldoctor==0.2.0
-    PYTHONPATH=PEERS python -m nbcourse.experiments.peers \
+    PYTHONPATH=PEERS python -m book.studies.peers \
         book/runs/silent-failures book/runs/silent-failures-peers
 
 Both read the curves of a run, and get ours under TRL's names or their own. Neither has a word for
@@ -25,9 +25,10 @@ from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.experiments import evidence, records
-from nbcourse.experiments.silent_failures import print_score, share
 from nbcourse.experiments.small_lab import ANSWERS, LOGS, SCORE
 from nbcourse.progress import track
+
+from .silent_failures import print_score, share
 
 Words = Mapping[str, frozenset[str]]  # what a doctor says → causes that it may mean
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from book.studies import two_faults
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import combinations, records, two_faults
+from nbcourse.experiments import combinations, records
 from nbcourse.experiments.combinations import OF_A_TRAINER, Apart, pairs, together
 from tests.diagnosis.runs import SEED, causes
 

@@ -1,7 +1,7 @@
 """The benchmark of silent failures: every fault of `diagnosis.faults`, and healthy runs among them.
 
-    python -m nbcourse.experiments.silent_failures record book/runs/silent-failures
-    python -m nbcourse.experiments.silent_failures score book/runs/silent-failures
+    python -m book.studies.silent_failures record book/runs/silent-failures
+    python -m book.studies.silent_failures score book/runs/silent-failures
 
 `record` trains each fault with three seeds, in up to three algorithms, and thirty healthy runs of
 different algorithms, tasks and settings, and writes them down in a random order:

@@ -1,6 +1,6 @@
 """The same update as TRL's: a run of ours, replayed into TRL's own `train()`.
 
-    python -m nbcourse.experiments.trl_replay book/runs/trl-replay
+    python -m book.studies.trl_replay book/runs/trl-replay
 
 For each algorithm that TRL can follow, the package trains for a few steps, and its responses are
 kept. TRL's trainer then starts from the same weights and runs its own `train()`, in which one

@@ -5,8 +5,9 @@ import re
 import pytest
 import torch
 
+from book.studies import wordings
 from nbcourse.errors import UserError
-from nbcourse.experiments import records, wordings
+from nbcourse.experiments import records
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.tasks.word_problems import split_of
 from nbcourse.training.held_out import Answers

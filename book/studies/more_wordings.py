@@ -1,6 +1,6 @@
 """Does a second wording of each story in training help with a third?
 
-    python -m nbcourse.experiments.more_wordings --out more-wordings
+    python -m book.studies.more_wordings --out more-wordings
 
 Base models learn from the same number of questions. Some have met each story in the wording of one
 split, the others in those of two; then both are asked in the third. The task is a reader's own, as
@@ -20,7 +20,6 @@ import torch
 
 from nbcourse.experiments import records
 from nbcourse.experiments.pretraining import pretrain
-from nbcourse.experiments.wordings import ask_apart
 from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.word_problems import SHARES, WordProblem, WordProblems, problems
 from nbcourse.training import recipe_files
@@ -85,6 +84,8 @@ def study(out: Path, wordings: int, seed: int, count: int, *, progress: bool = T
         count: questions in each wording, all with numbers that no training question has.
         progress: draw progress bars.
     """
+    from .wordings import ask_apart  # not above: as a recipe's `code`, the file stands alone
+
     run = out / f"wordings-{wordings}-seed{seed}"
     recipe = validate(Pretraining, recipe_of(wordings, seed), name=RECIPE)
     pretrain(recipe, folder=run, resume=True, progress=progress)

@@ -4,8 +4,9 @@ import importlib.util
 
 import pytest
 
+from book.studies import peers
 from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.experiments import evidence, peers, records, small_lab
+from nbcourse.experiments import evidence, records, small_lab
 
 BENCHMARK = records.RUNS / "silent-failures"
 RECORDED = records.RUNS / "silent-failures-peers"

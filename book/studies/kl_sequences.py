@@ -1,6 +1,6 @@
 """The recorded training ablation of chapter 12, on sequences that can be listed.
 
-    python -m nbcourse.experiments.kl_sequences runs/kl-sequences
+    python -m book.studies.kl_sequences runs/kl-sequences
 
 It is not among the toys because those write no files. Every form of the KL is trained on the same
 problems with the same settings, without noise and with; `nbcourse.toys.regularised` says what the

@@ -1,6 +1,6 @@
 """The recorded LunarLander runs of chapter 6: PPO, one seed after another, evaluated at the end.
 
-    python -m nbcourse.experiments.lunar_lander runs/lunar-lander/seed0 --seed 0
+    python -m book.studies.lunar_lander runs/lunar-lander/seed0 --seed 0
 
 It is not among the agents because those write no files. A run leaves the same four files as
 `nbcourse train` does.

@@ -7,8 +7,9 @@ from statistics import fmean, stdev
 import gymnasium
 import pytest
 
+from book.studies import lunar_lander
 from nbcourse.agents import train
-from nbcourse.experiments import lunar_lander, records
+from nbcourse.experiments import records
 
 SMALL = lunar_lander.Recording(
     seed=3,
@@ -83,7 +84,7 @@ def test_the_summary_follows_from_the_returns(folder):
 
 def test_the_command_in_the_record_is_the_one_that_makes_it(folder):
     command = read(folder, records.ENVIRONMENT)["command"]
-    assert command == f"python -m nbcourse.experiments.lunar_lander {folder.as_posix()} --seed 3"
+    assert command == f"python -m book.studies.lunar_lander {folder.as_posix()} --seed 3"
 
 
 def test_a_second_run_takes_the_place_of_the_first(folder, tmp_path):
