@@ -25,7 +25,7 @@ import torch
 from _pairs import Pairs
 from transformers import TrainerCallback
 
-from nbcourse.experiments import trl
+from nbcourse.experiments import trl_trainer
 from nbcourse.training import loop
 from nbcourse.training.learner import Learner
 from nbcourse.training.models import frozen
@@ -113,7 +113,7 @@ def measure(start: Learner, variant: str, precision: str, threads: int, pairs: i
     turns = InTurn(learner(start, recipe(precision, pairs + 2), kind))
     with tempfile.TemporaryDirectory() as folder:
         theirs = learner(start, recipe(precision, pairs + 1))
-        trl.make_trainer(theirs, Path(folder), ALONE, [turns]).train()
+        trl_trainer.make_trainer(theirs, Path(folder), ALONE, [turns]).train()
     return turns
 
 

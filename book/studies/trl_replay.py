@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nbcourse.experiments import records, trl
+from nbcourse.experiments import records, trl_options, trl_trainer
 from nbcourse.progress import track
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import begin, steps
@@ -131,8 +131,8 @@ def replay(recipe: Recipe, *, by: Recipe | None = None) -> Replay:
     policy = copy.deepcopy(start)
     theirs = Learner(by, ours.tokenizer, policy, frozen(copy.deepcopy(start)))
     with tempfile.TemporaryDirectory() as folder:
-        trainer = trl.make_trainer(theirs, Path(folder), ALONE)
-        with_log_probs = trl.parts(by.row)[0].trainer == "GRPO"
+        trainer = trl_trainer.make_trainer(theirs, Path(folder), ALONE)
+        with_log_probs = trl_options.parts(by.row)[0].trainer == "GRPO"
         _hand_over(trainer, kept.steps, with_log_probs=with_log_probs)
         trainer.train()
     before, after, replayed = (_weights(model) for model in (start, ours.policy, policy))

@@ -12,6 +12,7 @@ trainer's arguments it has those of the loss; none of the environment and no oth
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +20,72 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from nbcourse.diagnosis import witness as batches
-from nbcourse.diagnosis.witness import FORMAT, TEXT, Draft, Witness
+from nbcourse.diagnosis.witness import FORMAT, TEXT, Draft, Witness, verified
 from nbcourse.errors import UserError
+from nbcourse.experiments import run
+from nbcourse.experiments.trl_stated import stated
+from nbcourse.experiments.trl_trainer import problems_of
 from nbcourse.lm import lora
+from nbcourse.training.learner import Learner
 from nbcourse.training.watch import fingerprint
 
 ROWS = "rows_of_witness"  # goes with TRL's batch, so that rows are known after they were shuffled
 Read = Callable[[Sequence[Mapping[str, Any]], Sequence[str]], tuple[dict[str, Tensor], list[str]]]
+
+
+def keep_witnesses(
+    trainer: Any, folder: str | Path, *, every: int = 20, tokens: int = 1024
+) -> None:
+    """Add witness batches to a `trl.GRPOTrainer`, for `nbcourse diagnose FOLDER`.
+
+        trainer = GRPOTrainer(model, reward_funcs, args, train_dataset)
+        keep_witnesses(trainer, "outputs/mine", every=20)
+        trainer.train()
+
+    What the loss should be is taken from the trainer's arguments.
+
+    Args:
+        trainer: not yet training.
+        folder: the witnesses go to the folder `witness` in it.
+        every: batches of responses from one to the next, the first one's included.
+        tokens: of responses in each at most, whole groups of them, but one group always.
+
+    Raises:
+        ValueError: naming what a witness cannot hold: several processes, fp16, images, tools, or a
+            trainer of another kind.
+
+    Book: section 16.9.
+    """
+    check(trainer)
+    Witnesses(
+        trainer, run.keeper(Path(folder)), every=every, tokens=tokens, stated=stated(trainer.args)
+    )
+
+
+def keep_ours(trainer: Any, learner: Learner, folder: Path) -> None:
+    """Witnesses of a recipe's run: what it states is the recipe's, and verdicts are read again."""
+    recipe, problems = learner.recipe, problems_of(learner)
+    task = recipe.task.build()
+
+    def read(
+        asked: Sequence[Mapping[str, Any]], texts: Sequence[str]
+    ) -> tuple[dict[str, Tensor], list[str]]:
+        those = [problems[row["number"]] for row in asked]
+        return verified(task, texts, those), [str(problem.answer) for problem in those]
+
+    Witnesses(
+        trainer,
+        run.keeper(folder),
+        every=recipe.witness.every,
+        tokens=recipe.witness.tokens,
+        stated={
+            "algorithm": recipe.algorithm.name,
+            "settings": {**recipe.row.all_settings, **recipe.settings},
+            "penalty": vars(recipe.penalty),
+            "reward": recipe.reward.model_dump(),
+        },
+        read=read,
+    )
 
 
 class Witnesses(TrainerCallback):

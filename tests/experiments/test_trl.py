@@ -12,7 +12,15 @@ from book.studies.trl_replay import CASES, replay
 from book.studies.trl_replay import recipe as recipe_of
 from nbcourse import rows
 from nbcourse.errors import UserError
-from nbcourse.experiments import comparison, evaluation, forecast, records, run
+from nbcourse.experiments import (
+    comparison,
+    evaluation,
+    forecast,
+    records,
+    run,
+    trl_options,
+    trl_trainer,
+)
 from nbcourse.experiments import trl as engine
 from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import loading, lora, sampling
@@ -48,7 +56,7 @@ def recipe(name: str, **changes):
 def config(name: str, folder, **changes):
     """TRL's own configuration object, with everything that TRL made of our options."""
     learner = small.learner(recipe(name, **changes))
-    return engine.make_trainer(learner, folder, small.ALONE).args
+    return trl_trainer.make_trainer(learner, folder, small.ALONE).args
 
 
 # ---------------------------------------------------------------- the mapping
@@ -142,11 +150,11 @@ def test_vllm_is_asked_for_in_the_recipe(name, cap, expected, tmp_path):
     chosen = recipe(name, optimiser={"truncated_importance_sampling": cap}, **VLLM)
     kind = "RLOO" if name == "rloo" else "GRPO"
     args = getattr(trl, f"{kind}Config")(
-        output_dir=str(tmp_path), **engine.options(chosen, small.ALONE)
+        output_dir=str(tmp_path), **trl_options.options(chosen, small.ALONE)
     )
     expected = {"use_vllm": True, "vllm_mode": "colocate", **expected}
     assert {key: getattr(args, key) for key in expected} == expected
-    assert not any("vllm" in key for key in engine.options(recipe(name), small.ALONE))
+    assert not any("vllm" in key for key in trl_options.options(recipe(name), small.ALONE))
 
 
 def test_vllm_is_handed_the_model_of_the_run(tmp_path, monkeypatch):
@@ -159,7 +167,7 @@ def test_vllm_is_handed_the_model_of_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", NoVLLM)
     learner = small.learner(recipe("grpo", model={"lora_rank": 2}, **VLLM))
-    engine.make_trainer(learner, tmp_path, small.ALONE)
+    trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     assert asked == [str(tmp_path / "reference")]
     tokenizer, found = loading.load(asked[0], "cpu")
     assert tokenizer.get_vocab() == learner.tokenizer.get_vocab()
@@ -179,7 +187,8 @@ def test_vllm_is_for_trl_alone(tmp_path):
 
 def test_our_own_engines_are_for_evaluations_and_trl_is_told_nothing_of_them():
     told = [
-        engine.options(recipe("grpo", rollouts={"engine": own}), small.ALONE) for own in ENGINES
+        trl_options.options(recipe("grpo", rollouts={"engine": own}), small.ALONE)
+        for own in ENGINES
     ]
     assert told == [told[0]] * 3
 
@@ -218,15 +227,15 @@ def test_what_a_reward_model_compares_is_sampled_by_our_own_engine():
 
 def test_every_setting_of_a_translated_function_is_in_the_tables():
     """A setting added to a function is refused by this test until TRL's side of it is stated."""
-    for function, part in {**engine.ADVANTAGES, **engine.SURROGATES}.items():
+    for function, part in {**trl_options.ADVANTAGES, **trl_options.SURROGATES}.items():
         assert set(part.settings) == set(rows.settings_of(function)), function.__name__
-    assert {*engine.AVERAGES} == {*aggregation.MODES}
+    assert {*trl_options.AVERAGES} == {*aggregation.MODES}
 
 
 def test_a_row_is_followed_for_its_functions_and_not_for_its_name(monkeypatch):
     mine = replace(ALGORITHMS["grpo"], aggregation="token-mean", settings={"clip_low": 0.1})
     monkeypatch.setitem(ALGORITHMS, "mine", mine)
-    found = engine.options(recipe("mine"), small.ALONE)
+    found = trl_options.options(recipe("mine"), small.ALONE)
     assert (found["loss_type"], found["epsilon"], found["epsilon_high"]) == ("dapo", 0.1, None)
 
 
@@ -242,14 +251,14 @@ def test_a_row_is_followed_for_its_functions_and_not_for_its_name(monkeypatch):
 )
 def test_a_row_with_a_part_that_trl_lacks_is_refused_by_that_part(change, reason):
     with pytest.raises(ValueError, match=reason):
-        engine.parts(replace(ALGORITHMS["grpo"], **change))
+        trl_options.parts(replace(ALGORITHMS["grpo"], **change))
 
 
 def test_two_processes_share_the_responses():
     two = Processes(0, 2, torch.device("cpu"))
-    assert engine.options(recipe("grpo"), two)["per_device_train_batch_size"] == 12
+    assert trl_options.options(recipe("grpo"), two)["per_device_train_batch_size"] == 12
     with pytest.raises(ValueError, match=r"rollouts\.prompts is 5"):
-        engine.options(recipe("grpo", rollouts={"prompts": 5}), two)
+        trl_options.options(recipe("grpo", rollouts={"prompts": 5}), two)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +315,7 @@ def test_what_trl_cannot_do_is_refused_by_name(name, changes, key, tmp_path):
 def test_trl_weighs_tokens_by_the_ratio_to_the_sampler_in_one_case(name, changes):
     chosen = recipe(name, optimiser={"truncated_importance_sampling": 2.0}, **changes)
     with pytest.raises(UserError, match=r"optimiser\.truncated_importance_sampling is 2\.0"):
-        engine.options(chosen, small.ALONE)
+        trl_options.options(chosen, small.ALONE)
 
 
 ZERO_3 = {"zero_optimization": {"stage": 3}}
@@ -365,7 +374,7 @@ def test_without_trl_the_missing_package_is_named(tmp_path, monkeypatch):
     learner = small.learner(recipe("grpo"))
     monkeypatch.setitem(sys.modules, "trl", None)
     with pytest.raises(ValueError, match=r"pip install trl==1\.16\.0"):
-        engine.make_trainer(learner, tmp_path, small.ALONE)
+        trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
 
 
 # ---------------------------------------------------------------- the same gradient
@@ -433,9 +442,9 @@ def our_gradient(
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
-@pytest.mark.parametrize("name", engine.followed())
+@pytest.mark.parametrize("name", trl_options.followed())
 def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
-    kind = engine.parts(ALGORITHMS[name])[0].trainer
+    kind = trl_options.parts(ALGORITHMS[name])[0].trainer
     settings = {"beta": beta, "placement": "reward" if kind == "RLOO" else "loss"} if beta else {}
     dual_clip = {"dual_clip": 1.5} if "dual_clip" in ALGORITHMS[name].known_settings else {}
     # A width in which rounding stays small, so that the tolerance says something.
@@ -443,7 +452,7 @@ def test_the_gradient_of_a_batch_is_ours(name, beta, tmp_path):
     learner = small.learner(chosen)
     ours, inputs = our_gradient(learner, kind)
 
-    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     trainer.model.zero_grad()
@@ -503,7 +512,7 @@ def test_an_update_of_an_adapter_is_ours(name, beta, tmp_path):
     for key, parameter in learner.trained():
         parameter.data.copy_(start[key])
 
-    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     assert not (tmp_path / "reference").exists()
     assert small.weights(learner).keys() == start.keys()
     trainer.create_optimizer_and_scheduler(1)
@@ -528,7 +537,7 @@ def test_an_update_of_an_adapter_is_ours(name, beta, tmp_path):
 @pytest.mark.parametrize("name", ["grpo", "rloo"])
 def test_the_reference_of_an_adapter_is_the_model_without_it(name, tmp_path, monkeypatch):
     learner = small.learner(with_adapter(name, 0.1))
-    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     away_from_its_start(learner)
     asked = []
     log_probs = trainer._get_per_token_logps_and_entropies
@@ -544,7 +553,7 @@ def test_the_reference_of_an_adapter_is_the_model_without_it(name, tmp_path, mon
     completions = [
         row[mask].tolist() for row, mask in zip(batch["completion_ids"], keep, strict=True)
     ]
-    rollout = engine._as_rollout(learner, [row["prompt"] for row in examples], completions)
+    rollout = trl_trainer._as_rollout(learner, [row["prompt"] for row in examples], completions)
     with torch.no_grad():
         policy, _ = learner.log_probs_and_values(rollout, group_size=4)
         reference = learner.ref_log_probs(rollout, group_size=4)
@@ -572,8 +581,8 @@ def test_the_weight_of_a_token_that_vllm_drew_is_ours(tmp_path):
     ours, inputs = our_gradient(learner, "GRPO", experience)
 
     plain = replace(learner, recipe=recipe("dapo"))
-    trainer = engine.make_trainer(plain, tmp_path, small.ALONE)
-    asked = engine.options(chosen, small.ALONE)
+    trainer = trl_trainer.make_trainer(plain, tmp_path, small.ALONE)
+    asked = trl_options.options(chosen, small.ALONE)
     trainer.use_vllm = asked["use_vllm"]
     trainer.vllm_importance_sampling_correction = asked["vllm_importance_sampling_correction"]
     trainer.current_gradient_accumulation_steps = 1
@@ -595,7 +604,7 @@ def test_advantages_are_ours(name, tmp_path):
     beta = 0.1 if name == "rloo" else 0.0
     chosen = recipe(name, kl={"beta": beta}, warm_start={"steps": 60})
     learner = small.learner(chosen)
-    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     with torch.no_grad():  # away from the reference, so that there is a KL
         for parameter in learner.policy.parameters():
             parameter.mul_(1.05)
@@ -609,7 +618,7 @@ def test_advantages_are_ours(name, tmp_path):
         row[keep].tolist()
         for row, keep in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
     ]
-    rollout = engine._as_rollout(learner, [problem.prompt for problem in asked], completions)
+    rollout = trl_trainer._as_rollout(learner, [problem.prompt for problem in asked], completions)
     torch.testing.assert_close(rollout.mask, batch["completion_mask"].bool())
     with torch.no_grad():
         log_probs, _ = learner.log_probs_and_values(rollout, group_size=4)
@@ -631,7 +640,7 @@ def test_any_token_that_ends_a_response_ends_it():
     own, other = learner.tokenizer.eos_token_id, 5
     learner.policy.generation_config.eos_token_id = [own, other]
     completions = [[7, other], [7, own], [7, 8]]
-    rollout = engine._as_rollout(learner, ["1+2="] * 3, completions)
+    rollout = trl_trainer._as_rollout(learner, ["1+2="] * 3, completions)
     assert rollout.truncated.tolist() == [False, False, True]
     first, second, third = rollout.texts(learner.tokenizer)
     assert first == second != third
@@ -639,7 +648,7 @@ def test_any_token_that_ends_a_response_ends_it():
 
 def test_the_learning_rate_rises_as_ours_does(tmp_path):
     chosen = recipe("grpo", steps=3, optimiser={"warm_up": 2, "epochs": 2, "weight_decay": 0.1})
-    trainer = engine.make_trainer(small.learner(chosen), tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(small.learner(chosen), tmp_path, small.ALONE)
     trainer.create_optimizer_and_scheduler(6)
     rates = []
     for _ in range(6):
@@ -736,7 +745,7 @@ def test_an_adapter_is_trained_kept_and_evaluated(tmp_path):
 
 def test_the_matrices_move_by_the_product_of_the_adapter(tmp_path, monkeypatch):
     """Rewards that differ, so that there is a gradient; what is kept is the merged model."""
-    monkeypatch.setattr(engine, "score", by_parity)
+    monkeypatch.setattr(trl_trainer, "score", by_parity)
     chosen = with_adapter("grpo", optimiser={"learning_rate": 1e-2})
     trained = []
     finish = run.finish
@@ -808,7 +817,7 @@ def test_the_numbers_of_a_step_have_our_names(name, tmp_path, monkeypatch):
         drawn.append((rollout.mask.sum(dim=1).float(), correct))
         return scores, correct
 
-    monkeypatch.setattr(engine, "score", scored)
+    monkeypatch.setattr(trl_trainer, "score", scored)
     changes = (
         {"kl": {"beta": 0.5}, "optimiser": {"learning_rate": 0.03}}  # no reward has a KL in it
         if name == "rloo"
@@ -844,7 +853,7 @@ def test_each_phase_is_charged_with_what_happens_in_it(tmp_path, monkeypatch):
     """A slow reward is sampling, a slow reference consulting, a slow optimiser learning."""
     chosen = recipe("grpo", kl={"beta": 0.1}, optimiser={"minibatches": 2})
     learner = small.learner(chosen)
-    trainer = engine.make_trainer(learner, tmp_path, small.ALONE)
+    trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
     recorder = engine._recorder(learner, trainer, None, False)
     trainer.add_callback(recorder)
     passed = [0.0]  # seconds, on a clock of our own
@@ -857,7 +866,7 @@ def test_each_phase_is_charged_with_what_happens_in_it(tmp_path, monkeypatch):
 
         return slow
 
-    monkeypatch.setattr(engine, "score", slowed(by_parity, 1.0))
+    monkeypatch.setattr(trl_trainer, "score", slowed(by_parity, 1.0))
     trainer.ref_model.forward = slowed(trainer.ref_model.forward, 10.0)
     create = trainer.create_optimizer
 

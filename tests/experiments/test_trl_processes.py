@@ -8,8 +8,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from nbcourse.experiments import evaluation, records
-from nbcourse.experiments import trl as engine
+from nbcourse.experiments import evaluation, records, trl_trainer
 from nbcourse.lm import lora
 from nbcourse.training import loop
 from nbcourse.training.experience import Experience
@@ -148,7 +147,7 @@ def test_the_gradient_is_that_of_the_whole_batch(two, name):
         [value for part in parts for value in part[key]]
         for key in ("prompts", "completions", "scores")
     )
-    rollout = engine._as_rollout(learner, prompts, completions)
+    rollout = trl_trainer._as_rollout(learner, prompts, completions)
     with torch.no_grad():
         log_probs, _ = learner.log_probs_and_values(rollout, group_size=group)
         reference = learner.ref_log_probs(rollout, group_size=group)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from nbcourse.diagnosis.diagnose import diagnose
 from nbcourse.errors import UserError
-from nbcourse.experiments import evidence, run, trl_witness
+from nbcourse.experiments import evidence, run, trl_stated, trl_witness
 from nbcourse.experiments import trl as engine
 from nbcourse.training.algorithms import ALGORITHMS
 from tests import small
@@ -325,7 +325,7 @@ def test_what_a_witness_cannot_hold_is_refused_by_name(tmp_path):
     ],
 )
 def test_the_stated_loss_is_read_from_the_arguments(tmp_path, options, parts, settings):
-    found = engine.stated(
+    found = trl_stated.stated(
         trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **options)
     )
     assert tuple(found["parts"].values()) == parts
@@ -344,7 +344,7 @@ def test_the_stated_loss_is_read_from_the_arguments(tmp_path, options, parts, se
 )
 def test_a_cap_that_no_function_of_ours_has_is_not_followed(tmp_path, options, followed):
     """TRL clamps ρ to at most δ before the minimum, whatever the sign of the advantage."""
-    found = engine.stated(
+    found = trl_stated.stated(
         trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **options)
     )
     assert ("parts" in found) == followed

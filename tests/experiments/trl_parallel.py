@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from nbcourse.cli import app
-from nbcourse.experiments import trl
+from nbcourse.experiments import trl, trl_trainer
 from nbcourse.training.processes import connect
 from tests import script
 
@@ -31,14 +31,14 @@ def by_command(recipe: Path, folder: Path) -> dict:
         )
         return odd, odd
 
-    score_before, build = trl.score, trl.build
-    trl.score = score
+    score_before, build = trl_trainer.score, trl.build
+    trl_trainer.score = score
     trl.build = lambda *args, **options: trained.append(build(*args, **options)) or trained[-1]
     try:
         arguments = ["train", str(recipe), "--engine", "trl", "--out", str(folder)]
         app(arguments, standalone_mode=False)
     finally:
-        trl.score, trl.build = score_before, build
+        trl_trainer.score, trl.build = score_before, build
     (learner,) = trained
     weights = {name: p.double().sum().item() for name, p in learner.policy.named_parameters()}
     return {"batches": batches, "weights": weights}
