@@ -41,7 +41,9 @@ class Exam:
 
     Attributes:
         recipe: of the run; its prompts and its longest response.
+        name: of the task.
         task: which judges.
+        split: of the problems.
         problems: P of them.
         samples: sampled responses to each, for pass@k; 0 for the greedy ones alone.
         temperature: of sampling.
@@ -49,7 +51,9 @@ class Exam:
     """
 
     recipe: Recipe | Pretraining
+    name: str
     task: Task
+    split: str
     problems: list[Any]
     samples: int
     temperature: float
@@ -113,35 +117,15 @@ def evaluate(
     folder, began = Path(folder), perf_counter()
     recipe = records.read_any_recipe(folder, with_code=True)
     environment = records.environment(1, recipe.own_code)
-    own = task is None or task == recipe.task.name
-    asks = recipe.task.build() if own else recipe.own_code.task(str(task))()
-    name = recipe.task.name if own else str(task)
+    name, asks = recipe.task.name, recipe.task.build()
+    if task not in (None, name):
+        name, asks = str(task), recipe.own_code.task(str(task))()
     split = "test" if final else asks.held_out
     drawn = asked_of(recipe, asks, split, problems or 2000)
-    exam = Exam(recipe, asks, drawn, samples, temperature, progress)
-    device = own_device()
-
-    tokenizer, model = loading.load(folder.resolve() / MODEL, device)
-    after, of_after = _examine(exam, tokenizer, model, "after")
-    result: dict[str, Any] = {
-        "task": {"name": name, **asdict(asks)},  # type: ignore[call-overload]
-        "split": split,
-        "problems": len(drawn),
-        "different": len({problem.prompt for problem in drawn}),
-        "max_new_tokens": exam.max_new_tokens,
-        "temperature": temperature,
-        "samples": samples,
-        "after": after,
-    }
-    if isinstance(recipe, Recipe):
-        checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
-        result["before"], of_before = _examine(exam, tokenizer, model, "before")
-        result["gain"] = {
-            name: _bootstrapped(difference, exam)
-            for name, difference in _differences(of_before, of_after).items()
-        }
+    exam = Exam(recipe, name, asks, split, drawn, samples, temperature, progress)
     path = folder / evaluation_file(name, split)
-    result |= {
+    result = {
+        **_compared(exam, folder),
         "times_asked": _times_asked(path) + 1,
         "seconds": perf_counter() - began,
         "peak_memory_bytes": peak_memory(),
@@ -150,6 +134,30 @@ def evaluate(
         "recipe": recipe.model_dump(mode="json"),
     }
     records.write_json(path, result)
+    return result
+
+
+def _compared(exam: Exam, folder: Path) -> dict[str, Any]:
+    """What is asked, how the model of a run did, and how the one that it was made from."""
+    tokenizer, model = loading.load(folder.resolve() / MODEL, own_device())
+    after, of_after = _examine(exam, tokenizer, model, "after")
+    result: dict[str, Any] = {
+        "task": {"name": exam.name, **asdict(exam.task)},  # type: ignore[call-overload]
+        "split": exam.split,
+        "problems": len(exam.problems),
+        "different": len({problem.prompt for problem in exam.problems}),
+        "max_new_tokens": exam.max_new_tokens,
+        "temperature": exam.temperature,
+        "samples": exam.samples,
+        "after": after,
+    }
+    if isinstance(exam.recipe, Recipe):
+        checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
+        result["before"], of_before = _examine(exam, tokenizer, model, "before")
+        result["gain"] = {
+            name: _bootstrapped(difference, exam)
+            for name, difference in _differences(of_before, of_after).items()
+        }
     return result
 
 

@@ -463,6 +463,21 @@ def expected_of(
         return lambda other: outlook_of_base(
             recipe, shape, other, prompts, stages, slowdown if other is machine else {}
         )
+    here = _expected(recipe, machine, like, lengths, flat)
+    elsewhere = EarlierRun(here.conditions, {})
+    try:
+        warm_start = supervised.warm_start_of(recipe)
+    except OSError:
+        warm_start = None
+    return lambda other: outlook(
+        recipe, shape, other, here if other is machine else elsewhere, prompts, warm_start
+    )
+
+
+def _expected(
+    recipe: Recipe, machine: Machine, like: Path | None, lengths: float | None, flat: float | None
+) -> EarlierRun:
+    """An earlier run, or what stands for it, with the lengths and groups that are told."""
     limit = recipe.rollouts.max_new_tokens
     if lengths is not None and not 1 <= lengths <= limit:
         raise UserError(
@@ -478,15 +493,7 @@ def expected_of(
         conditions = conditions._replace(response_tokens=lengths)
     if flat is not None:
         conditions = conditions._replace(no_spread=flat, batches=batches(flat))
-    elsewhere = EarlierRun(conditions, {})
-    here = EarlierRun(conditions, earlier.slowdown)
-    try:
-        warm_start = supervised.warm_start_of(recipe)
-    except OSError:
-        warm_start = None
-    return lambda other: outlook(
-        recipe, shape, other, here if other is machine else elsewhere, prompts, warm_start
-    )
+    return EarlierRun(conditions, earlier.slowdown)
 
 
 def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:

@@ -79,21 +79,33 @@ def train(
         )
     processes, watch = connect(), watch or Watch()
     if folder is None:
-        learner = build(recipe, processes, progress=progress)
-        learner.watch = watch
-        rows, state = [], begin(recipe)
-        for row in _shown(learner, state, processes, progress):
-            rows.append(row)
-            ends = _ends(stop, state, recipe, processes)
-            watch.after_step(row)
-            if ends:
-                raise KeyboardInterrupt
-        return learner, rows
+        return _in_memory(recipe, processes, watch, stop, progress=progress)
     folder = Path(folder)
     with prepared(folder, recipe, resume=resume, processes=processes):
         if processes.count == 1 and not (folder / CHECKPOINTS).exists():
             keep_plan(folder, recipe, like)
         return _in(folder, recipe, processes, watch, stop, progress=progress, log=log)
+
+
+def _in_memory(
+    recipe: Recipe,
+    processes: Processes,
+    watch: Watch,
+    stop: Callable[[], bool],
+    *,
+    progress: bool,
+) -> tuple[Learner, list[dict[str, float]]]:
+    """The run of which nothing is kept."""
+    learner = build(recipe, processes, progress=progress)
+    learner.watch = watch
+    rows, state = [], begin(recipe)
+    for row in _shown(learner, state, processes, progress):
+        rows.append(row)
+        ends = _ends(stop, state, recipe, processes)
+        watch.after_step(row)
+        if ends:
+            raise KeyboardInterrupt
+    return learner, rows
 
 
 def _in(

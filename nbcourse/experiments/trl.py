@@ -34,6 +34,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from transformers import TrainerCallback
+
 from nbcourse.errors import UserError
 from nbcourse.experiments import records, run
 from nbcourse.experiments.trl_options import options
@@ -155,7 +157,7 @@ def _in(
         run.keep_start(folder, learner)
     metrics = run.keep_metrics(folder, recipe, log=log) if writing else None
     trainer = make_trainer(learner, folder, processes)
-    recorder = _recorder(learner, trainer, metrics, progress and writing)
+    recorder = Recorder(learner, trainer, metrics, progress and writing)
     trainer.add_callback(recorder)
     if recipe.witness.every:
         keep_ours(trainer, learner, folder)
@@ -168,51 +170,58 @@ def _in(
     return recorder.history
 
 
-def _recorder(
-    learner: Learner, trainer: Any, metrics: records.Metrics | None, visible: bool
-) -> Any:
-    """A callback that turns what TRL logs after each step into a line of our metrics."""
-    from transformers import TrainerCallback
+class Recorder(TrainerCallback):
+    """Turns what TRL logs after each step into a line of our metrics.
 
-    recipe = learner.recipe
+    Args:
+        learner: whose policy TRL's trainer trains.
+        trainer: of `make_trainer`.
+        metrics: the file to write to, if this process writes.
+        visible: draw a progress bar.
+    """
 
-    class Recorder(TrainerCallback):
-        def __init__(self) -> None:
-            self.history: list[dict[str, float]] = []
-            self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
-            self.update = ExitStack()
+    def __init__(
+        self, learner: Learner, trainer: Any, metrics: records.Metrics | None, visible: bool
+    ) -> None:
+        self.learner, self.trainer, self.metrics = learner, trainer, metrics
+        self.history: list[dict[str, float]] = []
+        recipe = learner.recipe
+        self.bar: Any = track((), recipe.algorithm.name, visible=visible, total=recipe.steps)
+        self.update = ExitStack()
 
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.update.enter_context(trainer.our_clock("learn"))
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """An update begins."""
+        self.update.enter_context(self.trainer.our_clock("learn"))
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.update.close()
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """And ends."""
+        self.update.close()
 
-        def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            logs = more["logs"]
-            if "reward" not in logs:  # the summary that the Trainer writes at the end
-                return
-            clock, trainer.our_clock = trainer.our_clock, Clock()
-            row = _translated(logs, recipe, len(self.history) + 1, clock)
-            if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
-                with clock("evaluate"):
-                    learner.policy.eval()  # layers that compute activations twice take no cache
-                    row["held_out"] = held_out_accuracy(learner)
-                    learner.policy.train()
-            row |= clock.report()
-            self.history.append(row)
-            if metrics is not None:
-                metrics.write(row)
-            watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
-            self.bar.set_postfix(watched, refresh=False)
-            self.bar.update()
+    def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """TRL has logged a step, after all its updates."""
+        logs, learner, recipe = more["logs"], self.learner, self.learner.recipe
+        if "reward" not in logs:  # the summary that the Trainer writes at the end
+            return
+        clock, self.trainer.our_clock = self.trainer.our_clock, Clock()
+        row = _translated(logs, recipe, len(self.history) + 1, clock)
+        if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
+            with clock("evaluate"):
+                learner.policy.eval()  # layers that compute activations twice take no cache
+                row["held_out"] = held_out_accuracy(learner)
+                learner.policy.train()
+        row |= clock.report()
+        self.history.append(row)
+        if self.metrics is not None:
+            self.metrics.write(row)
+        watched = {key: f"{row[key]:.2f}" for key in ("reward", "held_out") if key in row}
+        self.bar.set_postfix(watched, refresh=False)
+        self.bar.update()
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.bar.close()
-            if metrics is not None:
-                metrics.close()
-
-    return Recorder()
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The last step is done."""
+        self.bar.close()
+        if self.metrics is not None:
+            self.metrics.close()
 
 
 def _translated(

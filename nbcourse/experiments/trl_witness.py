@@ -279,27 +279,9 @@ class Witnesses(TrainerCallback):
         with torch.random.fork_rng(), torch.no_grad():  # dropout would draw
             tensors |= self._again(batch, tensors, asking, lengths[:rows].tolist(), width)
         noise = tensors.pop("noise", None)
-        prints = {"learner": fingerprint(self.policy.parameters())}
-        if self.sampler is not None:
-            prints["sampler"] = self.sampler
-        if trainer.ref_model is not None:
-            prints["reference"] = batches.of_reference(trainer.ref_model)
-        low = {"bfloat16": trainer.args.bf16, "float16": trainer.args.fp16}
-        precision = next((name for name, chosen in low.items() if chosen), "float32")
         facts = {
-            "format": FORMAT,
-            "step": self._step(),
-            "may_leave_early": False,
-            **self.stated,
-            "group_size": group,
-            "max_new_tokens": trainer.max_completion_length,
-            "temperature": trainer.temperature,
-            "selected": False,
-            "precision": precision,
-            "importance_cap": None,
+            **self._facts(),
             "batch": {"rows": len(ids), "width": ids.shape[1]},
-            "processes": 1,
-            "fingerprints": prints,
             "reference_noise": None if noise is None else noise.item(),
             "ends": ends,
             "prompts": [str(tokenizer.decode(one))[:TEXT] for one in asking[::group]],
@@ -312,6 +294,30 @@ class Witnesses(TrainerCallback):
         if trainer.args.loss_type in OVER_AVERAGE:
             facts["tokens"] = int(batch["num_items_in_batch"])
         return Draft(self.policy, tensors, facts)
+
+    def _facts(self) -> dict[str, Any]:
+        """What a witness says that the batch does not: settings, and whose weights these are."""
+        trainer = self.trainer
+        prints = {"learner": fingerprint(self.policy.parameters())}
+        if self.sampler is not None:
+            prints["sampler"] = self.sampler
+        if trainer.ref_model is not None:
+            prints["reference"] = batches.of_reference(trainer.ref_model)
+        low = {"bfloat16": trainer.args.bf16, "float16": trainer.args.fp16}
+        return {
+            "format": FORMAT,
+            "step": self._step(),
+            "may_leave_early": False,
+            **self.stated,
+            "group_size": trainer.num_generations,
+            "max_new_tokens": trainer.max_completion_length,
+            "temperature": trainer.temperature,
+            "selected": False,
+            "precision": next((name for name, chosen in low.items() if chosen), "float32"),
+            "importance_cap": None,
+            "processes": 1,
+            "fingerprints": prints,
+        }
 
     def _again(
         self,

@@ -409,6 +409,20 @@ def test_the_test_split_is_asked_by_final_alone(copy, monkeypatch):
     assert splits == [{"validation"}, {"test"}]
 
 
+def test_two_thousand_problems_are_asked_unless_told_otherwise(copy, monkeypatch):
+    folder, counts = copy("sums"), []
+    whole = evaluation.asked_of
+
+    def watch(recipe, task, split, count):
+        counts.append(count)
+        return whole(recipe, task, split, 3)
+
+    monkeypatch.setattr(evaluation, "asked_of", watch)
+    evaluation.evaluate(folder, progress=False)
+    evaluation.evaluate(folder, problems=7, progress=False)
+    assert counts == [2000, 7]
+
+
 def test_what_is_asked_more_than_once_is_told(copy):
     """Of 40 draws of the eleven held-out sums of single digits, most are repetitions."""
     folder = copy("sums")

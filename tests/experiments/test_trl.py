@@ -854,7 +854,7 @@ def test_each_phase_is_charged_with_what_happens_in_it(tmp_path, monkeypatch):
     chosen = recipe("grpo", kl={"beta": 0.1}, optimiser={"minibatches": 2})
     learner = small.learner(chosen)
     trainer = trl_trainer.make_trainer(learner, tmp_path, small.ALONE)
-    recorder = engine._recorder(learner, trainer, None, False)
+    recorder = engine.Recorder(learner, trainer, None, False)
     trainer.add_callback(recorder)
     passed = [0.0]  # seconds, on a clock of our own
     monkeypatch.setattr("nbcourse.training.clock.perf_counter", lambda: passed[0])

@@ -184,6 +184,11 @@ class TestBootstrapInterval:
         low, high = bootstrap_interval(torch.full((37,), 0.1), generator=seeded())
         assert low == high == pytest.approx(0.1)
 
+    def test_is_of_ten_thousand_resamples_at_95_percent_unless_told_otherwise(self):
+        values = torch.rand(30, generator=seeded())
+        told = bootstrap_interval(values, generator=seeded(4), resamples=10_000, level=0.95)
+        assert bootstrap_interval(values, generator=seeded(4)) == told
+
     def test_is_determined_by_the_generator(self):
         values = torch.rand(50, generator=seeded())
         first, again, other = (bootstrap_interval(values, generator=seeded(s)) for s in (3, 3, 4))
