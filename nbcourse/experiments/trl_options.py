@@ -293,6 +293,7 @@ def _obstacle(row: Algorithm) -> str | None:
 
 
 def trainer_of(recipe: Recipe) -> str:
+    """Which of TRL's trainers follows a recipe: GRPO or RLOO."""
     return parts(recipe.row)[0].trainer
 
 

@@ -1,4 +1,7 @@
-"""What the loss of a run by TRL should be, from the trainer's arguments: in a witness's words."""
+"""What the loss of a run by TRL should be, from the trainer's arguments: in a witness's words.
+
+Chapter 16 shows what becomes of such a witness.
+"""
 
 from collections.abc import Mapping
 from itertools import product

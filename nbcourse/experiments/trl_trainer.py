@@ -1,4 +1,7 @@
-"""TRL's trainer around a policy, the problems and the rewards of ours."""
+"""TRL's trainer around a policy, the problems and the rewards of ours.
+
+Chapter 10 reports what it does with responses of ours.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
