@@ -11,7 +11,7 @@ from nbcourse.diagnosis import credit, draws, policies, updates
 from nbcourse.diagnosis.diagnose import diagnose
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.experiments import evidence, records
-from nbcourse.experiments.silent_failures import recipe_of, train
+from nbcourse.experiments.small_lab import recipe_of, train
 from nbcourse.functional.kl import rewards_with_kl
 from tests.diagnosis.runs import SEED, causes, sound
 
