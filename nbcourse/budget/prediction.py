@@ -18,8 +18,8 @@ from typing import NamedTuple
 from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
-from nbcourse.lm.engines import with_room
 from nbcourse.lm.log_probs import CHUNK, KEPT, ON_A_CARD, ROWS
+from nbcourse.lm.rollouts import with_room
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
 from nbcourse.seeds import generator

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-from nbcourse.lm.engines import with_room
+from nbcourse.lm.casting import product_dtype
+from nbcourse.lm.rollouts import with_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,10 +25,8 @@ class RoomyLayer(DynamicLayer):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """No columns yet, in the precision of products under autocast, or else as they come."""
         super().lazy_initialization(key_states, value_states)
-        device = key_states.device.type
-        if torch.is_autocast_enabled(device):
-            self.dtype = torch.get_autocast_dtype(device)
-        self._keep([x[:, :, :0].to(self.dtype) for x in (key_states, value_states)], columns=0)
+        empty = [x[:, :, :0].to(product_dtype(x)) for x in (key_states, value_states)]
+        self._keep(empty, columns=0)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any

@@ -1,10 +1,16 @@
-"""Weights in the precision of the products, once for all tokens that are sampled from them."""
+"""The precision of products, and weights in it, once for all tokens that are sampled from them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Of a product with x, which autocast may have in fewer bits."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def eager(model: "PreTrainedModel", job: Job) -> Responses:
             raise not_finite(t)
         written.tokens[running, t] = chosen
         written.log_probs[running, t] = log_probs
-        written.lengths[running] += 1
+        written.lengths[running] += 1  # EOS counts: the policy is trained to end, too
         going_on = (~job.ended(chosen)).nonzero().squeeze(1)
         if len(going_on) == 0 or t == job.max_new_tokens - 1:
             break
@@ -144,11 +144,6 @@ def read_prompts(model: "PreTrainedModel", job: Job) -> tuple[Tensor, "Cache"]:
         logits_to_keep=1,
     )
     return output.logits[:, -1], cache
-
-
-def with_room(columns: int, multiple: int = 8) -> int:
-    """Columns that a cache allocates to hold this many: the next multiple."""
-    return -(-columns // multiple) * multiple
 
 
 def not_finite(t: int) -> FloatingPointError:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nbcourse.functional import kl
+from nbcourse.lm.casting import product_dtype
 from nbcourse.lm.rollouts import Rollout, model_inputs
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def hidden_log_probs(
         raise ValueError(
             f"weight has shape {tuple(weight.shape)}, expected (V, {hidden.shape[-1]})"
         )
-    if tokens.numel() * len(weight) * _product_dtype(hidden).itemsize <= KEPT:
+    if tokens.numel() * len(weight) * product_dtype(hidden).itemsize <= KEPT:
         logits = nn.functional.linear(hidden, weight)
         return token_log_probs(logits, tokens, temperature=temperature, consume=True)
     return _FromHidden.apply(hidden, weight, tokens, temperature)
@@ -297,12 +298,6 @@ def _piece(x: Tensor) -> int:
     return CHUNK if x.device.type == "cpu" else ON_A_CARD * CHUNK
 
 
-def _product_dtype(x: Tensor) -> torch.dtype:
-    """Of a product with x, which autocast may have in fewer bits."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
 def _accurate(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
@@ -377,7 +372,7 @@ class _FromLogits(torch.autograd.Function):
 
 def _cast(weight: Tensor) -> Tensor:
     """The output matrix as products take it: autocast would cast it anew for each piece."""
-    return weight.to(_product_dtype(weight))
+    return weight.to(product_dtype(weight))
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ALPHA = 32  # Source: Schulman et al. 2025, "LoRA Without Regret"
-NAME = "default"  # of the adapter, as transformers calls it
+NAME = "default"  # of the adapter, as peft calls it
 
 
 def add(model: "PreTrainedModel", *, rank: int, seed: int) -> None:
@@ -33,11 +33,13 @@ def add(model: "PreTrainedModel", *, rank: int, seed: int) -> None:
 
     Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models".
     """
-    from peft import LoraConfig
+    from peft import LoraConfig, inject_adapter_in_model
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model.add_adapter(LoraConfig(r=rank, lora_alpha=ALPHA, target_modules="all-linear"))
+        config = LoraConfig(r=rank, lora_alpha=ALPHA, target_modules="all-linear")
+        # not by the model's own add_adapter: transformers 5.24 takes a peft that is not out yet
+        inject_adapter_in_model(config, model, NAME)
     model.eval()
 
 
@@ -49,11 +51,21 @@ def is_on(model: nn.Module) -> bool:
 @contextmanager
 def off(model: "PreTrainedModel") -> Iterator[None]:
     """A context in which the model is what it was before its adapter learned."""
-    model.disable_adapters()
+    layers = _layers(model).values()
+    for layer in layers:
+        layer.enable_adapters(False)
     try:
         yield
     finally:
-        model.enable_adapters()
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def _layers(model: nn.Module) -> dict[str, Any]:
+    """The matrices with an adapter beside them, by name."""
+    from peft.tuners.lora import LoraLayer
+
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
 
 
 def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -71,15 +83,9 @@ def as_peft(model: "PreTrainedModel") -> "PeftModel":
             the other.
     """
     from peft import LoraConfig, PeftModelForCausalLM
-    from peft.tuners.lora import LoraLayer
 
     config = cast(LoraConfig, model.peft_config[NAME])
-    tables = [
-        table
-        for layer in model.modules()
-        if isinstance(layer, LoraLayer)
-        for table in (layer.lora_A, layer.lora_B)
-    ]
+    tables = [table for layer in _layers(model).values() for table in (layer.lora_A, layer.lora_B)]
     kept = [table[NAME] for table in tables]
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Already found a `peft_config`")
@@ -100,13 +106,10 @@ def merged(model: "PreTrainedModel") -> "PreTrainedModel":
     """The same function in a model without an adapter; the model itself if it has none."""
     if not is_on(model):
         return model
-    from peft.tuners.lora import Linear
-
     plain = type(model)(model.config).to(model.device).eval()  # type: ignore[arg-type]
     for name, parameter in own_parameters(model):
         plain.get_parameter(name).copy_(parameter)
-    for name, module in model.named_modules():
-        if isinstance(module, Linear):
-            plain.get_parameter(f"{name}.weight").add_(module.get_delta_weight(NAME))
+    for name, layer in _layers(model).items():
+        plain.get_parameter(f"{name}.weight").add_(layer.get_delta_weight(NAME))
     plain.generation_config = model.generation_config
     return plain

@@ -20,7 +20,8 @@ class Rollout:
         prompt_ids: (B, P) prompts, padded on the left; each stands `group_size` times.
         prompt_mask: (B, P) bool, True on the prompt's own tokens.
         tokens: (B, T) responses, the token that ended them included; any token as padding.
-        mask: (B, T) bool, True on response tokens; built from lengths, not from token values.
+        mask: (B, T) bool, True on response tokens, EOS included; built from lengths, not from
+            token values.
         log_probs: (B, T) float32 log π(token) as it was sampled; 0 on padding.
         truncated: (B,) bool, True where the response reached the limit without ending itself.
     """
@@ -64,6 +65,7 @@ def from_texts(
     if len(prompts) != len(responses):
         raise ValueError(f"responses has {len(responses)} entries, expected {len(prompts)}")
     prompt_ids, prompt_mask = encode(tokenizer, prompts, device=device)
+    # the EOS is part of the response, and in its mask
     rows = [[*ids, tokenizer.eos_token_id] for ids in _ids(tokenizer, responses)]
     tokens, mask = padded(rows, padding=tokenizer.eos_token_id)
     return Rollout(
@@ -175,6 +177,11 @@ def padded(
 def positions(mask: Tensor) -> Tensor:
     """Position of each token in its own sequence, counted from 0, whatever the padding."""
     return (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+def with_room(columns: int, multiple: int = 8) -> int:
+    """Columns that a cache allocates to hold this many: the next multiple."""
+    return -(-columns // multiple) * multiple
 
 
 def _ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:

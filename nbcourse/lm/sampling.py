@@ -96,6 +96,7 @@ def sample(
         prompt_ids=prompt_ids.repeat_interleave(group_size, dim=0),
         prompt_mask=prompt_mask.repeat_interleave(group_size, dim=0),
         tokens=tokens[:, :width],
+        # True on the EOS that ended a response: `lengths` counts it, and so it is trained
         mask=torch.arange(width, device=model.device) < lengths[:, None],
         log_probs=log_probs[:, :width],
         truncated=~job.ended(last),

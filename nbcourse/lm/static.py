@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts, with_room
+from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts
+from nbcourse.lm.rollouts import with_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -146,7 +147,7 @@ class _Now:
         self.broken.copy_(torch.where(log_probs.isnan().any(), first, self.broken))
         self.written.tokens.index_put_(place, chosen)
         self.written.log_probs.index_put_(place, log_probs)
-        self.written.lengths.index_add_(0, self.index, running.long())
+        self.written.lengths.index_add_(0, self.index, running.long())  # EOS counts, as in `eager`
         self.token.copy_(chosen[:, None])
         running.logical_and_(~job.ended(chosen))
         self.t += 1

@@ -21,9 +21,8 @@ from nbcourse.functional import surrogates
 from nbcourse.lm import log_probs as taking
 from nbcourse.lm import lora, sampling
 from nbcourse.lm.cache import empty_cache
-from nbcourse.lm.engines import with_room
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
-from nbcourse.lm.rollouts import Rollout
+from nbcourse.lm.rollouts import Rollout, with_room
 from nbcourse.training import diagnostics, loop
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.experience import Experience, add_reference_and_values

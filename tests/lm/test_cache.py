@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from nbcourse.lm import cache, sampling, tiny
-from nbcourse.lm.engines import with_room
+from nbcourse.lm.rollouts import with_room
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 

@@ -22,6 +22,23 @@ def tokenizer():
     return tiny.tokenizer()
 
 
+def test_a_tokenizer_that_begins_every_text_with_a_bos_begins_neither_part_with_one(tokenizer):
+    """A response goes on where its prompt ends, and a template has the BOS in its own text."""
+    from tokenizers.processors import TemplateProcessing
+
+    beginning = tiny.tokenizer()
+    bos = (beginning.eos_token, beginning.eos_token_id)
+    beginning.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos[0]} $A", special_tokens=[bos]
+    )
+    plain = tokenizer("1+2=").input_ids
+    assert beginning("1+2=").input_ids == [bos[1], *plain]
+    made = rollouts.from_texts(beginning, ["1+2="], ["3"])
+    assert made.prompt_ids.tolist() == [plain]
+    assert made.tokens.tolist() == [[*tokenizer("3").input_ids, beginning.eos_token_id]]
+    assert rollouts.encode(beginning, ["1+2="])[0].tolist() == [plain]
+
+
 @pytest.fixture(scope="module")
 def model(tokenizer):
     """In double precision, but for the norms, which Qwen2 takes in float32."""

@@ -200,6 +200,20 @@ def test_in_bfloat16_the_way_back_rounds_the_logits_as_the_way_there_did(monkeyp
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def test_the_gradient_of_a_bfloat16_matrix_is_summed_in_float32(monkeypatch):
+    """Where all four logits are 0, each row adds ¾ to one entry and −¼ to three, all exact.
+
+    Above 256 the next number in bfloat16 is 2 further: a sum in it would stand still there.
+    """
+    for name, value in {"KEPT": 0, "CHUNK": 1, "ROWS": 1}.items():
+        monkeypatch.setattr(log_probs, name, value)
+    hidden = torch.ones(600, 2, dtype=torch.bfloat16)
+    weight = torch.zeros(4, 2, dtype=torch.bfloat16, requires_grad=True)
+    hidden_log_probs(hidden, weight, torch.zeros(600, dtype=torch.long)).sum().backward()
+    expected = torch.tensor([450.0, -150.0, -150.0, -150.0], dtype=torch.bfloat16)
+    assert torch.equal(weight.grad, expected[:, None].expand(4, 2))
+
+
 # ---------------------------------------------------------------- divergences from states
 
 
@@ -243,16 +257,18 @@ def test_the_reference_gets_no_gradient_and_equal_models_have_no_divergence():
     assert_close(hidden.grad, torch.zeros_like(hidden))
 
 
-def test_divergences_in_bfloat16_are_of_the_rounded_logits():
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_divergences_in_bfloat16_are_of_the_rounded_logits(temperature):
+    """The product is rounded, and nothing after it: neither the division nor the sum."""
     generator = torch.Generator().manual_seed(0)
     hidden, ref_hidden = torch.randn(2, 3, 5, 16, generator=generator)
     hidden.requires_grad_()
     weight, ref_weight = torch.randn(2, 40, 16, generator=generator)
     with torch.autocast("cpu", torch.bfloat16):
-        found = hidden_divergences(hidden, weight, ref_hidden, ref_weight)
+        found = hidden_divergences(hidden, weight, ref_hidden, ref_weight, temperature=temperature)
         logits, ref_logits = hidden @ weight.T, ref_hidden @ ref_weight.T
     assert found.dtype == torch.float32
-    whole = kl.exact(logits.float(), ref_logits.float())
+    whole = kl.exact(logits.float() / temperature, ref_logits.float() / temperature)
     assert_close(found, whole)
     ours, theirs = (torch.autograd.grad(x.sum(), hidden)[0] for x in (found, whole))
     assert_close(ours, theirs)
