@@ -117,6 +117,16 @@ def browser() -> str | None:
     return found or (str(MAC_CHROME) if MAC_CHROME.exists() else None)
 
 
+def processor() -> str:
+    """The processor's model, or its kind where the system does not say more."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def _survived(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -46,6 +47,17 @@ def changed_files() -> set[str]:
     command = ["git", "status", "--porcelain", "--untracked-files=all"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return set(done.stdout.splitlines())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A session makes a warm start once, all its workers and whatever they start together.
+
+    What lies in the cache of whoever runs the tests is not read.
+    """
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="nbcourse-warm-starts-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["NBCOURSE_WARM_STARTS"] = folder.name
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -1,15 +1,10 @@
 """The smallest recipe that trains, and what several tests do with it."""
 
-import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 import torch
 
-from nbcourse.lm.warm_start import warm_start
 from nbcourse.training import preparation
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -77,40 +72,8 @@ def recipe(name: str = "grpo", **changes) -> Recipe:
 
 
 def learner(recipe: Recipe) -> Learner:
-    """Made as a run makes it, but for a warm start that was made before."""
-    with remembered_warm_starts():
-        return preparation.build(recipe, ALONE)
-
-
-@contextmanager
-def remembered_warm_starts() -> Iterator[None]:
-    """Within, a warm start is made once for all that it depends on: it takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "warm_start", _warm_start)
-        yield
-
-
-_warm: dict[bytes, dict[str, torch.Tensor]] = {}
-
-
-def _warm_start(model, tokenizer, examples, *, steps, batch_size, **options) -> None:
-    batches = [examples(batch_size) for _ in range(steps)]
-    given = hashlib.sha256(repr((str(model.config), batches, options)).encode())
-    for tensor in model.state_dict().values():
-        given.update(tensor.cpu().flatten().view(torch.uint8).numpy())
-    if given.digest() not in _warm:
-        upcoming = iter(batches)
-        warm_start(
-            model,
-            tokenizer,
-            lambda _: next(upcoming),
-            steps=steps,
-            batch_size=batch_size,
-            **options,
-        )
-        _warm[given.digest()] = {name: x.clone() for name, x in model.state_dict().items()}
-    model.load_state_dict(_warm[given.digest()])
-    model.eval()
+    """Made as a run makes it."""
+    return preparation.build(recipe, ALONE)
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:

@@ -21,9 +21,10 @@ def doctor() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from nbcourse.lm import places
+    from nbcourse.lm import kept, places
 
-    rows = installation.report() + installation.machine(smollm2=places.finding)
+    others = {"smollm2": places.finding, "warm starts": kept.finding}
+    rows = installation.report() + installation.machine(**others)
     table = Table("", "name", "version", "remark")
     for row in rows:
         cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)

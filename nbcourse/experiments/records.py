@@ -30,6 +30,7 @@ from torch import Tensor
 
 from nbcourse import __version__, durable, repository
 from nbcourse.errors import NotFound, UserError
+from nbcourse.installation import processor
 from nbcourse.training import own_code
 from nbcourse.training.own_code import OwnCode
 from nbcourse.training.recipe import Pretraining, Recipe, kind_of, validate
@@ -255,18 +256,9 @@ def environment(processes: int, code: OwnCode = own_code.NONE) -> dict[str, Any]
             **{package: version(package) for package in PACKAGES},
             "nbcourse": __version__,
         },
-        "hardware": gpu or f"{_processor()}, {os.cpu_count()} cores",
+        "hardware": gpu or f"{processor()}, {os.cpu_count()} cores",
         "processes": processes,
         "threads": torch.get_num_threads(),
         **({"deterministic": True} if torch.are_deterministic_algorithms_enabled() else {}),
         **({"code": {"file": code.path.name, "sha256": code.sha256}} if code.path else {}),
     }
-
-
-def _processor() -> str:
-    try:
-        lines: Iterable[str] = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = ()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -343,6 +343,7 @@ def finish(
         history,
         before=records.read_start(folder) if history else None,
         before_first_step=before_first_step,
+        warm_start_found=learner.warm_start_found,
     )
 
 
@@ -367,12 +368,14 @@ def summarise(
     *,
     before_first_step: float,
     before: Tensor | None = None,
+    warm_start_found: bool = False,
 ) -> None:
     """Say in `summary.json` how a run ended, from the verdicts (count,) on held-out problems.
 
     The gain is paired with the verdicts before the first step, on the same problems, if there are.
     The seconds before the first step and the memory are those of the process that ended the run: of
-    one that went on from a checkpoint, what loading took, and no warm start.
+    one that went on from a checkpoint, what loading took, and no warm start; nor is there one in
+    them where an earlier run had made it, which the summary then says.
     """
     low, high = wilson_interval(int(right.sum()), len(right))
     records.write_json(
@@ -384,6 +387,7 @@ def summarise(
             **({} if before is None else _gain(right - before, recipe.seed)),
             "steps": recipe.steps,
             "seconds_before_first_step": before_first_step,
+            **({"warm_start_found": True} if warm_start_found else {}),
             "seconds_of_steps": sum(map(records.seconds, history)),
             "peak_memory_bytes": peak_memory(),
         },

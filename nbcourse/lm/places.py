@@ -64,11 +64,22 @@ def cached(name: str) -> Path:
     That is in the folder that the environment variable NBCOURSE_MODELS names, and without it in the
     cache folder of this platform.
     """
+    return _folder("NBCOURSE_MODELS", "models") / name
+
+
+def warm_starts() -> Path:
+    """Where warm starts are kept, and may be removed at any time; see `lm.kept`.
+
+    As with models: NBCOURSE_WARM_STARTS, or the cache folder of this platform.
+    """
+    return _folder("NBCOURSE_WARM_STARTS", "warm-starts")
+
+
+def _folder(variable: str, name: str) -> Path:
     from platformdirs import user_cache_path
 
-    chosen = os.environ.get("NBCOURSE_MODELS")
-    models = Path(chosen) if chosen else user_cache_path("nbcourse", appauthor=False) / "models"
-    return models / name
+    chosen = os.environ.get(variable)
+    return Path(chosen) if chosen else user_cache_path("nbcourse", appauthor=False) / name
 
 
 def finding(name: str = "smollm2") -> Finding:

@@ -46,6 +46,7 @@ class Learner:
         watch: is shown what every step does.
         optimiser: over the policy and the critic.
         scaler: of the loss; does nothing unless the recipe's precision is float16.
+        warm_start_found: whether the policy's warm start was made by an earlier run.
     """
 
     recipe: Recipe
@@ -57,6 +58,7 @@ class Learner:
     watch: Watch = field(default_factory=Watch)
     optimiser: torch.optim.Optimizer = field(init=False)
     scaler: torch.amp.GradScaler = field(init=False)
+    warm_start_found: bool = False
 
     def __post_init__(self) -> None:
         settings, critic = self.recipe.optimiser, self.recipe.critic

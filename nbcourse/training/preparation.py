@@ -1,6 +1,8 @@
 """What a run does before its first step: the warm start, and a reward model from comparisons."""
 
 import copy
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +10,11 @@ import torch
 
 from nbcourse.errors import UserError
 from nbcourse.lm import sampling
+from nbcourse.lm.kept import made_once
 from nbcourse.lm.reward_model import RewardModel, fit
 from nbcourse.lm.rollouts import Rollout, concatenate, select
-from nbcourse.lm.warm_start import warm_start
+from nbcourse.lm.warm_start import Examples, warm_start
+from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.models import frozen, load_model, reference_of, rendered
@@ -29,27 +33,73 @@ def build(recipe: Recipe, processes: Processes, *, progress: bool = False) -> Le
     """
     tokenizer, policy = load_model(recipe, processes.device)
     progress = progress and processes.rank == 0
-    settings, source = recipe.warm_start, generator(recipe.seed, "warm start")
-    for steps, careless_share, rate in (
-        (settings.steps, 0.0, settings.learning_rate),
-        (settings.careless_steps, settings.careless_share, settings.learning_rate / 5),
-    ):
-        if steps:
-            warm_start(
-                policy,
-                tokenizer,
-                partial(demonstrations, recipe, tokenizer, source, careless_share),
-                steps=steps,
-                batch_size=settings.batch_size,
-                learning_rate=rate,
-                progress=progress,
-            )
+    found = warm_up(recipe, tokenizer, policy, progress=progress)
     processes.agree(parameter.data for parameter in policy.parameters())
     reward_model = None
     if recipe.reward.source == "reward_model":
         reward_model = train_reward_model(recipe, tokenizer, policy, progress=progress)
         processes.agree(parameter.data for parameter in reward_model.parameters())
-    return assemble(recipe, tokenizer, policy, reference_of(policy), reward_model)
+    learner = assemble(recipe, tokenizer, policy, reference_of(policy), reward_model)
+    learner.warm_start_found = found
+    return learner
+
+
+def warm_up(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    policy: "PreTrainedModel",
+    *,
+    progress: bool = False,
+) -> bool:
+    """Teach a new model by the recipe's warm start, or give it what such a one made before.
+
+    Returns:
+        Whether it was made before, on this machine, and is used again: see `lm.kept`.
+    """
+    settings = recipe.warm_start
+    if not settings.steps:
+        return False
+
+    def lessons() -> Iterator[tuple[int, float, Examples]]:
+        """Steps, learning rate and examples of each teacher."""
+        source = generator(recipe.seed, "warm start")
+        for steps, careless_share, rate in (
+            (settings.steps, 0.0, settings.learning_rate),
+            (settings.careless_steps, settings.careless_share, settings.learning_rate / 5),
+        ):
+            if steps:
+                yield (
+                    steps,
+                    rate,
+                    partial(demonstrations, recipe, tokenizer, source, careless_share),
+                )
+
+    def read() -> Iterator[object]:
+        """All that is learned, as the model reads it."""
+        yield tokenizer.eos_token_id
+        for steps, rate, examples in lessons():
+            yield steps, rate
+            for _ in range(steps):
+                for texts in zip(*examples(settings.batch_size), strict=True):
+                    yield tokenizer(list(texts), add_special_tokens=False).input_ids
+
+    def learn() -> None:
+        for steps, rate, examples in lessons():
+            warm_start(
+                policy,
+                tokenizer,
+                examples,
+                steps=steps,
+                batch_size=settings.batch_size,
+                learning_rate=rate,
+                progress=progress,
+            )
+
+    found = made_once(policy, read(), learn)
+    if found:
+        steps = range(settings.steps + settings.careless_steps)
+        deque(track(steps, "warm start, made before", visible=progress), maxlen=0)
+    return found
 
 
 def demonstrations(

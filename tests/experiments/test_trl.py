@@ -39,13 +39,6 @@ from tests.effort import swept
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
-@pytest.fixture(autouse=True)
-def warm():
-    """Most runs here begin with the same warm start."""
-    with small.remembered_warm_starts():
-        yield
-
-
 def recipe(name: str, **changes):
     """A recipe that TRL can follow."""
     as_drawn = {"dynamic_sampling": False} if ALGORITHMS[name].dynamic_sampling else {}
