@@ -21,6 +21,7 @@ import pytest
 
 from nbcourse import installation
 from nbcourse.repository import ROOT
+from tests import effort, forked_kernels
 from tests.effort import PATIENCE
 
 # What collecting makes stays to the end: to look through it again and again for garbage would take
@@ -39,6 +40,8 @@ BROWSER_OPTIONS = [
 ]
 
 
+forked_kernels.use()
+
 CLEAN = pytest.StashKey[set[str]]()
 
 
@@ -50,14 +53,17 @@ def changed_files() -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A session makes a warm start once, all its workers and whatever they start together.
+    """What a session shares, and what it leaves out.
 
-    What lies in the cache of whoever runs the tests is not read.
+    It makes a warm start once, for all its workers and whatever they start together; what lies in
+    the cache of whoever runs the tests is not read. Cases of a sweep that it would drop are not
+    even made: that takes time and memory.
     """
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="nbcourse-warm-starts-")
         config.add_cleanup(folder.cleanup)
         os.environ["NBCOURSE_WARM_STARTS"] = folder.name
+    effort.sweeping = "not sweep" not in config.option.markexpr
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

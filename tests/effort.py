@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+sweeping = False  # whether this run tries the cases that `make test-slow` is for: conftest sets it
+
 PATIENCE = 1200.0  # seconds, before what comes by itself is called hung: no machine is that busy
 
 # The same examples every time, however slow the machine; `make test-slow` tries others, and more.
@@ -28,7 +30,7 @@ def examples(count: int) -> settings:
 
 
 def swept(cases: Iterable[Any], *, keep: Collection[Any]) -> list[Any]:
-    """Cases for `parametrize`, all but a few of which are left to `make test-slow`.
+    """Cases for `parametrize`, all but a few of which are made in `make test-slow` alone.
 
     Args:
         cases: a value each, or a tuple of values.
@@ -40,6 +42,8 @@ def swept(cases: Iterable[Any], *, keep: Collection[Any]) -> list[Any]:
     cases = list(cases)
     if missing := [case for case in keep if case not in cases]:
         raise ValueError(f"keep has {missing}, expected some of {cases}")
+    if not sweeping:
+        return [case for case in cases if case in keep]
     return [
         case
         if case in keep

@@ -16,7 +16,19 @@ from nbcourse.training.processes import Processes
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
-PRELOAD = ["nbcourse.experiments.run", "transformers.models.qwen2.modeling_qwen2"]
+PRELOAD = [
+    "nbcourse.experiments.run",
+    "nbcourse.display",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen2.modeling_qwen2",
+    "torch._dynamo",  # as the first optimiser does
+    "gymnasium",
+    "matplotlib.pyplot",
+    "ipykernel.kernelapp",
+    "ipykernel.ipkernel",
+    "IPython.core.completer",
+    "tests.frozen",
+]
 # What torchrun starts, it too forks, where that can be, and need not import everything anew.
 FORKING = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork" if sys.platform == "linux" else "spawn"}
 
