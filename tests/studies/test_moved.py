@@ -1,0 +1,29 @@
+"""A command in an old record leads to the study that made it, by the table of `book/runs`."""
+
+import re
+
+import pytest
+
+from nbcourse.experiments import records
+from nbcourse.repository import ROOT
+
+ROW = re.compile(
+    r"^\| `(nbcourse\.\w+\.\w+)(?: pairs)?` \| `(book\.studies\.\w+)` \| `([\w-]+)` \|$", re.M
+)
+MOVED = ROW.findall((records.RUNS / "README.md").read_text(encoding="utf-8"))
+COMMAND = re.compile(r"python -m (nbcourse\.\w+\.\w+)")
+COMMANDS = {
+    path.relative_to(records.RUNS).parts[0]: found[1]
+    for path in records.RUNS.rglob(records.ENVIRONMENT)
+    if (found := COMMAND.search(path.read_text(encoding="utf-8")))
+}
+
+
+@pytest.mark.parametrize("folder", sorted(COMMANDS))
+def test_what_a_recorded_command_calls_is_in_the_table(folder):
+    assert folder in [where for old, _, where in MOVED if old == COMMANDS[folder]]
+
+
+def test_all_studies_are_in_the_table_and_where_it_says():
+    files = {path.stem for path in (ROOT / "book" / "studies").glob("[a-z]*.py")}
+    assert {new.rpartition(".")[2] for _, new, _ in MOVED} == files
