@@ -38,12 +38,7 @@ def masks(witness: Witness) -> Finding | None:
     silent = ends & ~witness["mask"].gather(1, last).squeeze(1)
     if not silent.any():
         return None
-    return certain(
-        "masked-eos",
-        witness,
-        "the mask leaves out the token that ends the response in "
-        f"{int(silent.sum())} of {int(ends.sum())} responses that ended",
-    )
+    return certain("masked-eos", witness, silent=int(silent.sum()), ended=int(ends.sum()))
 
 
 def padding(witness: Witness) -> Finding | None:
@@ -54,11 +49,7 @@ def padding(witness: Witness) -> Finding | None:
     beyond = witness["mask"] & (columns >= witness["lengths"][:, None])
     if not beyond.any():
         return None
-    return certain(
-        "trained-padding",
-        witness,
-        f"the mask holds {int(beyond.sum())} tokens that come after the end of their response",
-    )
+    return certain("trained-padding", witness, beyond=int(beyond.sum()))
 
 
 def verdicts(witness: Witness) -> Finding | None:
@@ -81,26 +72,17 @@ def _strict(witness: Witness) -> Finding | None:
         return shifted
     paid, unpaid = (said > right), (said < right)
     if unpaid.any() and not paid.any():
-        return certain(
-            "silent-verifier",
-            witness,
-            f"{int(unpaid.sum())} of {int(right.sum())} responses that give the right answer in "
-            "the right form got verdict 0",
-        )
+        return certain("silent-verifier", witness, unpaid=int(unpaid.sum()), right=int(right.sum()))
     if not (paid & ~cut).any():
-        return certain(
-            "paid-truncation",
-            witness,
-            f"{int(paid.sum())} responses were paid although they had been cut off",
-        )
+        return certain("paid-truncation", witness, paid=int(paid.sum()))
     example = int((paid & ~cut).nonzero()[0])
-    answer = witness.facts["answers"][example // witness.facts["group_size"]]
     return certain(
         "lenient-verifier",
         witness,
-        f"{int(paid.sum())} of {int(said.sum())} responses that were paid do not give the answer "
-        f"in the form that was asked for, such as {witness.facts['responses'][example]!r} for "
-        f"{answer!r}",
+        paid=int(paid.sum()),
+        count=int(said.sum()),
+        response=witness.facts["responses"][example],
+        answer=witness.facts["answers"][example // witness.facts["group_size"]],
     )
 
 
@@ -117,18 +99,10 @@ def _scores(witness: Witness) -> Finding | None:
     if shifted := _shifted(witness, scores, expected):
         return shifted
     if (scores[cut] > expected[cut]).any() and close(scores[~cut], expected[~cut]):
-        return certain(
-            "paid-truncation",
-            witness,
-            f"{int((scores > expected)[cut].sum())} responses were paid although they had been "
-            "cut off",
-        )
+        return certain("paid-truncation", witness, paid=int((scores > expected)[cut].sum()))
     off = (scores - expected).abs()
     return certain(
-        "wrong-scores",
-        witness,
-        f"{int((off > SAME).sum())} of {len(scores)} scores are not the verdict less the stated "
-        f"penalties; the largest difference is {off.max():.3g}",
+        "wrong-scores", witness, off=int((off > SAME).sum()), count=len(scores), size=off.max()
     )
 
 
@@ -136,11 +110,7 @@ def _shifted(witness: Witness, numbers: Tensor, expected: Tensor) -> Finding | N
     """Whether numbers that are not the expected ones are a neighbour's."""
     for side, turn, inner in (("above", 1, slice(1, None)), ("below", -1, slice(None, -1))):
         if close(numbers[inner], expected.roll(turn)[inner]):
-            return certain(
-                "shifted-rewards",
-                witness,
-                f"each of {len(numbers)} responses has the reward of the row {side} it",
-            )
+            return certain("shifted-rewards", witness, count=len(numbers), side=side)
     return None
 
 
@@ -160,25 +130,16 @@ def token_rewards(witness: Witness) -> Finding | None:
         return None
     scores = rewards_with_kl(witness["scores"], sampled, sampled, mask, beta=0.0)
     if close(paid, 2 * scores - expected, mask):
-        return certain(
-            "kl-sign",
-            witness,
-            f"the rewards of tokens are the score plus, not minus, {beta:g} (log π "
-            "− log π_ref), on every token",
-        )
+        return certain("kl-sign", witness, beta=beta)
     kl = expected - scores
     if close((paid - kl).sum(dim=1), witness["scores"]):
         moved = ((paid - kl - scores).abs() > SAME).any(dim=1)
-        return certain(
-            "misplaced-reward",
-            witness,
-            f"the score of {int(moved.sum())} responses is on a token other than the last",
-        )
+        return certain("misplaced-reward", witness, moved=int(moved.sum()))
     off = (paid - expected)[mask].abs().max()
-    return certain(
-        "wrong-kl" if charged else "wrong-scores",
-        witness,
-        f"the rewards of tokens differ by up to {off:.3g} from score and stated KL",
+    return (
+        certain("wrong-kl", witness, size=off)
+        if charged
+        else certain("wrong-scores", witness, way=":tokens", size=off)
     )
 
 
@@ -199,30 +160,16 @@ def advantages(witness: Witness) -> Finding | None:
     if mixed := _mixed(witness, expected, mask):
         return mixed
     if close(credited, paid[:, None].expand_as(credited), mask):
-        return certain(
-            "missing-baseline",
-            witness,
-            "the advantage of every token is the return of its response; the mean advantage is "
-            f"{credited[mask].mean():.3f}",
-        )
+        return certain("missing-baseline", witness, mean=credited[mask].mean())
     if close(credited, -expected.advantages, mask):
-        return certain("flipped-loss", witness, "every advantage has the opposite sign")
+        return certain("flipped-loss", witness)
     by_group = row_of(witness).needs("group_size")  # type: ignore[union-attr]
     if by_group and close(credited[~flat], expected.advantages[~flat], mask[~flat]) and flat.any():
-        return certain(
-            "amplified-flat-groups",
-            witness,
-            "responses of groups without a spread have advantages of up to "
-            f"{credited[flat].abs().max():.2g}",
-        )
+        return certain("amplified-flat-groups", witness, size=credited[flat].abs().max())
     if badly := _badly_whitened(witness, mask):
         return badly
     size = (credited - expected.advantages)[mask].abs().max()
-    return certain(
-        "wrong-advantages",
-        witness,
-        f"the advantages differ by up to {size:.3g} from those that follow from the rewards",
-    )
+    return certain("wrong-advantages", witness, size=size)
 
 
 def _mixed(witness: Witness, expected: Estimate, mask: Tensor) -> Finding | None:
@@ -234,13 +181,7 @@ def _mixed(witness: Witness, expected: Estimate, mask: Tensor) -> Finding | None
     if other is None or not close(credited, other.advantages, mask):
         return None
     size, prompts = (credited - expected.advantages)[mask].abs().max(), len(credited) // group
-    return certain(
-        "mixed-groups",
-        witness,
-        f"the advantages are those of groups of rows that lie {prompts} apart, which belong to "
-        f"{min(group, prompts)} different prompts; for the rows of one prompt they are up to "
-        f"{size:.2g} off",
-    )
+    return certain("mixed-groups", witness, prompts=prompts, mixed=min(group, prompts), size=size)
 
 
 def _badly_whitened(witness: Witness, mask: Tensor) -> Finding | None:
@@ -251,12 +192,7 @@ def _badly_whitened(witness: Witness, mask: Tensor) -> Finding | None:
     credited = witness["advantages"][mask]
     if raw is None or not _on_a_line(credited, raw.advantages[mask]):
         return None
-    return certain(
-        "padded-whitening",
-        witness,
-        "the advantages are linear in those before whitening, but not whitened over the tokens: "
-        f"their mean is {credited.mean():.3f} and their spread {credited.std():.3f}, not 0 and 1",
-    )
+    return certain("padded-whitening", witness, mean=credited.mean(), spread=credited.std())
 
 
 def _on_a_line(credited: Tensor, raw: Tensor) -> bool:
@@ -274,18 +210,9 @@ def value_targets(witness: Witness) -> Finding | None:
     if close(targets, expected.returns, mask):
         return None
     if close(targets, token_rewards_of(witness), mask):
-        return certain(
-            "value-target-rewards",
-            witness,
-            "the critic's targets are the rewards of single tokens, which are 0 on "
-            f"{(targets[mask] == 0).float().mean():.0%} of them",
-        )
+        return certain("value-target-rewards", witness, share=(targets[mask] == 0).float().mean())
     off = (targets - expected.returns)[mask].abs().max()
-    return certain(
-        "wrong-value-targets",
-        witness,
-        f"the critic's targets differ by up to {off:.3g} from advantages + values",
-    )
+    return certain("wrong-value-targets", witness, size=off)
 
 
 def estimate(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from nbcourse.diagnosis.report import POSSIBLE, Finding
+from nbcourse.diagnosis.report import POSSIBLE, Finding, seen
 
 GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 1.5  # in bfloat16, in which a real model has up to 1
@@ -39,38 +39,19 @@ def findings(history: History, *, precision: str = "float32") -> Iterator[Findin
     reward = _mean(late, "accuracy", "reward")
     cut, flat = _mean(late, "truncated"), _mean(late, "no_spread")
     if cut is not None and cut >= NEARLY_ALL:
-        yield Finding(
-            "all-truncated",
-            POSSIBLE,
-            f"in the last {len(late)} steps {cut:.0%} of the responses were cut off",
-        )
+        yield seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
     elif flat is not None and reward is not None and flat >= NEARLY_ALL and reward <= HARDLY_ANY:
-        yield Finding(
-            "no-signal",
-            POSSIBLE,
-            f"in the last {len(late)} steps {flat:.0%} of the groups had no spread, and the mean "
-            f"reward is {reward:.3f}",
-        )
+        yield seen("no-signal", POSSIBLE, steps=len(late), flat=flat, reward=reward)
     gaps = [gap for gap in _values(history, "gap") if gap > GAP and precision == "float32"]
     gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > COARSE]
     if gaps:
-        yield Finding(
-            "sampler-mismatch",
-            POSSIBLE,
-            f"sampler and learner differ by up to {max(gaps):.3g} nats on the same token before "
-            "the first update: stale weights, a temperature, top-p, a shift, padding or rounding",
-        )
+        yield seen("sampler-mismatch", POSSIBLE, gap=max(gaps))
     distances, norms = _values(history, "kl_ref"), _values(history, "grad_norm")
     steps = max(
         (n for n, row in enumerate(history, start=1) if _values([row], "kl_ref")), default=0
     )
     if steps >= 5 and max(map(abs, distances)) < 1e-9 and max(norms, default=0.0) > 0:
-        yield Finding(
-            "idle-optimiser",
-            POSSIBLE,
-            f"after {steps} steps with a gradient the KL to the reference is still 0: the "
-            "weights do not move, or the reference moves with them",
-        )
+        yield seen("idle-optimiser", POSSIBLE, steps=steps)
 
 
 def notes(history: History) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
+from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding, seen
 from nbcourse.diagnosis.stated import largest, rounding, sampled, whole
 from nbcourse.diagnosis.witness import Witness
 
@@ -41,12 +41,15 @@ def tokens(witness: Witness) -> Finding | None:
         return None
     again = [row for row in other if learned[row] == encoded[row][: len(learned[row])]]
     example = (again or other)[0]
-    return Finding(
+    return seen(
         "re-tokenised",
         CERTAIN if len(again) == len(other) else LIKELY,
-        f"at step {witness.step} the learner's tokens of {len(other)} of {len(learned)} responses "
-        f"are not the sampler's, and in {len(again)} they are those of the decoded text: "
-        f"{learned[example][:8]} for {drawn[example][:8]}",
+        step=witness.step,
+        other=len(other),
+        count=len(learned),
+        again=len(again),
+        learned=learned[example][:8],
+        drawn=drawn[example][:8],
     )
 
 
@@ -62,32 +65,20 @@ def samples(witnesses: Sequence[Witness]) -> Finding | None:
     The probability of a repetition is the product of what the policy gives the repeated tokens.
     """
     fair = _fair(witnesses, "plain_log_probs", "lengths", "group")
-    return _repeated(
-        fair, "same-samples", _within_groups, "all responses of each group are the same"
-    ) or _repeated(
-        fair,
-        "same-seed",
-        _across_halves,
-        "the second half of the batch repeats the first, prompt by prompt and token by token",
-    )
+    same = _repeated(fair, "same-samples", _within_groups)
+    return same or _repeated(fair, "same-seed", _across_halves)
 
 
 def _repeated(
     fair: Sequence[Witness],
     cause: str,
     repeats: Callable[[Witness], float | None],
-    what: str,
 ) -> Finding | None:
     """A repetition that every witness has, if chance does not make it."""
     chances = [chance for witness in fair if (chance := repeats(witness)) is not None]
     if len(chances) < len(fair) or not sum(chances) < math.log(FALSE_ALARM):
         return None
-    return Finding(
-        cause,
-        LIKELY,
-        f"at step {_steps(fair)} {what}; of independent draws that has probability "
-        f"10^{sum(chances) / math.log(10):.0f}",
-    )
+    return seen(cause, LIKELY, step=_steps(fair), power=sum(chances) / math.log(10))
 
 
 def _within_groups(witness: Witness) -> float | None:
@@ -146,11 +137,13 @@ def _kept_to_a_nucleus(fair: Sequence[Witness]) -> Finding | None:
         outside = plain.exp() < least * (1 - 1e-4)
         chance = len(NUCLEI) * mass.log().sum().exp().item()
         if not outside.any() and chance < FALSE_ALARM:
-            return Finding(
+            return seen(
                 "sampler-truncation",
                 LIKELY,
-                f"at step {_steps(fair)} none of {len(plain)} tokens lies outside the nucleus of "
-                f"{nucleus:g}; of a fair draw that would happen with probability {chance:.1g}",
+                step=_steps(fair),
+                count=len(plain),
+                nucleus=nucleus,
+                chance=chance,
             )
     return None
 
@@ -161,12 +154,13 @@ def _too_likely(fair: Sequence[Witness]) -> Finding | None:
     deviation = _of_tokens(fair, "surprisal_variance").clamp(min=0).sum().sqrt().item()
     if not deviation or surprise / deviation >= -Z:
         return None
-    return Finding(
+    return seen(
         "sampler-temperature",
         LIKELY,
-        f"at step {_steps(fair)} the {len(plain)} tokens are {-surprise:.3g} nats likelier in "
-        f"total than the entropy implies, {-surprise / deviation:.1f} standard deviations: they "
-        "were drawn at a lower temperature than the run states",
+        step=_steps(fair),
+        count=len(plain),
+        surprise=-surprise,
+        deviations=-surprise / deviation,
     )
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from nbcourse.diagnosis.draws import other_weights
-from nbcourse.diagnosis.report import CERTAIN, Finding
-from nbcourse.diagnosis.stated import certain, largest, likely, rounding, sampled
+from nbcourse.diagnosis.report import LIKELY, Finding, seen
+from nbcourse.diagnosis.stated import certain, largest, rounding, sampled
 from nbcourse.diagnosis.witness import Witness
 
 ENOUGH = 4  # tokens with a difference, before one number is called their explanation
@@ -26,10 +26,7 @@ def sampler(witness: Witness) -> Finding | None:
     if other_weights(witness):
         apart = f"; log-probs of the same token differ by up to {gap:.3g} nats" if reported else ""
         return certain(
-            "stale-sampler",
-            witness,
-            f"the weights that sampled have fingerprint {prints['sampler']}, those that learn "
-            f"{prints['learner']}{apart}",
+            "stale-sampler", witness, theirs=prints["sampler"], ours=prints["learner"], apart=apart
         )
     # where log-probs agree, or none are reported, `draws` looks at the tokens themselves
     return None if gap <= rounding(witness) else _reported(witness, gap)
@@ -38,37 +35,17 @@ def sampler(witness: Witness) -> Finding | None:
 def _reported(witness: Witness, gap: float) -> Finding:
     """What explains that the sampler's log-probs are not those of a plain pass."""
     mask, said = sampled(witness), witness["sampler_log_probs"]
+    stated = witness.facts["temperature"]
     difference = (said - witness["plain_log_probs"])[mask]
     enough = int((difference.abs() > rounding(witness)).sum()) >= ENOUGH
     if enough and (temperature := temperature_of(witness, said, mask)) is not None:
-        return certain(
-            "sampler-temperature",
-            witness,
-            f"the sampler's log-probs are those of temperature {temperature:.3g}, but the run "
-            f"states {witness.facts['temperature']:g}",
-        )
+        return certain("sampler-temperature", witness, temperature=temperature, stated=stated)
     if enough and (mass := _nucleus_of(witness, said, mask)) is not None:
-        return certain(
-            "sampler-truncation",
-            witness,
-            "each of the sampler's log-probs is that of a distribution cut off after some token "
-            f"and renormalised; at least {mass:.1%} of the mass is left",
-        )
+        return certain("sampler-truncation", witness, mass=mass)
     spread = difference.square().mean().sqrt().item()
     if enough and witness.facts.get("fingerprints", {}).get("learner") and spread < 0.3:
-        return likely(
-            "sampler-rounding",
-            witness,
-            "sampler and learner have the same weights, but their log-probs differ by "
-            f"{spread:.2g} nats (root mean square), {gap:.2g} at most, which no temperature and "
-            "no top-p explains",
-        )
-    return likely(
-        "sampler-mismatch",
-        witness,
-        f"the log-probs of sampler and learner differ by up to {gap:.3g} nats, which no "
-        "temperature and no top-p explains",
-    )
+        return seen("sampler-rounding", LIKELY, step=witness.step, spread=spread, gap=gap)
+    return seen("sampler-mismatch", LIKELY, step=witness.step, gap=gap)
 
 
 def learner(witness: Witness) -> Finding | None:
@@ -82,35 +59,15 @@ def learner(witness: Witness) -> Finding | None:
         return None
     shifted = largest(said - witness["unshifted_log_probs"], mask)
     if shifted <= exact:
-        return certain(
-            "shifted-log-probs",
-            witness,
-            f"the learner's log-probs are off by up to {gap:.3g} nats, and agree to {shifted:.1g} "
-            "with those that the logits after each token give it",
-        )
-    temperature = temperature_of(witness, said, mask)
+        return certain("shifted-log-probs", witness, gap=gap, shifted=shifted)
+    temperature, stated = temperature_of(witness, said, mask), witness.facts["temperature"]
     if temperature is not None:
-        return certain(
-            "learner-temperature",
-            witness,
-            f"the learner's log-probs are those of temperature {temperature:.3g}, but the sampler "
-            f"draws at {witness.facts['temperature']:g}",
-        )
+        return certain("learner-temperature", witness, temperature=temperature, stated=stated)
     padded = witness["padded"][:, None]
     inside, beside = (largest(said - plain, mask & rows) for rows in (padded, ~padded))
     if (mask & ~padded).any() and beside <= exact < inside:
-        return certain(
-            "left-padding",
-            witness,
-            f"log-probs after prompts with padding are off by up to {inside:.3g} nats, after "
-            f"prompts without any by {beside:.1g}",
-        )
-    return certain(
-        "learner-mismatch",
-        witness,
-        f"the learner's log-probs differ by up to {gap:.3g} nats from those of the same response "
-        "without padding",
-    )
+        return certain("left-padding", witness, inside=inside, beside=beside)
+    return certain("learner-mismatch", witness, gap=gap)
 
 
 def old(witness: Witness) -> Finding | None:
@@ -126,12 +83,7 @@ def old(witness: Witness) -> Finding | None:
     travelled = max(largest(now - scored, rows) for now, _, rows in pairs)
     ratio = max(largest(now - before, rows) for now, before, rows in pairs)
     if travelled > 2 * exact and ratio == 0:
-        return certain(
-            "following-old-log-probs",
-            witness,
-            f"the policy has moved by up to {travelled:.2g} nats within the batch, but every "
-            "importance ratio is exactly 1",
-        )
+        return certain("following-old-log-probs", witness, travelled=travelled)
     before = witness["old_log_probs"]
     off = largest(before - scored, taken)
     if off <= exact:
@@ -139,10 +91,7 @@ def old(witness: Witness) -> Finding | None:
     plain_ref = witness.tensors.get("plain_ref_log_probs")
     theirs = plain_ref is not None and largest(before - plain_ref, taken) <= exact
     return certain(
-        "stale-old-log-probs",
-        witness,
-        f"the ratio on the first update is not 1: old log-probs differ by up to {off:.3g} nats "
-        "from those of the policy that is about to learn" + "; they are the reference's" * theirs,
+        "stale-old-log-probs", witness, off=off, whose="; they are the reference's" * theirs
     )
 
 
@@ -151,31 +100,16 @@ def reference(witness: Witness) -> Finding | None:
     prints = witness.facts.get("fingerprints", {})
     before, after = prints.get("reference"), prints.get("reference_after")
     if before and after and before != after:
-        return Finding(
-            "reference-moves",
-            CERTAIN,
-            f"within step {witness.step} the fingerprint of the reference changes from {before} "
-            f"to {after}",
-        )
+        return certain("reference-moves", witness, before=before, after=after)
     if not witness.has("ref_log_probs", "plain_ref_log_probs"):
         return None
     noise = witness.facts.get("reference_noise") or 0.0
     if noise > rounding(witness):
-        return certain(
-            "reference-noise",
-            witness,
-            "the reference was asked twice about the same tokens, and its log-probs differ by up "
-            f"to {noise:.3g} nats",
-        )
+        return certain("reference-noise", witness, noise=noise)
     gap = largest(witness["ref_log_probs"] - witness["plain_ref_log_probs"], _scored(witness))
     if gap <= rounding(witness):
         return None
-    return certain(
-        "reference-mismatch",
-        witness,
-        f"the reference's log-probs differ by up to {gap:.3g} nats from those of the same response "
-        "without padding",
-    )
+    return certain("reference-mismatch", witness, gap=gap)
 
 
 def temperature_of(witness: Witness, log_probs: Tensor, mask: Tensor) -> float | None:

@@ -42,6 +42,17 @@ class Finding:
         }
 
 
+def seen(cause: str, how: str, **numbers: Any) -> Finding:
+    """What shows a cause, in the words of its row.
+
+    Args:
+        cause: one of `CAUSES`.
+        how: a confidence, or what else stands in the row for a way of seeing it.
+        numbers: what the braces there ask for.
+    """
+    return Finding(cause, how.partition(":")[0], CAUSES[cause].evidence[how].format(**numbers))
+
+
 @dataclass(frozen=True)
 class Report:
     """What was seen in a run.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding
+from nbcourse.diagnosis.report import CERTAIN, Finding, seen
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
 
@@ -15,14 +15,9 @@ SAME = 1e-4  # of the largest number in a table: float32, summed in another orde
 ROUNDING = {"float32": 1e-3, "float16": 0.2, "bfloat16": 1.5}
 
 
-def certain(cause: str, witness: Witness, evidence: str) -> Finding:
+def certain(cause: str, witness: Witness, /, *, way: str = "", **numbers: Any) -> Finding:
     """What a recomputation of a step shows, and the cause with which it agrees."""
-    return Finding(cause, CERTAIN, f"at step {witness.step} {evidence}")
-
-
-def likely(cause: str, witness: Witness, evidence: str) -> Finding:
-    """What a recomputation of a step shows, and the cause that is inferred from it."""
-    return Finding(cause, LIKELY, f"at step {witness.step} {evidence}")
+    return seen(cause, CERTAIN + way, step=witness.step, **numbers)
 
 
 def row_of(witness: Witness) -> Algorithm | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import CERTAIN, Finding
+from nbcourse.diagnosis.report import Finding
 from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
@@ -103,11 +103,7 @@ def _judge(update: _Update) -> Finding | None:
     mask, run = update.mask, update.derivative_of_run
     outside = run.masked_fill(mask, 0.0)
     if outside.abs().max() > NOTHING:
-        return certain(
-            "trained-padding",
-            witness,
-            f"{int((outside != 0).sum())} tokens after the end of their response move the weights",
-        )
+        return certain("trained-padding", witness, way=":loss", outside=int((outside != 0).sum()))
     expected = update.derivative(penalty)
     if close(run, expected, mask):
         return None
@@ -116,64 +112,36 @@ def _judge(update: _Update) -> Finding | None:
         rows = torch.zeros(len(witness["tokens"]), dtype=torch.bool)
         rows[update.rows[silent]] = True
         return _dropped(witness, rows)
-    for cause, said, other in _others(update, penalty):
+    for finding, other in _others(update, penalty):
         if close(run, other(), mask):
-            return certain(cause, witness, said)
-    if (finding := _by_denominator(update, expected)) is not None:
-        return finding
+            return finding
+    if by_denominator := _by_denominator(update, expected):
+        return by_denominator
     off = ((run - expected)[mask].abs().max() / expected[mask].abs().max()).item()
-    return certain(
-        "wrong-loss",
-        witness,
-        "the derivative of the loss in the log-probs differs from that of "
-        f"{witness.facts['algorithm']} by up to {off:.2g} of its largest entry",
-    )
+    return certain("wrong-loss", witness, algorithm=witness.facts["algorithm"], size=off)
 
 
-Other = tuple[str, str, Callable[[], Tensor]]
-
-
-def _others(update: _Update, penalty: Penalty) -> Iterator[Other]:
-    """Losses that are wrong in a known way: the cause, how it shows, and the derivative."""
-    without = replace(penalty, placement="none")
+def _others(update: _Update, penalty: Penalty) -> Iterator[tuple[Finding, Callable[[], Tensor]]]:
+    """Losses that are wrong in a known way, and their derivatives."""
+    witness, estimator = update.witness, penalty.estimator
     if penalty.placement == "loss":
-        plain = update.derivative(without)
+        plain = update.derivative(replace(penalty, placement="none"))
         charged = update.derivative(penalty)
-        yield (
-            "kl-sign",
-            "the KL part of the derivative has the opposite sign: the loss falls as the KL grows",
-            lambda: 2 * plain - charged,
-        )
+        yield certain("kl-sign", witness, way=":loss"), lambda: 2 * plain - charged
         for kind in kl.ESTIMATORS:
-            if kind != penalty.estimator:
-                yield (
-                    "wrong-kl-estimator",
-                    f"the KL part of the derivative is that of {kind}, but the run states "
-                    f"{penalty.estimator}",
-                    partial(update.derivative, replace(penalty, estimator=kind)),
-                )
-        yield (
-            "inverted-kl",
-            f"the KL part of the derivative is that of {penalty.estimator} with policy and "
-            "reference exchanged",
-            lambda: plain + _inverted(update, penalty),
-        )
+            if kind != estimator:
+                stated = certain("wrong-kl-estimator", witness, kind=kind, estimator=estimator)
+                yield stated, partial(update.derivative, replace(penalty, estimator=kind))
+        inverted = certain("inverted-kl", witness, estimator=estimator)
+        yield inverted, lambda: plain + _inverted(update, penalty)
     if update.moved and update.row.needs("old_log_probs"):
-        yield (
-            "inverted-ratio",
-            "the derivative is that of a loss with the ratio π_old/π",
-            partial(update.derivative, penalty, surrogate=inverted_ratio),
-        )
-        yield (
-            "inverted-clip",
-            "for negative advantages the derivative is that of max(ρA, clip(ρ)A)",
-            partial(update.derivative, penalty, surrogate=inverted_clip),
-        )
-    yield (
-        "flipped-loss",
-        "the derivative of the loss has the opposite sign on every token",
-        lambda: -update.derivative(penalty),
-    )
+        for cause, surrogate in (
+            ("inverted-ratio", inverted_ratio),
+            ("inverted-clip", inverted_clip),
+        ):
+            wrong = partial(update.derivative, penalty, surrogate=surrogate)
+            yield certain(cause, witness), wrong
+    yield certain("flipped-loss", witness, way=":loss"), lambda: -update.derivative(penalty)
 
 
 def _inverted(update: _Update, penalty: Penalty) -> Tensor:
@@ -230,8 +198,8 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
         return certain(
             "padding-in-denominator",
             update.witness,
-            f"the derivative is {factor[counted].min():.3f} to {factor[counted].max():.3f} of what "
-            "it should be: its denominator counts padding",
+            least=factor[counted].min(),
+            most=factor[counted].max(),
         )
     parts = [factor[counted & (update.slices == one)] for one in update.slices.unique()]
     parts = [part for part in parts if len(part)]
@@ -239,12 +207,7 @@ def _by_denominator(update: _Update, expected: Tensor) -> Finding | None:
     if not within or len(parts) < 2:
         return None
     each = ", ".join(f"{part[0]:.3f}" for part in parts[:4])
-    return certain(
-        "micro-batch-means",
-        update.witness,
-        f"micro-batches count {each} times as much as they should: each was divided by its own "
-        "size",
-    )
+    return certain("micro-batch-means", update.witness, factors=each)
 
 
 def _factors(run: Tensor, expected: Tensor) -> Tensor | None:
@@ -278,11 +241,7 @@ def _padded_factors(update: _Update) -> list[Tensor]:
 
 def _dropped(witness: Witness, rows: Tensor) -> Finding:
     active = int((witness["advantages"] != 0).any(dim=1).sum())
-    return certain(
-        "dropped-micro-batches",
-        witness,
-        f"{int(rows.sum())} of {active} responses with an advantage leave no gradient at all",
-    )
+    return certain("dropped-micro-batches", witness, dropped=int(rows.sum()), active=active)
 
 
 def _updates(witness: Witness) -> Iterator[_Update]:
@@ -317,26 +276,12 @@ def optimiser(witness: Witness) -> Finding | None:
     asked = witness["coefficients"].abs().max().item()
     if asked <= NOTHING:
         return None
-    if facts["weights_in_bfloat16"] > ON_GRID and facts["weights_unchanged"] > STILL:
-        return certain(
-            "rounded-updates",
-            witness,
-            f"{facts['weights_in_bfloat16']:.1%} of the weights are numbers that bfloat16 can "
-            f"hold, and {facts['weights_unchanged']:.1%} are what they were before the update",
-        )
+    on_grid, still = facts["weights_in_bfloat16"], facts["weights_unchanged"]
+    if on_grid > ON_GRID and still > STILL:
+        return certain("rounded-updates", witness, on_grid=on_grid, still=still)
     if facts["weight_change"] == 0:
-        return certain(
-            "idle-optimiser",
-            witness,
-            f"the derivative of the loss in the log-probs is up to {asked:.2g}, but not one weight "
-            "has changed",
-        )
+        return certain("idle-optimiser", witness, asked=asked)
     expected, counted = facts.get("updates_expected"), facts.get("updates_counted")
     if expected is None or counted is None or counted >= expected:
         return None
-    return Finding(
-        "lost-moments",
-        CERTAIN,
-        f"after step {witness.step} the optimiser has counted {counted} updates, but {expected} "
-        "were made",
-    )
+    return certain("lost-moments", witness, counted=counted, expected=expected)

@@ -88,16 +88,15 @@ class _Row:
         **others: Tensor,
     ) -> Tensor:
         """Of what it reads; a policy that it does not read is the one that learns."""
-        policies = {
-            name: others.get(name, log_probs).detach()
-            for name in ("old_log_probs", "ref_log_probs")
-        }
+        old, ref = (
+            others.get(name, log_probs).detach() for name in ("old_log_probs", "ref_log_probs")
+        )
         if advantages is None:
             assert rewards is not None
             beta = self.beta if self.penalty.placement == "reward" else 0.0
             advantages = self.algorithm.estimate(
                 self.algorithm.all_settings,
-                rewards=rewards_with_kl(rewards, *policies.values(), mask, beta=beta),
+                rewards=rewards_with_kl(rewards, old, ref, mask, beta=beta),
                 mask=mask,
                 group_size=group_size,
                 values=values,
@@ -111,7 +110,8 @@ class _Row:
             self.algorithm.all_settings,
             self.penalty,
             log_probs=log_probs,
-            **policies,
+            old_log_probs=old,
+            ref_log_probs=ref,
             advantages=advantages,
             mask=mask,
             max_length=self.longest,
