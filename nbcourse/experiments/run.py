@@ -10,7 +10,8 @@ from torch import Tensor
 
 from nbcourse import durable
 from nbcourse.budget.shapes import shape_of
-from nbcourse.diagnosis.witness import Recorder, Witness
+from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, forecast, records, stopping, trackers
 from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS

@@ -12,7 +12,8 @@ import torch
 
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import planted
-from nbcourse.diagnosis.witness import Recorder, Witness
+from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.witness import Witness
 from nbcourse.training import loop
 from nbcourse.training.learner import Learner, assemble
 from nbcourse.training.models import reference_of

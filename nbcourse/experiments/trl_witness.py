@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
-from nbcourse.diagnosis import witness as batches
-from nbcourse.diagnosis.witness import FORMAT, TEXT, Draft, Witness, verified
+from nbcourse.diagnosis import draft as drafts
+from nbcourse.diagnosis import plain_pass
+from nbcourse.diagnosis.draft import TEXT, Draft, verified
+from nbcourse.diagnosis.witness import FORMAT, Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import run
 from nbcourse.experiments.trl_stated import stated
@@ -224,7 +226,7 @@ class Witnesses(TrainerCallback):
     # ------------------------------------------------------------ what becomes of it
 
     def _wanted(self) -> bool:
-        return self.trainer.model.training and batches.is_wanted(self._step(), self.every)
+        return self.trainer.model.training and drafts.is_wanted(self._step(), self.every)
 
     def _step(self) -> int:
         return self.trainer.state.global_step // self.updates + 1
@@ -245,14 +247,14 @@ class Witnesses(TrainerCallback):
         trainer, tokenizer = self.trainer, self.trainer._tokenizer
         group, ids, mask = trainer.num_generations, batch["completion_ids"], _mask(batch)
         ends = list(trainer.eos_token_ids)
-        lengths = batches.lengths_of(ids, ends)
-        rows = batches.rows_within(lengths, group_size=group, tokens=self.tokens)
+        lengths = drafts.lengths_of(ids, ends)
+        rows = drafts.rows_within(lengths, group_size=group, tokens=self.tokens)
         extent = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
         width = int(torch.maximum(lengths, extent)[:rows].max())
         prompts = batch["prompt_ids"].masked_fill(~batch["prompt_mask"].bool(), -1)
         weights = trainer.reward_weights.to(self.rewards.device)
         last = ids.gather(1, lengths[:, None] - 1).squeeze(1)
-        tensors = batches.kept(
+        tensors = drafts.kept(
             {
                 "tokens": ids.int(),
                 "mask": mask,
@@ -269,8 +271,8 @@ class Witnesses(TrainerCallback):
             rows,
             width,
         )
-        read = batches.texts(tokenizer, tensors["tokens"], lengths, ends)
-        tensors |= batches.drawn(tokenizer, self.drawn[:rows], ends)
+        read = drafts.texts(tokenizer, tensors["tokens"], lengths, ends)
+        tensors |= drafts.drawn(tokenizer, self.drawn[:rows], ends)
         asking = [row[row >= 0] for row in prompts[:rows]]
         answers: list[str] = []
         if self.read is not None:
@@ -302,7 +304,7 @@ class Witnesses(TrainerCallback):
         if self.sampler is not None:
             prints["sampler"] = self.sampler
         if trainer.ref_model is not None:
-            prints["reference"] = batches.of_reference(trainer.ref_model)
+            prints["reference"] = drafts.of_reference(trainer.ref_model)
         low = {"bfloat16": trainer.args.bf16, "float16": trainer.args.fp16}
         return {
             "format": FORMAT,
@@ -350,7 +352,7 @@ class Witnesses(TrainerCallback):
             model.eval()
             try:
                 with trainer.accelerator.autocast():
-                    return batches.distributions(model, ids, prompt, trainer.temperature)
+                    return plain_pass.distributions(model, ids, prompt, trainer.temperature)
             finally:
                 for module in training:
                     module.training = True
@@ -360,7 +362,7 @@ class Witnesses(TrainerCallback):
             found["noise"] = (own(reference) - tensors["ref_log_probs"])[mask].abs().max()
         completions = batch["completion_ids"][:rows]
         responses = [ids[:length] for ids, length in zip(completions, lengths, strict=True)]
-        return found | batches.plainly(
+        return found | plain_pass.plainly(
             prompts,
             responses,
             width,

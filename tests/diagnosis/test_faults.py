@@ -10,7 +10,8 @@ from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
-from nbcourse.diagnosis.witness import Recorder, Witness
+from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.witness import Witness
 from nbcourse.experiments.small_lab import recipe_of, train
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs, sampling

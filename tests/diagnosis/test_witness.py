@@ -11,14 +11,10 @@ from tokenizers.models import BPE
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
-from nbcourse.diagnosis.witness import (
-    FORMAT,
-    Recorder,
-    Witness,
-    distributions,
-    drawn,
-    plainly,
-)
+from nbcourse.diagnosis.draft import drawn
+from nbcourse.diagnosis.plain_pass import distributions, plainly
+from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.witness import FORMAT, Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import evidence
 from nbcourse.experiments.run import train
@@ -123,7 +119,7 @@ def test_equally_long_responses_are_read_together_as_each_would_be_alone(monkeyp
         seen.append(tuple(ids.shape))
         return distributions(made.policy, ids, prompt, 1.0)
 
-    monkeypatch.setattr("nbcourse.diagnosis.witness.TOGETHER", 12)
+    monkeypatch.setattr("nbcourse.diagnosis.plain_pass.TOGETHER", 12)
     found = plainly(prompts, responses, 5, answers, answers)
     assert sorted(seen) == sorted(2 * [(2, 5), (1, 5), (1, 5), (1, 8)])
     for row, ((prompt, response), ids) in enumerate(zip(sizes, texts, strict=True)):
