@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nbcourse.diagnosis import planting
-from nbcourse.diagnosis.planting import Plant, sampled_by, unreported, with_surrogate
-from nbcourse.diagnosis.updates import inverted_clip, inverted_ratio
+from nbcourse.diagnosis.planting import PLANTS, Plant
 
 GRPO = ("grpo",)
 EVERY = ("grpo", "rloo", "ppo")
@@ -24,21 +22,21 @@ class Fault:
 
     Attributes:
         sentence: what is planted.
-        plant: the context within which it is there.
         cause: what a diagnosis should name, one of `CAUSES`; in `FAULTS` its own name if "".
         source: where it was met: a thread, a paper, or "common".
         recipe: what a recipe needs so that the fault has something to spoil.
         algorithms: rows of the table in which it can be planted.
         recorded: whether it is among the runs of `book/runs/silent-failures`.
+        plant: the context within which it is there; none where the recipe is the fault.
     """
 
     sentence: str
-    plant: Plant
     cause: str = ""
     source: str = "common"
     recipe: Mapping[str, Any] = field(default_factory=dict)
     algorithms: tuple[str, ...] = EVERY
     recorded: bool = True
+    plant: Plant = nullcontext
 
     def changes(self, number: int) -> dict[str, Any]:
         """Tables of a recipe for it, with one after the other of its algorithms."""
@@ -74,177 +72,132 @@ VERIFIERS = "verl #5635, NeMo-RL #3635, trl #5281"
 _TABLE = {
     "stale-sampler": Fault(
         "The sampler keeps the weights of the first step.",
-        planting.stale_sampler,
         source="verl #7495, trl #5312, SkyRL #1680",
     ),
     "sampler-temperature": Fault(
-        "The sampler draws at 0.7 of the temperature that the learner scores at.",
-        sampled_by(planting.colder),
-        source=MISMATCH,
+        "The sampler draws at 0.7 of the temperature that the learner scores at.", source=MISMATCH
     ),
     "sampler-temperature-unreported": Fault(
         "As before, and the log-probs are reported at the stated temperature.",
-        sampled_by(unreported(planting.colder)),
         cause="sampler-temperature",
         source=MISMATCH,
         recipe=MANY,
     ),
     "sampler-top-p": Fault(
-        "The sampler draws from the nucleus of 0.8.",
-        sampled_by(planting.nucleus),
-        cause="sampler-truncation",
-        source=MISMATCH,
+        "The sampler draws from the nucleus of 0.8.", cause="sampler-truncation", source=MISMATCH
     ),
     "sampler-top-p-unreported": Fault(
         "As before, and the log-probs are reported of the whole distribution.",
-        sampled_by(unreported(planting.nucleus)),
         cause="sampler-truncation",
         source=MISMATCH,
         recipe=MANY,
     ),
     "sampler-rounding": Fault(
-        "The sampler computes in bfloat16, the learner in float32.",
-        sampled_by(planting.in_bfloat16),
-        source=MISMATCH,
+        "The sampler computes in bfloat16, the learner in float32.", source=MISMATCH
     ),
     "re-tokenised": Fault(
         "Responses reach the learner as text, and are tokenised again.",
-        planting.tokenised_again,
         source="trl #5224, rllm #816",
         recipe=WORDS,
         algorithms=GRPO,
         recorded=False,
     ),
     "shifted-log-probs": Fault(
-        "The learner takes the logits after each token.", planting.unshifted, algorithms=NO_CRITIC
+        "The learner takes the logits after each token.", algorithms=NO_CRITIC
     ),
     "learner-temperature": Fault(
         "Responses are sampled at temperature 0.7 and scored at 1.",
-        planting.at_temperature_one,
         source="rlhf-book",
         recipe={"rollouts": {"temperature": 0.7}},
         algorithms=NO_CRITIC,
     ),
     "left-padding": Fault(
         "The learner's forward pass has neither the prompt's mask nor its positions.",
-        planting.reading_padding,
         source="unsloth-zoo #840, trl #6800",
         recipe={"task": {"digits": 2}, "reward": {"overlong_buffer": 4}},
     ),
     "stale-old-log-probs": Fault(
-        "The reference's log-probs are used as the old ones.",
-        planting.old_of_reference,
-        recipe=SEVERAL,
-        algorithms=GRPO,
+        "The reference's log-probs are used as the old ones.", recipe=SEVERAL, algorithms=GRPO
     ),
     "following-old-log-probs": Fault(
         "Each update takes its old log-probs anew.",
-        planting.old_not_taken,
         source="trl #2703, trl #3120",
         recipe=SEVERAL,
         algorithms=GRPO,
     ),
     "reference-moves": Fault(
         "The reference shares the policy's weights.",
-        planting.shared_weights,
         source="trl #3194, ms-swift #8233",
         recipe=PULLED,
         algorithms=GRPO,
     ),
     "reference-dropout": Fault(
         "The reference is asked with dropout.",
-        planting.dropout_in_reference,
         cause="reference-noise",
         recipe=PULLED,
         algorithms=GRPO,
     ),
-    "same-samples": Fault(
-        "All responses to a prompt are the same.", sampled_by(planting.one_for_all)
-    ),
-    "same-seed": Fault("The second half of the batch repeats the first.", planting.same_seed),
+    "same-samples": Fault("All responses to a prompt are the same."),
+    "same-seed": Fault("The second half of the batch repeats the first."),
     "no-signal": Fault(
         "There was no warm start, and the problems are too hard to solve by chance.",
-        nullcontext,
         source=NOTHING_PAID,
         recipe={"warm_start": {"steps": 0}, "task": {"digits": 3}},
     ),
     "all-truncated": Fault(
         "The limit of new tokens is too small for an answer.",
-        nullcontext,
         source=NOTHING_PAID,
         recipe={"rollouts": {"max_new_tokens": 1}},
     ),
     "masked-eos": Fault(
-        "The mask leaves out the end of sequence.",
-        planting.without_eos,
-        source="verl #3805, trl #4970, tiny-grpo",
+        "The mask leaves out the end of sequence.", source="verl #3805, trl #4970, tiny-grpo"
     ),
-    "trained-padding": Fault(
-        "The mask is True everywhere.", planting.with_padding, source="verl #3805, trl #4970"
-    ),
+    "trained-padding": Fault("The mask is True everywhere.", source="verl #3805, trl #4970"),
     "lenient-verifier": Fault(
         "A response is paid if the answer occurs anywhere in it.",
-        planting.hedges_paid,
         source=VERIFIERS,
         recipe={"warm_start": {"steps": 60, "careless_steps": 0}},
     ),
     "silent-verifier": Fault(
-        "The verifier fails on answers of more than one character and says 0.",
-        planting.long_answers_refused,
-        source=VERIFIERS,
+        "The verifier fails on answers of more than one character and says 0.", source=VERIFIERS
     ),
     "paid-truncation": Fault(
-        "Cut-off responses are paid like others.",
-        planting.truncation_ignored,
-        recipe={"rollouts": {"max_new_tokens": 2}},
+        "Cut-off responses are paid like others.", recipe={"rollouts": {"max_new_tokens": 2}}
     ),
     "shifted-rewards": Fault(
-        "Each response gets the verdict of the one above it.", planting.next_row, source=VERIFIERS
+        "Each response gets the verdict of the one above it.", source=VERIFIERS
     ),
-    "misplaced-reward": Fault(
-        "The score is on the first token.", planting.on_first_token, algorithms=("ppo",)
-    ),
+    "misplaced-reward": Fault("The score is on the first token.", algorithms=("ppo",)),
     "kl-sign": Fault(
         "The KL in the reward is added.",
-        planting.charged_backwards,
         source=KL,
         recipe=PULLED,
         algorithms=("rloo", "reinforce++", "ppo"),
     ),
     "kl-sign-in-loss": Fault(
         "The KL in the loss is subtracted.",
-        planting.negative_estimate,
         cause="kl-sign",
         source=KL,
         recipe=PULLED,
         algorithms=GRPO,
     ),
     "inverted-kl": Fault(
-        "k3 is taken of log π_ref − log π.",
-        planting.inverted_estimate,
-        source="rlhf-book",
-        recipe=PULLED,
-        algorithms=GRPO,
+        "k3 is taken of log π_ref − log π.", source="rlhf-book", recipe=PULLED, algorithms=GRPO
     ),
     "wrong-kl-estimator": Fault(
         "k1 is in the loss, where k3 is stated.",
-        planting.always_k1,
         source="reasoning-from-scratch, rlhf-book",
         recipe=PULLED,
         algorithms=GRPO,
     ),
     "mixed-groups": Fault(
         "Rewards are reshaped to (group_size, prompts) and compared along the wrong axis.",
-        planting.across_prompts,
         source="NeMo-RL #3882, slime #1918, PipelineRL #54",
         algorithms=GRPO,
     ),
-    "missing-baseline": Fault(
-        "The advantage is the reward.", planting.no_baseline, algorithms=("rloo",)
-    ),
+    "missing-baseline": Fault("The advantage is the reward.", algorithms=("rloo",)),
     "amplified-flat-groups": Fault(
         "Groups are divided by their spread plus 1e-9, those without spread too.",
-        planting.no_zero_test,
         source="OpenRLHF",
         recipe={
             "algorithm": {"eps": 1e-9},
@@ -253,59 +206,40 @@ _TABLE = {
         },
         algorithms=GRPO,
     ),
-    "padded-whitening": Fault(
-        "Advantages are whitened over padding too.",
-        planting.whitened_with_padding,
-        algorithms=("ppo",),
-    ),
-    "value-target-rewards": Fault(
-        "The critic learns the rewards of tokens.", planting.rewards_as_targets, algorithms=("ppo",)
-    ),
-    "inverted-ratio": Fault(
-        "The ratio is old over new.",
-        with_surrogate("grpo", inverted_ratio),
-        recipe=SEVERAL,
-        algorithms=GRPO,
-    ),
+    "padded-whitening": Fault("Advantages are whitened over padding too.", algorithms=("ppo",)),
+    "value-target-rewards": Fault("The critic learns the rewards of tokens.", algorithms=("ppo",)),
+    "inverted-ratio": Fault("The ratio is old over new.", recipe=SEVERAL, algorithms=GRPO),
     "inverted-clip": Fault(
         "For negative advantages the clip takes the maximum.",
-        with_surrogate("grpo", inverted_clip),
         source="reasoning-from-scratch",
         recipe=SEVERAL,
         algorithms=GRPO,
     ),
-    "flipped-loss": Fault("The loss has the opposite sign.", planting.negative_loss),
+    "flipped-loss": Fault("The loss has the opposite sign."),
     "micro-batch-means": Fault(
         "Each micro-batch is divided by its own tokens.",
-        planting.mean_of_means,
         source=f"{DENOMINATORS}, nanochat",
         recipe=PIECES,
         algorithms=("reinforce++", "dapo", "ppo"),
     ),
     "padding-in-denominator": Fault(
         "The sum over tokens is divided by rows × columns.",
-        planting.counting_padding,
         source=f"{DENOMINATORS}, arXiv 2604.23747",
         algorithms=("reinforce++", "dapo", "ppo"),
     ),
     "dropped-micro-batches": Fault(
-        "The last micro-batch of each update is left out.",
-        planting.without_last,
-        source=DENOMINATORS,
-        recipe=PIECES,
+        "The last micro-batch of each update is left out.", source=DENOMINATORS, recipe=PIECES
     ),
-    "idle-optimiser": Fault(
-        "The optimiser holds copies of the parameters.", planting.optimiser_of_a_copy
-    ),
-    "lost-moments": Fault("The optimiser is resumed without its moments.", planting.forgetting),
+    "idle-optimiser": Fault("The optimiser holds copies of the parameters."),
+    "lost-moments": Fault("The optimiser is resumed without its moments."),
     "rounded-updates": Fault(
         "The weights are rounded to bfloat16 after each update.",
-        planting.rounding,
         recipe={"optimiser": {"learning_rate": 3e-5}},
     ),
 }
 FAULTS: dict[str, Fault] = {
-    name: replace(fault, cause=fault.cause or name) for name, fault in _TABLE.items()
+    name: replace(fault, plant=PLANTS.get(name, nullcontext), cause=fault.cause or name)
+    for name, fault in _TABLE.items()
 }
 
 

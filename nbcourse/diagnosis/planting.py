@@ -5,7 +5,7 @@ one. The loop itself has no branch for any of them.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from nbcourse.diagnosis.updates import inverted_clip, inverted_ratio
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs as scoring
 from nbcourse.lm import sampling
@@ -33,7 +34,7 @@ Wrong = Callable[..., Any]
 
 
 @contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Within it, an attribute is what `make` makes of it."""
     original = getattr(owner, name)
     setattr(owner, name, make(original))
@@ -43,7 +44,7 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
         setattr(owner, name, original)
 
 
-def in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
+def _in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
     """A decorator: the plant of a function, which is given first what it is called in place of."""
 
     def plant_of(wrong: Wrong) -> Plant:
@@ -54,12 +55,12 @@ def in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
 
             return planted
 
-        return partial(replaced, owner, name, make)
+        return partial(_replaced, owner, name, make)
 
     return plant_of
 
 
-def with_surrogate(row: str, wrong: Callable[..., Tensor]) -> Plant:
+def _with_surrogate(row: str, wrong: Callable[..., Tensor]) -> Plant:
     """The plant that gives a row of the table another surrogate."""
 
     @contextmanager
@@ -75,23 +76,23 @@ def with_surrogate(row: str, wrong: Callable[..., Tensor]) -> Plant:
     return swapped
 
 
-def after_collecting(change: Callable[[Learner, Experience], Experience]) -> Plant:
+def _after_collecting(change: Callable[[Learner, Experience], Experience]) -> Plant:
     """A decorator: the plant that changes each step's experience once it has been collected."""
 
-    @in_place_of(loop, "collect")
+    @_in_place_of(loop, "collect")
     def collected(collect: Any, learner: Learner, *others: Any) -> Experience:
         return change(learner, collect(learner, *others))
 
     return collected
 
 
-def sampled_by(change: Callable[..., Rollout]) -> Plant:
+def _sampled_by(change: Callable[..., Rollout]) -> Plant:
     """The plant of `change(sample, model, tokenizer, prompts, **options)`.
 
     Greedy responses, of a baseline or an evaluation, are sampled as ever.
     """
 
-    @in_place_of(sampling, "sample")
+    @_in_place_of(sampling, "sample")
     def changed(sample: Any, *arguments: Any, **options: Any) -> Rollout:
         if options.get("greedy"):
             return sample(*arguments, **options)
@@ -100,10 +101,10 @@ def sampled_by(change: Callable[..., Rollout]) -> Plant:
     return changed
 
 
-def while_learning(change: Callable[[Learner, int], AbstractContextManager[Any]]) -> Plant:
+def _while_learning(change: Callable[[Learner, int], AbstractContextManager[Any]]) -> Plant:
     """The plant within which each step's updates are made within `change(learner, step)`."""
 
-    @in_place_of(loop, "learn")
+    @_in_place_of(loop, "learn")
     def changed(learn: Any, learner: Learner, *others: Any) -> Any:
         with change(learner, others[3]):
             return learn(learner, *others)
@@ -115,10 +116,10 @@ def while_learning(change: Callable[[Learner, int], AbstractContextManager[Any]]
 
 
 @contextmanager
-def stale_sampler() -> Iterator[None]:
+def _stale_sampler() -> Iterator[None]:
     first: dict[str, Tensor] = {}
 
-    @in_place_of(loop, "collect")
+    @_in_place_of(loop, "collect")
     def stale(collect: Any, learner: Learner, *others: Any) -> Experience:
         now = copy.deepcopy(learner.policy.state_dict())
         first.update(first or now)
@@ -132,12 +133,12 @@ def stale_sampler() -> Iterator[None]:
         yield
 
 
-def colder(sample: Any, *arguments: Any, **options: Any) -> Rollout:
+def _colder(sample: Any, *arguments: Any, **options: Any) -> Rollout:
     return sample(*arguments, **options | {"temperature": 0.7 * options["temperature"]})
 
 
 class _Truncated:
-    """A model whose logits are −∞ outside of the nucleus."""
+    """A model whose logits are −∞ outside of the _nucleus."""
 
     def __init__(self, model: Any, mass: float) -> None:
         self.model, self.mass = model, mass
@@ -156,11 +157,11 @@ class _Truncated:
         return output
 
 
-def nucleus(sample: Any, model: Any, *arguments: Any, **options: Any) -> Rollout:
+def _nucleus(sample: Any, model: Any, *arguments: Any, **options: Any) -> Rollout:
     return sample(_Truncated(model, 0.8), *arguments, **options)
 
 
-def unreported(change: Callable[..., Rollout]) -> Callable[..., Rollout]:
+def _unreported(change: Callable[..., Rollout]) -> Callable[..., Rollout]:
     """The same, but the log-probs that are handed on are those of the whole distribution."""
 
     def changed(sample: Any, model: Any, *arguments: Any, **options: Any) -> Rollout:
@@ -176,20 +177,20 @@ def _scored(rollout: Rollout, model: Any, temperature: float) -> Rollout:
     return replace(rollout, log_probs=said.masked_fill(~rollout.mask, 0.0))
 
 
-def in_bfloat16(sample: Any, model: Any, *arguments: Any, **options: Any) -> Rollout:
+def _in_bfloat16(sample: Any, model: Any, *arguments: Any, **options: Any) -> Rollout:
     with torch.autocast(model.device.type, torch.bfloat16):
         return sample(model, *arguments, **options)
 
 
-def one_for_all(sample: Any, *arguments: Any, **options: Any) -> Rollout:
+def _one_for_all(sample: Any, *arguments: Any, **options: Any) -> Rollout:
     group = options["group_size"]
     single = sample(*arguments, **options | {"group_size": 1})
     rows = torch.arange(len(single.mask), device=single.mask.device)
     return select(single, rows.repeat_interleave(group))
 
 
-@after_collecting
-def tokenised_again(learner: Learner, experience: Experience) -> Experience:
+@_after_collecting
+def _tokenised_again(learner: Learner, experience: Experience) -> Experience:
     """From the text of each response, as if it had come as text; scored again by the learner."""
     rollout, tokenizer = experience.rollout, learner.tokenizer
     end = int(tokenizer.eos_token_id)
@@ -206,47 +207,47 @@ def tokenised_again(learner: Learner, experience: Experience) -> Experience:
     return replace(experience, rollout=_scored(again, learner.policy, temperature))
 
 
-@in_place_of(Learner, "_log_probs")
-def unshifted(_: Any, learner: Learner, model: Any, rollout: Rollout, group_size: int) -> Tensor:
+@_in_place_of(Learner, "_log_probs")
+def _unshifted(_: Any, learner: Learner, model: Any, rollout: Rollout, group_size: int) -> Tensor:
     logits = model(**model_inputs(rollout)).logits[:, -rollout.tokens.shape[1] :]
     return token_log_probs(logits, rollout.tokens, temperature=learner.recipe.rollouts.temperature)
 
 
-@in_place_of(learners, "rollout_log_probs")
-def at_temperature_one(score: Any, *arguments: Any, **options: Any) -> Tensor:
+@_in_place_of(learners, "rollout_log_probs")
+def _at_temperature_one(score: Any, *arguments: Any, **options: Any) -> Tensor:
     return score(*arguments, **options | {"temperature": 1.0})
 
 
-@in_place_of(scoring, "model_inputs")
-def reading_padding(_: Any, rollout: Rollout) -> dict[str, Tensor]:
+@_in_place_of(scoring, "model_inputs")
+def _reading_padding(_: Any, rollout: Rollout) -> dict[str, Tensor]:
     ids = torch.cat([rollout.prompt_ids, rollout.tokens], dim=1)
     positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
     everything = torch.ones_like(ids)
     return {"input_ids": ids, "attention_mask": everything, "position_ids": positions}
 
 
-@in_place_of(loop, "add_old_log_probs")
-def old_of_reference(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
+@_in_place_of(loop, "add_old_log_probs")
+def _old_of_reference(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
     group = learner.recipe.rollouts.group_size
     theirs = learner.ref_log_probs(experience.rollout, group_size=group)
     return replace(experience, old_log_probs=theirs)
 
 
-@in_place_of(loop, "add_old_log_probs")
-def old_not_taken(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
+@_in_place_of(loop, "add_old_log_probs")
+def _old_not_taken(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
     return experience
 
 
-@after_collecting
-def shared_weights(learner: Learner, experience: Experience) -> Experience:
+@_after_collecting
+def _shared_weights(learner: Learner, experience: Experience) -> Experience:
     pairs = zip(learner.reference.parameters(), learner.policy.parameters(), strict=True)
     for reference, policy in pairs:
         reference.data = policy.data
     return experience
 
 
-@in_place_of(Learner, "ref_log_probs")
-def dropout_in_reference(
+@_in_place_of(Learner, "ref_log_probs")
+def _dropout_in_reference(
     ask: Any, learner: Learner, rollout: Rollout, *, group_size: int
 ) -> Tensor:
     def drop(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -262,8 +263,8 @@ def dropout_in_reference(
 # ---------------------------------------------------------------- what counts, what it earns
 
 
-@after_collecting
-def same_seed(learner: Learner, experience: Experience) -> Experience:
+@_after_collecting
+def _same_seed(learner: Learner, experience: Experience) -> Experience:
     group = learner.recipe.rollouts.group_size
     half = len(experience.scores) // group // 2
     return experiences._keep_groups(experience, torch.arange(half).repeat(2), group)
@@ -273,8 +274,8 @@ def _with_mask(experience: Experience, mask: Tensor) -> Experience:
     return replace(experience, rollout=replace(experience.rollout, mask=mask))
 
 
-@after_collecting
-def without_eos(_: Learner, experience: Experience) -> Experience:
+@_after_collecting
+def _without_eos(_: Learner, experience: Experience) -> Experience:
     rollout, mask = experience.rollout, experience.rollout.mask.clone()
     lengths = mask.sum(dim=1)
     ended = (~rollout.truncated & (lengths > 1)).nonzero().squeeze(1)
@@ -282,36 +283,36 @@ def without_eos(_: Learner, experience: Experience) -> Experience:
     return _with_mask(experience, mask)
 
 
-@after_collecting
-def with_padding(_: Learner, experience: Experience) -> Experience:
+@_after_collecting
+def _with_padding(_: Learner, experience: Experience) -> Experience:
     return _with_mask(experience, torch.ones_like(experience.rollout.mask))
 
 
-@in_place_of(Task, "rewards")
-def hedges_paid(_: Any, task: Task, responses: Any, problems: Any) -> Tensor:
+@_in_place_of(Task, "rewards")
+def _hedges_paid(_: Any, task: Task, responses: Any, problems: Any) -> Tensor:
     pairs = zip(responses, problems, strict=True)
     return torch.tensor([float(str(asked.answer) in text) for text, asked in pairs])
 
 
-@in_place_of(Task, "rewards")
-def long_answers_refused(verify: Any, task: Task, responses: Any, problems: Any) -> Tensor:
+@_in_place_of(Task, "rewards")
+def _long_answers_refused(verify: Any, task: Task, responses: Any, problems: Any) -> Tensor:
     long = torch.tensor([len(str(problem.answer)) > 1 for problem in problems])
     return verify(task, responses, problems).masked_fill(long, 0.0)
 
 
-@in_place_of(RewardSection, "verdicts")
-def truncation_ignored(_: Any, section: RewardSection, right: Tensor, cut: Tensor) -> Tensor:
+@_in_place_of(RewardSection, "verdicts")
+def _truncation_ignored(_: Any, section: RewardSection, right: Tensor, cut: Tensor) -> Tensor:
     return right
 
 
-@in_place_of(experiences, "score")
-def next_row(score: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+@_in_place_of(experiences, "score")
+def _next_row(score: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
     scores, correct = score(*arguments)
     return scores.roll(1), correct.roll(1)
 
 
-@in_place_of(Experience, "rewards")
-def on_first_token(rewards: Any, experience: Experience, penalty: Any) -> Tensor:
+@_in_place_of(Experience, "rewards")
+def _on_first_token(rewards: Any, experience: Experience, penalty: Any) -> Tensor:
     paid = rewards(experience, penalty).clone()
     mask = experience.rollout.mask
     rows, last = torch.arange(len(mask)), mask.sum(dim=1) - 1
@@ -320,8 +321,8 @@ def on_first_token(rewards: Any, experience: Experience, penalty: Any) -> Tensor
     return paid
 
 
-@in_place_of(Experience, "rewards")
-def charged_backwards(rewards: Any, experience: Experience, penalty: Any) -> Tensor:
+@_in_place_of(Experience, "rewards")
+def _charged_backwards(rewards: Any, experience: Experience, penalty: Any) -> Tensor:
     uncharged = rewards(experience, replace(penalty, placement="none"))
     return 2 * uncharged - rewards(experience, penalty)
 
@@ -329,20 +330,20 @@ def charged_backwards(rewards: Any, experience: Experience, penalty: Any) -> Ten
 # ---------------------------------------------------------------- whose credit it is
 
 
-@in_place_of(advantages, "group_relative")
-def across_prompts(estimate: Any, rewards: Tensor, *, group_size: int, **settings: Any) -> Tensor:
+@_in_place_of(advantages, "group_relative")
+def _across_prompts(estimate: Any, rewards: Tensor, *, group_size: int, **settings: Any) -> Tensor:
     order = torch.arange(len(rewards)).view(group_size, -1).T.flatten()
     mixed = estimate(rewards[order], group_size=group_size, **settings)
     return mixed[order.argsort()]
 
 
-@in_place_of(advantages, "leave_one_out")
-def no_baseline(_: Any, rewards: Tensor, *, group_size: int) -> Tensor:
+@_in_place_of(advantages, "leave_one_out")
+def _no_baseline(_: Any, rewards: Tensor, *, group_size: int) -> Tensor:
     return rewards.clone()
 
 
-@in_place_of(advantages, "group_relative")
-def no_zero_test(
+@_in_place_of(advantages, "group_relative")
+def _no_zero_test(
     _: Any, rewards: Tensor, *, group_size: int, eps: float, scale: bool = True
 ) -> Tensor:
     groups = rewards.view(-1, group_size)
@@ -350,14 +351,14 @@ def no_zero_test(
     return ((groups - mean) / (spread + eps)).flatten()
 
 
-@in_place_of(algorithms, "masked_whiten")
-def whitened_with_padding(_: Any, x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
+@_in_place_of(algorithms, "masked_whiten")
+def _whitened_with_padding(_: Any, x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
     filled = x.masked_fill(~mask, 0.0)
     return ((filled - filled.mean()) / (filled.std() + 1e-8)).masked_fill(~mask, 0.0)
 
 
-@in_place_of(returns, "token_gae")
-def rewards_as_targets(
+@_in_place_of(returns, "token_gae")
+def _rewards_as_targets(
     gae: Any, rewards: Tensor, *arguments: Any, **settings: Any
 ) -> tuple[Tensor, Tensor]:
     return gae(rewards, *arguments, **settings)[0], rewards.clone()
@@ -370,36 +371,36 @@ def _negative(original: Any, *arguments: Any, **given: Any) -> Tensor:
     return -original(*arguments, **given)
 
 
-negative_estimate = in_place_of(kl, "estimate")(_negative)
-negative_loss = in_place_of(loop, "policy_loss")(_negative)
+_negative_estimate = _in_place_of(kl, "estimate")(_negative)
+_negative_loss = _in_place_of(loop, "policy_loss")(_negative)
 
 
-@in_place_of(kl, "estimate")
-def inverted_estimate(estimate: Any, log_probs: Tensor, ref: Tensor, kind: str) -> Tensor:
+@_in_place_of(kl, "estimate")
+def _inverted_estimate(estimate: Any, log_probs: Tensor, ref: Tensor, kind: str) -> Tensor:
     return estimate(ref, log_probs, kind)
 
 
-@in_place_of(kl, "estimate")
-def always_k1(estimate: Any, log_probs: Tensor, ref: Tensor, kind: str) -> Tensor:
+@_in_place_of(kl, "estimate")
+def _always_k1(estimate: Any, log_probs: Tensor, ref: Tensor, kind: str) -> Tensor:
     return estimate(log_probs, ref, "k1")
 
 
-@in_place_of(loop, "policy_loss")
-def mean_of_means(loss: Any, *arguments: Any, **given: Any) -> Tensor:
+@_in_place_of(loop, "policy_loss")
+def _mean_of_means(loss: Any, *arguments: Any, **given: Any) -> Tensor:
     mask, whole = given["mask"], given["batch_mask"]
     share = len(mask) / len(whole)
     return share * loss(*arguments, **given | {"batch_mask": None})
 
 
-@in_place_of(algorithms, "aggregate")
-def counting_padding(_: Any, per_token: Tensor, mask: Tensor, mode: str, **given: Any) -> Tensor:
+@_in_place_of(algorithms, "aggregate")
+def _counting_padding(_: Any, per_token: Tensor, mask: Tensor, mode: str, **given: Any) -> Tensor:
     whole = given.get("batch_mask")
     whole = mask if whole is None else whole
     return per_token.masked_fill(~mask, 0.0).sum() / whole.numel()
 
 
-@in_place_of(loop, "slices")
-def without_last(slices: Any, *arguments: Any) -> list[Tensor]:
+@_in_place_of(loop, "slices")
+def _without_last(slices: Any, *arguments: Any) -> list[Tensor]:
     parts = slices(*arguments)
     return parts[:-1] if len(parts) > 1 else parts
 
@@ -407,9 +408,9 @@ def without_last(slices: Any, *arguments: Any) -> list[Tensor]:
 # ---------------------------------------------------------------- how the weights move
 
 
-@while_learning
+@_while_learning
 @contextmanager
-def optimiser_of_a_copy(learner: Learner, step: int) -> Iterator[None]:
+def _optimiser_of_a_copy(learner: Learner, step: int) -> Iterator[None]:
     """The optimiser was built from parameters that the model no longer has."""
     original = learner.optimiser
     groups = [
@@ -423,17 +424,17 @@ def optimiser_of_a_copy(learner: Learner, step: int) -> Iterator[None]:
         learner.optimiser = original
 
 
-@while_learning
+@_while_learning
 @contextmanager
-def forgetting(learner: Learner, step: int) -> Iterator[None]:
+def _forgetting(learner: Learner, step: int) -> Iterator[None]:
     if step and step % 4 == 0:  # as if resumed
         learner.optimiser.state.clear()
     yield
 
 
-@while_learning
+@_while_learning
 @contextmanager
-def rounding(learner: Learner, step: int) -> Iterator[None]:
+def _rounding(learner: Learner, step: int) -> Iterator[None]:
     @torch.no_grad()
     def round_all(*_: Any) -> None:
         for parameter in learner.policy.parameters():
@@ -444,3 +445,49 @@ def rounding(learner: Learner, step: int) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+# By the names of the faults.
+PLANTS: Mapping[str, Plant] = {
+    "stale-sampler": _stale_sampler,
+    "sampler-temperature": _sampled_by(_colder),
+    "sampler-temperature-unreported": _sampled_by(_unreported(_colder)),
+    "sampler-top-p": _sampled_by(_nucleus),
+    "sampler-top-p-unreported": _sampled_by(_unreported(_nucleus)),
+    "sampler-rounding": _sampled_by(_in_bfloat16),
+    "re-tokenised": _tokenised_again,
+    "shifted-log-probs": _unshifted,
+    "learner-temperature": _at_temperature_one,
+    "left-padding": _reading_padding,
+    "stale-old-log-probs": _old_of_reference,
+    "following-old-log-probs": _old_not_taken,
+    "reference-moves": _shared_weights,
+    "reference-dropout": _dropout_in_reference,
+    "same-samples": _sampled_by(_one_for_all),
+    "same-seed": _same_seed,
+    "masked-eos": _without_eos,
+    "trained-padding": _with_padding,
+    "lenient-verifier": _hedges_paid,
+    "silent-verifier": _long_answers_refused,
+    "paid-truncation": _truncation_ignored,
+    "shifted-rewards": _next_row,
+    "misplaced-reward": _on_first_token,
+    "kl-sign": _charged_backwards,
+    "kl-sign-in-loss": _negative_estimate,
+    "inverted-kl": _inverted_estimate,
+    "wrong-kl-estimator": _always_k1,
+    "mixed-groups": _across_prompts,
+    "missing-baseline": _no_baseline,
+    "amplified-flat-groups": _no_zero_test,
+    "padded-whitening": _whitened_with_padding,
+    "value-target-rewards": _rewards_as_targets,
+    "inverted-ratio": _with_surrogate("grpo", inverted_ratio),
+    "inverted-clip": _with_surrogate("grpo", inverted_clip),
+    "flipped-loss": _negative_loss,
+    "micro-batch-means": _mean_of_means,
+    "padding-in-denominator": _counting_padding,
+    "dropped-micro-batches": _without_last,
+    "idle-optimiser": _optimiser_of_a_copy,
+    "lost-moments": _forgetting,
+    "rounded-updates": _rounding,
+}

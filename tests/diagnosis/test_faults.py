@@ -10,6 +10,7 @@ from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
+from nbcourse.diagnosis.planting import PLANTS
 from nbcourse.diagnosis.recorder import Recorder
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.experiments.small_lab import recipe_of, train
@@ -84,6 +85,8 @@ def test_a_run_whose_batches_are_not_full_is_not_accused():
 def test_there_are_the_faults_that_were_asked_for():
     assert len(FAULTS) >= 25
     assert {fault.cause for fault in FAULTS.values()} <= set(CAUSES)
+    assert set(FAULTS) - set(PLANTS) == {"no-signal", "all-truncated"}  # faults of a recipe
+    assert set(PLANTS) <= set(FAULTS)
     for name, fault in FAULTS.items():
         assert fault.sentence.endswith("."), name
         assert fault.source, name
