@@ -170,6 +170,11 @@ def experiment(
     return Experiment(difference, tuple(seeds), tuple(schedule), curves)
 
 
+def fields_of(configuration: Any) -> dict[str, Any]:
+    """Every field of a configuration by its dotted name, but for the seed."""
+    return {key: field.value for key, field in _fields_of(configuration).items()}
+
+
 def interval(numbers: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of a few seeds, by Student's t: wide for three, as it has to be.
 
