@@ -99,11 +99,17 @@ ONE = r"""# 1 · One
 
 ## 1.1 First
 
+```
+$$
+z
+$$ (eq-in-code) {eq}`eq-x` section 1.1
+```
+
 $$
 x_1 = 2
 $$ (eq-x)
 
-See {eq}`eq-x`, {eq}`eq-y`,
+See {eq}`eq-x`, {eq}`eq-y`, {eq}`eq-z`,
 sections 1.1 and 2.1,
 appendix B.1 and (B.1).
 
@@ -125,18 +131,13 @@ $$
 
 *Table (tab-y).* Another.
 
-```
-$$
-z
-$$ (eq-in-code) {eq}`eq-x` section 1.1
-```
-
 `section 1.1`, $section 1.1$ and [section 1.1](https://example.org) stay; section 4.1.2 as well.
 
 ## Readings
 
 - Someone (1992). Section 2.1 is theirs,
   section 1.1 ours, and {eq}`eq-y` as well.
+  Sections 1.1 and 2.1 and section 1.9 are theirs.
 """
 
 NUMBERED = r"""# 1 · One
@@ -145,6 +146,12 @@ NUMBERED = r"""# 1 · One
 
 ## 1.1 First
 
+```
+$$
+z
+$$ (eq-in-code) {eq}`eq-x` section 1.1
+```
+
 <div id="eq-x"></div>
 
 \begin{equation*}
@@ -152,7 +159,7 @@ x_1 = 2
 \tag{1.1}
 \end{equation*}
 
-See [(1.1)](#eq-x), [(2.1)](02-two.ipynb#eq-y),
+See [(1.1)](#eq-x), [(2.1)](02-two.ipynb#eq-y), [(B.1)](appendix-b-last.ipynb#eq-z),
 [sections 1.1](#sec-1-1) and [2.1](02-two.ipynb#sec-2-1),
 [appendix B.1](appendix-b-last.ipynb#sec-b-1) and ([B.1](appendix-b-last.ipynb#sec-b-1)).
 
@@ -183,21 +190,16 @@ See [(1.1)](#eq-x), [(2.1)](02-two.ipynb#eq-y),
 
 *Table 1.2.* Another.
 
-```
-$$
-z
-$$ (eq-in-code) {eq}`eq-x` section 1.1
-```
-
 `section 1.1`, $section 1.1$ and [section 1.1](https://example.org) stay; section 4.1.2 as well.
 
 ## Readings
 
 - Someone (1992). Section 2.1 is theirs,
   [section 1.1](#sec-1-1) ours, and [(2.1)](02-two.ipynb#eq-y) as well.
+  Sections 1.1 and 2.1 and section 1.9 are theirs.
 """
 TWO = "# 2 · Two\n\n## 2.1 First\n\n$$\ny\n$$ (eq-y)\n"
-LAST = "# B · Last\n\n### B.1 · First\n"
+LAST = "# B · Last\n\n### B.1 · First\n\n$$\nz\n$$ (eq-z)\n"
 
 
 @pytest.fixture
