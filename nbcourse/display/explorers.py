@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 import torch
@@ -14,6 +13,10 @@ from nbcourse.display.in_page import in_page
 from nbcourse.functional.advantages import variance_optimal_baseline
 from nbcourse.functional.surrogates import ppo_clip
 from nbcourse.toys import bandit, chain, enumeration
+
+Scale = Callable[[float], float]
+BLUE, ORANGE = "#0072B2", "#D55E00"
+FLOOR = 250  # of the panels, in units of SVG
 
 
 def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> HTML:
@@ -27,88 +30,64 @@ def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> 
     Returns:
         What a cell shows when it is its last line; the same in a live notebook and on the site.
     """
-    logits = probs.log()
-    mean_reward = bandit.expected_reward(logits, rewards).item()
+    logits, gradient = probs.log(), bandit.gradient(probs.log(), rewards)
     best = variance_optimal_baseline(probs, rewards).item()
-    gradient = bandit.gradient(logits, rewards)
-    margin = 0.35 * (rewards.max() - rewards.min()).item()
-    values = torch.linspace(
-        min(0.0, rewards.min().item()) - margin, rewards.max().item() + margin, positions
-    ).tolist()
+    lowest, highest = rewards.min().item(), rewards.max().item()
+    margin = 0.35 * (highest - lowest)
+    values = torch.linspace(min(0.0, lowest) - margin, highest + margin, positions).tolist()
+    slopes = gradient.tolist()
+    mean = ", ".join(f"{slope:+.2f}" for slope in slopes)
 
-    def total_variance(baseline: float) -> float:
+    def variance(baseline: float) -> float:
         return bandit.gradient_variance(logits, rewards, baseline=baseline).item()
 
-    def deviations(baseline: float) -> list[float]:
+    def deviations(baseline: float) -> Tensor:
         estimates = bandit.gradient_estimates(logits, rewards, baseline=baseline)
-        return enumeration.variance(probs, estimates).sqrt().tolist()
+        return enumeration.variance(probs, estimates).sqrt()
 
-    curve = [total_variance(value) for value in values]
-    spread = max(max(deviations(values[0])), max(deviations(values[-1]))) + gradient.abs().max()
-    x = _scale(values[0], values[-1], 60, 370)
-    y = _scale(0.0, max(curve), 250, 35)
-    column = _scale(-0.5, len(probs) - 0.5, 450, 705)
-    bar = _scale(-spread.item(), spread.item(), 250, 35)
+    curve = [variance(value) for value in values]
+    widest = max(deviations(values[0]).max(), deviations(values[-1]).max()).item()
+    spread = widest + gradient.abs().max().item()
+    x, y = _scale(values[0], values[-1], 60, 370), _scale(0.0, max(curve), FLOOR, 35)
+    column, bar = _scale(-0.5, len(probs) - 0.5, 450, 705), _scale(-spread, spread, FLOOR, 35)
+    named = {"0": 0.0, "J": bandit.expected_reward(logits, rewards).item(), "b*": best}
+    line = _curve(zip(map(x, values), map(y, curve), strict=True))
+    background = _baseline_axes(y, bar, line, max(curve))
+    background += [_dot(x(b), y(variance(b)), 3) + _tick(x(b), n, 16) for n, b in named.items()]
+    for arm, slope in enumerate(slopes):
+        background.append(_dot(column(arm), bar(slope), 5, ORANGE))
+        background.append(_text(column(arm), 270, f"logit {arm + 1}", anchor="middle"))
 
-    path = " ".join(f"{x(b):.1f},{y(v):.1f}" for b, v in zip(values, curve, strict=True))
-    background = [
+    def frame(b: float) -> dict[str, str]:
+        now, reach = variance(b), enumerate(zip(slopes, deviations(b).tolist(), strict=True))
+        words = f"b = {b:.2f} · variance {now:.3f} (least: {variance(best):.3f} at b* = {best:.2f})"
+        picture = [_line(x(b), FLOOR, x(b), y(now), dash="4 3"), _dot(x(b), y(now), 6, ORANGE)]
+        picture += [_error_bar(column(arm), bar(mid - d), bar(mid + d)) for arm, (mid, d) in reach]
+        return _frame(f"{b:.2f}", f"{words} · mean gradient ({mean}), whatever b", "".join(picture))
+
+    boxes = ["0 0 400 300", "380 0 400 300"]
+    start = positions // 4
+    return _slider("baseline", "baseline b", [*map(frame, values)], start, background, boxes)
+
+
+def _baseline_axes(y: Scale, bar: Scale, curve: str, highest: float) -> list[str]:
+    return [
         _text(60, 18, "Variance of the estimate", weight="bold"),
         _text(450, 18, "Gradient: mean ± one deviation", weight="bold"),
-        _line(60, 250, 370, 250),
-        _line(60, 250, 60, 35),
-        f'<polyline points="{path}" fill="none" stroke="#0072B2" stroke-width="2"/>',
+        _line(60, FLOOR, 370, FLOOR),
+        _line(60, FLOOR, 60, 35),
+        curve,
         _text(215, 290, "baseline b", anchor="middle"),
         _text(52, y(0.0) + 4, "0", anchor="end"),
-        _text(52, y(max(curve)) + 4, f"{max(curve):.1f}", anchor="end"),
+        _text(52, y(highest) + 4, f"{highest:.1f}", anchor="end"),
         _line(450, bar(0.0), 705, bar(0.0)),
         _text(442, bar(0.0) + 4, "0", anchor="end"),
     ]
-    for name, position in (("0", 0.0), ("J", mean_reward), ("b*", best)):
-        background += [
-            f'<circle cx="{x(position):.1f}" cy="{y(total_variance(position)):.1f}" r="3"/>',
-            _line(x(position), 250, x(position), 254),
-            _text(x(position), 266, name, anchor="middle"),
-        ]
-    for arm, slope in enumerate(gradient.tolist()):
-        background += [
-            f'<circle cx="{column(arm):.1f}" cy="{bar(slope):.1f}" r="5" fill="#D55E00"/>',
-            _text(column(arm), 270, f"logit {arm + 1}", anchor="middle"),
-        ]
 
-    def draw(baseline: float) -> str:
-        marks = [
-            _line(x(baseline), 250, x(baseline), y(total_variance(baseline)), dash="4 3"),
-            f'<circle cx="{x(baseline):.1f}" cy="{y(total_variance(baseline)):.1f}" r="6" '
-            'fill="#D55E00"/>',
-        ]
-        for arm, deviation in enumerate(deviations(baseline)):
-            low, high = bar(gradient[arm].item() - deviation), bar(gradient[arm].item() + deviation)
-            marks.append(_line(column(arm), low, column(arm), high, color="#0072B2", width=2))
-            marks += [
-                _line(column(arm) - 8, end, column(arm) + 8, end, color="#0072B2", width=2)
-                for end in (low, high)
-            ]
-        return "".join(marks)
 
-    def read(baseline: float) -> str:
-        slopes = ", ".join(f"{slope:+.2f}" for slope in gradient.tolist())
-        return (
-            f"b = {baseline:.2f} · variance {total_variance(baseline):.3f} "
-            f"(least: {total_variance(best):.3f} at b* = {best:.2f}) · "
-            f"mean gradient ({slopes}), whatever b"
-        )
-
-    return _frames(
-        "baseline",
-        label="baseline b",
-        values=values,
-        start=positions // 4,
-        background=background,
-        boxes=("0 0 400 300", "380 0 400 300"),
-        draw=draw,
-        read=read,
-        shown=lambda baseline: f"{baseline:.2f}",
-    )
+def _error_bar(x: float, low: float, high: float) -> str:
+    lines = [(x, low, x, high), *((x - 8, end, x + 8, end) for end in (low, high))]
+    return "".join(_line(*line, color=BLUE, width=2) for line in lines)
 
 
 def explore_clip(
@@ -135,7 +114,6 @@ def explore_clip(
     Raises:
         ValueError: if a clip is out of range.
     """
-    clipped = partial(ppo_clip, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip)
     low, high = 1 - clip_low, 1 + (clip_low if clip_high is None else clip_high)
     # Off every bound that people choose, since there rounding would decide the branch.
     values = torch.arange(0.125, largest, 0.05, dtype=torch.float64).tolist()
@@ -144,76 +122,69 @@ def explore_clip(
     def objective(ratio: float, advantage: float) -> tuple[float, float]:
         """The objective and its slope in log π."""
         log_ratio = torch.tensor(ratio, dtype=torch.float64).log().requires_grad_()
-        zero = torch.zeros_like(log_ratio)
-        value = -clipped(log_ratio, zero, zero + advantage)
+        zero, clips = torch.zeros_like(log_ratio), {"clip_low": clip_low, "clip_high": clip_high}
+        value = -ppo_clip(log_ratio, zero, zero + advantage, dual_clip=dual_clip, **clips)
         (slope,) = torch.autograd.grad(value, log_ratio)
         return value.item(), slope.item() + 0.0  # never −0
 
-    panels = {}
+    panels: dict[float, tuple[Scale, Scale]] = {}
     background = []
     for advantage, left in ((1.0, 60), (-1.0, 420)):
         x = _scale(0.0, largest, left, left + 285)
-        bottom, top = sorted((0.0, largest * advantage))
-        y = _scale(bottom, top, 250, 35)
+        y = _scale(*sorted((0.0, largest * advantage)), FLOOR, 35)
         panels[advantage] = x, y
-        curve = " ".join(
-            f"{x(r):.1f},{y(objective(r, advantage)[0]):.1f}" for r in sorted([*values, *corners])
-        )
-        background += [
-            f'<rect x="{x(low):.1f}" y="35" width="{x(high) - x(low):.1f}" height="215" '
-            'fill="#e8f1fa"/>',
-            _text(left, 18, f"Objective for A = {advantage:+.0f}".replace("-", "−"), weight="bold"),
-            _line(left, 250, left, 35),
-            _line(left, 250, left + 285, 250),
-            _line(left, y(0.0), left + 285, y(0.0)),
-            _text(left - 8, y(0.0) + 4, "0", anchor="end"),
-            _line(x(0.0), y(0.0), x(largest), y(largest * advantage), color="#777", dash="2 4"),
-            f'<polyline points="{curve}" fill="none" stroke="#0072B2" stroke-width="2"/>',
-            _text(left + 142, 290, "ratio ρ", anchor="middle"),
-        ]
-        for ratio in (low, 1.0, high):
-            background += [
-                _line(x(ratio), 250, x(ratio), 254),
-                _text(x(ratio), 268, f"{ratio:.3g}", anchor="middle"),
-            ]
+        line = [(x(r), y(objective(r, advantage)[0])) for r in sorted([*values, *corners])]
+        background += _clip_axes(x, y, _curve(line), advantage * largest, bounds=(low, high))
 
-    def push(ratio: float, advantage: float) -> str:
-        x, y = panels[advantage]
-        value, slope = objective(ratio, advantage)
-        place = f'cx="{x(ratio):.1f}" cy="{y(value):.1f}"'
-        if not slope:
-            return f'<circle {place} r="6" fill="#fff" stroke="#D55E00" stroke-width="2"/>'
-        tip = x(ratio) + 40 * slope
-        back = tip - (8 if slope > 0 else -8)
-        return (
-            _line(x(ratio), y(value), tip, y(value), color="#D55E00", width=3)
-            + f'<polygon points="{tip:.1f},{y(value):.1f} {back:.1f},{y(value) - 5:.1f} '
-            f'{back:.1f},{y(value) + 5:.1f}" fill="#D55E00"/>'
-            f'<circle {place} r="6" fill="#D55E00"/>'
-        )
-
-    def draw(ratio: float) -> str:
-        return "".join(push(ratio, advantage) for advantage in panels)
-
-    def read(ratio: float) -> str:
-        parts = [f"ρ = {ratio:.3f}"]
-        for advantage in panels:
+    def frame(ratio: float) -> dict[str, str]:
+        words, picture = [f"ρ = {ratio:.3f}"], ""
+        for advantage, (x, y) in panels.items():
             value, slope = objective(ratio, advantage)
             branch = f"push {slope:+.3f}" if slope else "clipped, no push"
-            parts.append(f"A = {advantage:+.0f}: objective {value:+.3f}, {branch}")
-        return " · ".join(parts)
+            words.append(f"A = {advantage:+.0f}: objective {value:+.3f}, {branch}")
+            picture += _push(x(ratio), y(value), slope)
+        return _frame(f"{ratio:.3f}", " · ".join(words), picture)
 
     above = next(i for i, ratio in enumerate(values) if ratio > high)
-    return _frames(
-        "clip",
-        label="ratio ρ",
-        values=values,
-        start=above + 1,
-        background=background,
-        boxes=("0 0 360 300", "360 0 360 300"),
-        draw=draw,
-        read=read,
-        shown=lambda ratio: f"{ratio:.3f}",
+    boxes = ["0 0 360 300", "360 0 360 300"]
+    return _slider("clip", "ratio ρ", [*map(frame, values)], above + 1, background, boxes)
+
+
+def _clip_axes(
+    x: Scale, y: Scale, curve: str, largest: float, *, bounds: tuple[float, float]
+) -> list[str]:
+    """A panel with its curve; `largest` is negative for A = −1."""
+    low, high = bounds
+    left, right = x(0.0), x(abs(largest))
+    title = f"Objective for A = {'+' if largest > 0 else '−'}1"
+    return [
+        f'<rect x="{x(low):.1f}" y="35" width="{x(high) - x(low):.1f}" height="215" '
+        'fill="#e8f1fa"/>',
+        _text(left, 18, title, weight="bold"),
+        _line(left, FLOOR, left, 35),
+        _line(left, FLOOR, right, FLOOR),
+        _line(left, y(0.0), right, y(0.0)),
+        _text(left - 8, y(0.0) + 4, "0", anchor="end"),
+        _line(left, y(0.0), right, y(largest), color="#777", dash="2 4"),
+        curve,
+        _text(left + 142, 290, "ratio ρ", anchor="middle"),
+        *(_tick(x(ratio), f"{ratio:.3g}") for ratio in (low, 1.0, high)),
+    ]
+
+
+def _push(x: float, y: float, slope: float) -> str:
+    """An arrow uphill, or an empty point where the slope is 0."""
+    if not slope:
+        return (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="#fff" stroke="{ORANGE}" '
+            'stroke-width="2"/>'
+        )
+    tip = x + 40 * slope
+    back = tip - (8 if slope > 0 else -8)
+    return (
+        _line(x, y, tip, y, color=ORANGE, width=3)
+        + f'<polygon points="{tip:.1f},{y:.1f} {back:.1f},{y - 5:.1f} '
+        f'{back:.1f},{y + 5:.1f}" fill="{ORANGE}"/>' + _dot(x, y, 6, ORANGE)
     )
 
 
@@ -232,125 +203,77 @@ def explore_lambda(
         What a cell shows when it is its last line; the same in a live notebook and on the site.
     """
     lambdas = [i / 40 for i in range(39)] + [0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 1.0]
-    moments = {
-        name: [
+    colors = dict(zip(critics, (BLUE, ORANGE, "#009E73"), strict=False))
+    batches = [2**k for k in range(11)]
+    errors: dict[tuple[str, int], list[float]] = {}  # of the gradient, relative to its length
+    for name, critic in critics.items():
+        moments = [
             chain.gradient_estimator(process, policy, critic, start=start, lam=lam)
             for lam in lambdas
         ]
-        for name, critic in critics.items()
-    }
-    colors = dict(zip(critics, ("#0072B2", "#D55E00", "#009E73"), strict=False))
+        for count in batches:
+            errors[name, count] = [
+                math.sqrt(m.mean_squared_error(count)) / m.gradient.norm().item() for m in moments
+            ]
+    lowest, highest = min(map(min, errors.values())), max(map(max, errors.values()))
+    x, y = _scale(0.0, 1.0, 46, 388), _scale(math.log(lowest), math.log(highest), 245, 35)
 
-    def errors(name: str, episodes: int) -> list[float]:
-        """Root mean squared error of the gradient, relative to its length."""
-        return [
-            math.sqrt(m.mean_squared_error(episodes)) / m.gradient.norm().item()
-            for m in moments[name]
-        ]
+    def frame(count: int) -> dict[str, str]:
+        words, picture = [f"{count} episode{'s' if count > 1 else ''} a batch"], ""
+        for name, color in colors.items():
+            found = errors[name, count]
+            least, lam = min(zip(found, lambdas, strict=True))
+            heights = (y(math.log(error)) for error in found)
+            picture += _curve(zip(map(x, lambdas), heights, strict=True), color)
+            picture += _dot(x(lam), y(math.log(least)), 6, color)
+            words.append(f"{name}: best λ = {lam:.3g}, error {least:.2f}")
+        return _frame(str(count), " · ".join(words), picture)
 
-    def best(name: str, episodes: int) -> tuple[float, float]:
-        return min(zip(errors(name, episodes), lambdas, strict=True))
-
-    exponents = [float(k) for k in range(11)]
-    everything = [e for name in critics for k in exponents for e in errors(name, 2 ** int(k))]
-    x = _scale(0.0, 1.0, 46, 388)
-    y = _scale(math.log(min(everything)), math.log(max(everything)), 245, 35)
     background = [
+        *_lambda_axes(x, y),
+        *(
+            _text(40, y(math.log(tick)) + 4, f"{tick:g}", anchor="end")
+            for tick in (0.03, 0.1, 0.3, 1.0, 3.0)
+            if lowest <= tick <= highest
+        ),
+    ]
+    for low, (name, color) in zip(range(304, 999, 18), colors.items(), strict=False):
+        background += [_line(46, low, 80, low, color=color, width=2), _text(88, low + 4, name)]
+    boxes = [f"0 0 400 {296 + 18 * len(critics)}"]
+    return _slider("lambda", "episodes a batch", [*map(frame, batches)], 0, background, boxes)
+
+
+def _lambda_axes(x: Scale, y: Scale) -> list[str]:
+    return [
         _text(4, 18, "Error of the gradient, relative to its length", weight="bold"),
-        _line(46, 250, 388, 250),
-        _line(46, 250, 46, 35),
+        _line(46, FLOOR, 388, FLOOR),
+        _line(46, FLOOR, 46, 35),
         _text(217, 286, "λ", anchor="middle"),
         _line(46, y(0.0), 388, y(0.0), color="#777", dash="2 4"),
         _text(388, y(0.0) - 5, "as wrong as no step at all", anchor="end"),
+        *(_tick(x(tick), f"{tick:g}") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)),
     ]
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        background += [
-            _line(x(tick), 250, x(tick), 254),
-            _text(x(tick), 268, f"{tick:g}", anchor="middle"),
-        ]
-    for tick in (0.03, 0.1, 0.3, 1.0, 3.0):
-        if min(everything) <= tick <= max(everything):
-            background.append(_text(40, y(math.log(tick)) + 4, f"{tick:g}", anchor="end"))
-    for row, (name, color) in enumerate(colors.items()):
-        background += [
-            _line(46, 304 + 18 * row, 80, 304 + 18 * row, color=color, width=2),
-            _text(88, 308 + 18 * row, name),
-        ]
-
-    def draw(exponent: float) -> str:
-        marks = []
-        for name, color in colors.items():
-            found = errors(name, 2 ** round(exponent))
-            path = " ".join(
-                f"{x(lam):.1f},{y(math.log(e)):.1f}" for lam, e in zip(lambdas, found, strict=True)
-            )
-            least, lam = best(name, 2 ** round(exponent))
-            marks += [
-                f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>',
-                f'<circle cx="{x(lam):.1f}" cy="{y(math.log(least)):.1f}" r="6" fill="{color}"/>',
-            ]
-        return "".join(marks)
-
-    def read(exponent: float) -> str:
-        episodes = 2 ** round(exponent)
-        parts = [f"{episodes} episode{'s' if episodes > 1 else ''} a batch"]
-        for name in critics:
-            least, lam = best(name, episodes)
-            parts.append(f"{name}: best λ = {lam:.3g}, error {least:.2f}")
-        return " · ".join(parts)
-
-    return _frames(
-        "lambda",
-        label="episodes a batch",
-        values=exponents,
-        start=0,
-        background=background,
-        boxes=(f"0 0 400 {296 + 18 * len(critics)}",),
-        draw=draw,
-        read=read,
-        shown=lambda exponent: str(2 ** round(exponent)),
-    )
 
 
-def _frames(
+def _slider(
     name: str,
-    *,
     label: str,
-    values: Sequence[float],
+    frames: Sequence[Mapping[str, str]],
     start: int,
     background: Sequence[str],
     boxes: Sequence[str],
-    draw: Callable[[float], str],
-    read: Callable[[float], str],
-    shown: Callable[[float], str],
 ) -> HTML:
-    """A slider and a drawing for each of its positions.
+    """A slider that sets `label`, at first to position `start`, and a frame for each position.
 
-    Args:
-        name: of the explorer, in links.
-        label: what the slider sets.
-        values: its positions.
-        start: index of the first position shown.
-        background: SVG that does not move.
-        boxes: the panels of the drawing, as view boxes.
-        draw: value → the SVG that does.
-        read: value → the same in words and numbers.
-        shown: value → how the slider says it.
+    The background is SVG that does not move; boxes are the panels of the drawing, as view boxes.
     """
-    data = {
-        "label": label,
-        "background": "".join(background),
-        "boxes": list(boxes),
-        "frames": [
-            {
-                "shown": _minus(shown(value)),
-                "words": _minus(read(value)),
-                "picture": draw(value),
-            }
-            for value in values
-        ],
-    }
-    return in_page("frames", name, data, start)
+    fixed = {"label": label, "background": "".join(background), "boxes": boxes}
+    return in_page("frames", name, {**fixed, "frames": frames}, start)
+
+
+def _frame(shown: str, words: str, picture: str) -> dict[str, str]:
+    """How the slider says its position, the same in words and numbers, and the SVG that moves."""
+    return {"shown": _minus(shown), "words": _minus(words), "picture": picture}
 
 
 def _minus(words: str) -> str:
@@ -358,9 +281,24 @@ def _minus(words: str) -> str:
     return re.sub(r"-(?=\d)", "−", words)
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _scale(low: float, high: float, start: float, end: float) -> Scale:
     """A linear map from data to SVG units."""
     return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _curve(points: Iterable[tuple[float, float]], color: str = BLUE) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>'
+
+
+def _dot(x: float, y: float, radius: int, color: str = "") -> str:
+    fill = f' fill="{color}"' if color else ""
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"{fill}/>'
+
+
+def _tick(x: float, words: str, below: int = 18) -> str:
+    """A mark at the lower axis, and its words."""
+    return _line(x, FLOOR, x, FLOOR + 4) + _text(x, FLOOR + below, words, anchor="middle")
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:

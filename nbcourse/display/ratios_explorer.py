@@ -9,6 +9,7 @@ from nbcourse.display.in_page import in_page, rounded
 RATES = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 CLIPS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, None)
 STEPS = 40
+LIMIT = 0.02  # of an early stop
 DIGITS = 6  # significant
 
 
@@ -22,7 +23,6 @@ def explore_ratios(
     clip: float | None = 0.2,
     steps: int = 5,
     share: int = 1,
-    limit: float = 0.02,
 ) -> HTML:
     """Move learning rate, clip, steps and how many samples share a state: ratios, and four KLs.
 
@@ -38,7 +38,6 @@ def explore_ratios(
         clip: at first, one of `CLIPS`; None has no clip.
         steps: at first, 1 to 40.
         share: samples in a state at first, a power of two up to B.
-        limit: of an early stop.
 
     Returns:
         What a cell shows when it is its last line; the same in a live notebook and on the site.
@@ -72,5 +71,5 @@ def explore_ratios(
         "drawn": drawn.tolist(),
         "spare": spare.tolist(),
     }
-    offered = {"rates": RATES, "clips": CLIPS, "most": STEPS, "limit": limit}
+    offered = {"rates": RATES, "clips": CLIPS, "most": STEPS, "limit": LIMIT}
     return in_page("ratios", batch, offered, start, parts=["curves", "numbers"])
