@@ -4,9 +4,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("4.1 One agent, line by line")
 def mend_the_gradient(attempt: Attempt, generator: Generator) -> None:
     log_probs, rewards = torch.tensor([-1.0, -2.0]), torch.tensor([2.0, 0.0])
     values = torch.tensor([2.0, 4.0, 2.0])
@@ -94,6 +97,7 @@ def three_states(generator: Generator) -> Numbers:
     return {"right": right, "actions": actions, "advantages": advantages}
 
 
+@EXERCISES.add("4.1 One agent, line by line", numbers=three_states)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = three_states(generator)
     went = torch.tensor([float(a == "right") for a in given["actions"]], dtype=torch.float64)
@@ -134,6 +138,7 @@ def _explained(values: Tensor, returns: Tensor) -> float:
     return 1 - float(unexplained / (returns - returns.mean()).square().mean())
 
 
+@EXERCISES.add("4.3 How this fails silently", travels="code")
 def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
     result = attempt()
     attempt.holds(
@@ -199,6 +204,7 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("4.1 One agent, line by line")
 def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
     ages, yes = torch.tensor([1, 0]), torch.ones(5, 2, dtype=torch.bool)
     end = torch.arange(5)[:, None] == 1
@@ -298,11 +304,3 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
         expected,
         case="the same rows as three tables, each with the ages that the one before gave back",
     )
-
-
-EXERCISES = {
-    "mend-the-gradient": Exercise("4.1 One agent, line by line", mend_the_gradient),
-    "by-hand": Exercise("4.1 One agent, line by line", by_hand, three_states),
-    "fool-the-monitor": Exercise("4.3 How this fails silently", fool_the_monitor, travels="code"),
-    "forgotten-discount": Exercise("4.1 One agent, line by line", forgotten_discount),
-}

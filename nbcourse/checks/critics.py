@@ -6,7 +6,9 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
 def _ends(probability: float, steps: int, generator: Generator) -> Tensor:
@@ -15,6 +17,7 @@ def _ends(probability: float, steps: int, generator: Generator) -> Tensor:
     return ended & torch.tensor([False, True, True])
 
 
+@EXERCISES.add("3.10 Vectorised environments and auto-reset", in_page=True)
 def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0]])
     values = torch.tensor([[4.0, 3.0], [8.0, 4.0], [2.0, 6.0], [6.0, 8.0]])
@@ -119,6 +122,9 @@ def three_steps(generator: Generator) -> Numbers:
     }
 
 
+@EXERCISES.add(
+    "3.9 Terminated or truncated: what follows the last step", numbers=three_steps, in_page=True
+)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = three_steps(generator)
     rewards, values, last = given["rewards"], given["values"], given["last_step"]
@@ -203,6 +209,9 @@ def five_steps(generator: Generator) -> Numbers:
     return _programs(generator)[0]
 
 
+@EXERCISES.add(
+    "3.9 Terminated or truncated: what follows the last step", numbers=five_steps, in_page=True
+)
 def whose_advantages(attempt: Attempt, generator: Generator) -> None:
     _, truth = _programs(generator)
     signs = {
@@ -223,6 +232,7 @@ def whose_advantages(attempt: Attempt, generator: Generator) -> None:
     attempt.choices(attempt(), truth, among)
 
 
+@EXERCISES.add("3.6 GAE: all of them at once", travels="code", in_page=True)
 def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(0.25, 0.8, 0.5),
@@ -258,6 +268,7 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
         )
 
 
+@EXERCISES.add("3.9 Terminated or truncated: what follows the last step", in_page=True)
 def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])[:, None].repeat(1, 2)
     end = torch.arange(6)[:, None] == 2
@@ -339,30 +350,3 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
             "Choose, as torch.where or an if does": math.nan
         },
     )
-
-
-EXERCISES = {
-    "mend-the-reset": Exercise(
-        "3.10 Vectorised environments and auto-reset", mend_the_reset, in_page=True
-    ),
-    "by-hand": Exercise(
-        "3.9 Terminated or truncated: what follows the last step",
-        by_hand,
-        three_steps,
-        in_page=True,
-    ),
-    "whose-advantages": Exercise(
-        "3.9 Terminated or truncated: what follows the last step",
-        whose_advantages,
-        five_steps,
-        in_page=True,
-    ),
-    "how-much-lambda": Exercise(
-        "3.6 GAE: all of them at once", how_much_lambda, travels="code", in_page=True
-    ),
-    "n-steps-to-the-edge": Exercise(
-        "3.9 Terminated or truncated: what follows the last step",
-        n_steps_to_the_edge,
-        in_page=True,
-    ),
-}

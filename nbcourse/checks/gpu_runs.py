@@ -6,9 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("15.2 Static memory")
 def mend_the_estimate(attempt: Attempt, generator: Generator) -> None:
     parameters, frozen = 100, 30
     learning = parameters - frozen
@@ -71,6 +74,7 @@ def cache_of_a_model(generator: Generator) -> Numbers:
     }
 
 
+@EXERCISES.add("While sampling: keys and values", numbers=cache_of_a_model)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     numbers = cache_of_a_model(generator)
     layers, heads, shared, width, prompt, answer, free = numbers.values()
@@ -101,6 +105,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("15.9 Several processes")
 def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
     losses = torch.tensor([[1.0, 2.0, 3.0], [4.0, 9.0, 9.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -155,6 +160,7 @@ def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("15.6 Precision, and how this fails silently")
 def steps_until_seen(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(1.5, 0.001),
@@ -206,6 +212,7 @@ def _count_until_seen(weight: Tensor, step: Tensor) -> int:
     return taken
 
 
+@EXERCISES.add("Decoding waits for memory")
 def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(100.0, 50.0, 10_000.0, 1000.0),
@@ -271,12 +278,3 @@ def _tokens_per_second(
     arithmetic = 2 * parameters * answers / speed
     memory = (2 * parameters + cache * answers) / bandwidth
     return answers / max(arithmetic, memory)
-
-
-EXERCISES = {
-    "mend-the-estimate": Exercise("15.2 Static memory", mend_the_estimate),
-    "by-hand": Exercise("While sampling: keys and values", by_hand, cache_of_a_model),
-    "micro-batches-that-add-up": Exercise("15.9 Several processes", micro_batches_that_add_up),
-    "steps-until-seen": Exercise("15.6 Precision, and how this fails silently", steps_until_seen),
-    "half-of-the-limit": Exercise("Decoding waits for memory", half_of_the_limit),
-}

@@ -8,11 +8,14 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt, NotRight
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 LOW, HIGH = 0.8, 1.2
 
 
+@EXERCISES.add("10.4 Zero-variance groups", travels="results")
 def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([0.9] * 6 + [2.0, 0.0, 2.0, 0.0, 1.0, 1.0] + [1.0] * 6)
     rounding = (
@@ -98,6 +101,7 @@ def group_of_verdicts(generator: Generator) -> Numbers:
             return {"verdicts": verdicts}
 
 
+@EXERCISES.add("10.3 What the division does: a weight for each prompt", numbers=group_of_verdicts)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     verdicts = group_of_verdicts(generator)["verdicts"]
     size, right = len(verdicts), sum(verdicts)
@@ -128,6 +132,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("GSPO: one ratio for the answer", travels="code")
 def two_answers(attempt: Attempt, generator: Generator) -> None:
     for advantage in (1, -1):
         first, second = _two_lists_of_ratios(attempt(advantage), advantage)
@@ -237,6 +242,7 @@ def _tokens_clipped(
     )
 
 
+@EXERCISES.add("DAPO, second: dynamic sampling")
 def kept_groups(attempt: Attempt, generator: Generator) -> None:
     success = torch.tensor([0.5, 0.25, 0.25])
     kept = torch.tensor([0.5, 0.375, 0.375])
@@ -316,6 +322,7 @@ LIKELY = {
 }
 
 
+@EXERCISES.add("10.9 One table", travels="sealed")
 def predict_the_report(attempt: Attempt, generator: Generator) -> None:
     for loss, word in REPORTS.items():
         said = attempt(loss)
@@ -332,6 +339,7 @@ def predict_the_report(attempt: Attempt, generator: Generator) -> None:
         )
 
 
+@EXERCISES.add("10.7 The mean over tokens")
 def length_drift(attempt: Attempt, generator: Generator) -> None:
     probs = torch.full((4,), 0.25, dtype=torch.float64)
     lengths = torch.tensor([1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
@@ -414,15 +422,3 @@ def _drift(probs: Tensor, lengths: Tensor, kind: Tensor, f: Tensor) -> Tensor:
     step = torch.zeros((), dtype=torch.float64, requires_grad=True)
     moved = probs[kind] * (step * f[kind]).exp()
     return torch.autograd.grad(moved @ lengths[kind] / moved.sum(), step)[0]
-
-
-EXERCISES = {
-    "mend-the-filter": Exercise("10.4 Zero-variance groups", mend_the_filter, travels="results"),
-    "by-hand": Exercise(
-        "10.3 What the division does: a weight for each prompt", by_hand, group_of_verdicts
-    ),
-    "two-answers": Exercise("GSPO: one ratio for the answer", two_answers, travels="code"),
-    "kept-groups": Exercise("DAPO, second: dynamic sampling", kept_groups),
-    "predict-the-report": Exercise("10.9 One table", predict_the_report, travels="sealed"),
-    "length-drift": Exercise("10.7 The mean over tokens", length_drift),
-}

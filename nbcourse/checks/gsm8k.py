@@ -8,12 +8,15 @@ import torch
 from torch import Generator
 
 from nbcourse.checks.attempt import Attempt, NotRight
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 RIGHT_ANSWERS = range(100)
 LONGEST = 400
 
 
+@EXERCISES.add("13.4 The verifier is the reward", travels="results")
 def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     def reads(response: str, letter: str | None, why: str) -> None:
         result = attempt(response)
@@ -106,6 +109,7 @@ def policy(generator: Generator) -> Numbers:
     }
 
 
+@EXERCISES.add("13.5 How this fails silently: a verifier that pays too much", numbers=policy)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     right, marker, sentence = policy(generator).values()
     listed = 1 - marker - sentence
@@ -155,6 +159,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("13.4 The verifier is the reward", travels="code")
 def four_exploits(attempt: Attempt, generator: Generator) -> None:
     responses = attempt()
     if (
@@ -237,6 +242,7 @@ VERIFIERS: dict[str, tuple[Callable[[str, int], bool], str]] = {
 }
 
 
+@EXERCISES.add("13.5 How this fails silently: a verifier that pays too much")
 def the_race(attempt: Attempt, generator: Generator) -> None:
     p, q, q_end = 0.05, 0.1, 0.9
     attempt.equal(
@@ -304,15 +310,3 @@ def _solve(value: float) -> float:
 
 def _skill(p: float, q: float, q_end: float) -> float:
     return _solve(_invariant(p) + _invariant(q_end) - _invariant(q))
-
-
-EXERCISES = {
-    "mend-the-reader": Exercise(
-        "13.4 The verifier is the reward", mend_the_reader, travels="results"
-    ),
-    "by-hand": Exercise(
-        "13.5 How this fails silently: a verifier that pays too much", by_hand, policy
-    ),
-    "four-exploits": Exercise("13.4 The verifier is the reward", four_exploits, travels="code"),
-    "the-race": Exercise("13.5 How this fails silently: a verifier that pays too much", the_race),
-}

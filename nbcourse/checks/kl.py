@@ -9,12 +9,15 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt, NotRight
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 NATS = 0.1
 
 
+@EXERCISES.add("11.2 Estimating the KL: k1, k2 and k3")
 def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
     log_probs = torch.tensor([[0.5, 0.2, 0.3, 0.5]]).log()
     ref_log_probs = torch.tensor([[0.25, 0.8, 0.3, 0.9]]).log()
@@ -108,6 +111,7 @@ def _loss_and_reward(p: float, q: float, *, sampler: float | None = None) -> Ten
     return total
 
 
+@EXERCISES.add("11.1 Two answers, by hand", numbers=two_probabilities)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = two_probabilities(generator)
     p, q = given["policy"], given["reference"]
@@ -152,6 +156,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("11.6 May another estimate be used in the reward?", travels="code")
 def which_way(attempt: Attempt, generator: Generator) -> None:
     others = (0.75 + 0.24 * torch.rand(3, generator=generator, dtype=torch.float64)).tolist()
     for q in (0.9, 0.75, 0.25, *others, *(1 - other for other in others)):
@@ -229,6 +234,7 @@ def _far_enough(attempt: Attempt, p: float, q: float) -> None:
     attempt.holds(_far(p, q), f"both at least {NATS} nats away", otherwise=says)
 
 
+@EXERCISES.add("11.3 Answers of many tokens")
 def endless_answers(attempt: Attempt, generator: Generator) -> None:
     policy = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], dtype=torch.float64)
     reference = torch.tensor([[0.75, 0.125, 0.125], [0.25, 0.25, 0.5]], dtype=torch.float64)
@@ -311,6 +317,7 @@ def _ending_with(rows: Tensor, chance: float) -> Tensor:
     return torch.cat([rows * (1 - chance), torch.full((len(rows), 1), chance).to(rows)], dim=1)
 
 
+@EXERCISES.add("The fix: an attached importance weight", travels="code")
 def entropy_bonus(attempt: Attempt, generator: Generator) -> None:
     policy, old = torch.tensor([0.5, 0.8]).double(), torch.tensor([0.25, 0.5]).double()
     lines, old_lines, mask = (x[:2] for x in _listed(policy, old))
@@ -438,18 +445,5 @@ MISTAKEN_ENTROPIES: dict[str, Loss] = {
     "the sum is divided by the length of each answer, and so the length of answers is "
     "rewarded or punished besides": lambda now, then, mask: (
         (_prefix(now, then) * now).sum() / mask.sum()
-    ),
-}
-
-
-EXERCISES = {
-    "mend-the-curve": Exercise("11.2 Estimating the KL: k1, k2 and k3", mend_the_curve),
-    "by-hand": Exercise("11.1 Two answers, by hand", by_hand, two_probabilities),
-    "which-way": Exercise(
-        "11.6 May another estimate be used in the reward?", which_way, travels="code"
-    ),
-    "endless-answers": Exercise("11.3 Answers of many tokens", endless_answers),
-    "entropy-bonus": Exercise(
-        "The fix: an attached importance weight", entropy_bonus, travels="code"
     ),
 }

@@ -7,9 +7,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt, NotRight
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("A cap that keeps its gradient")
 def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
     ratios = torch.tensor([[2.0, 3.0, 1 / 12, 1.0], [0.5, 0.25, 16.0, 0.5]], dtype=torch.float64)
     old = torch.tensor([[0.05, 0.02, 0.4, 0.1], [0.3, 0.2, 0.01, 0.5]]).double().log()
@@ -94,6 +97,7 @@ def updates_and_step(generator: Generator) -> Numbers:
             return {"n": n, "eta": step, "beta": beta, "lambda": eigenvalue}
 
 
+@EXERCISES.add("Frozen penalties", numbers=updates_and_step)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = updates_and_step(generator)
     n, x = given["n"], given["eta"] * given["beta"] * given["lambda"]
@@ -141,6 +145,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("12.2 What the KL penalty buys")
 def where_to_measure(attempt: Attempt, generator: Generator) -> None:
     ref = torch.tensor([0.4, 0.2, 0.2, 0.2], dtype=torch.float64)
     rewards = torch.tensor([0.0, math.log(2), math.log(2), math.log(3)], dtype=torch.float64) / 2
@@ -214,6 +219,7 @@ def _spread(probs: Tensor) -> Tensor:
     return (probs * (1 - probs)).sqrt()
 
 
+@EXERCISES.add("12.3 Does it matter? Training to a known optimum", travels="code")
 def letting_go(attempt: Attempt, generator: Generator) -> None:
     odds = 4 * math.exp(-10 / 3)  # where β is 3/4, since asinh(3/4) = ln 2
     q = odds / (1 + odds)
@@ -286,13 +292,3 @@ def _touching(v: float, place: Callable[[float], float]) -> float:
         u = place(middle)
         low, high = (low, middle) if middle * (u - v) >= _over_sigma(u) else (middle, high)
     return high
-
-
-EXERCISES = {
-    "mend-the-cap": Exercise("A cap that keeps its gradient", mend_the_cap),
-    "by-hand": Exercise("Frozen penalties", by_hand, updates_and_step),
-    "where-to-measure": Exercise("12.2 What the KL penalty buys", where_to_measure),
-    "letting-go": Exercise(
-        "12.3 Does it matter? Training to a known optimum", letting_go, travels="code"
-    ),
-}

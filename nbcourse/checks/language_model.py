@@ -6,9 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("Shift by one")
 def mend_the_shift(attempt: Attempt, generator: Generator) -> None:
     probs = torch.tensor([[0.5, 0.5], [0.7, 0.3], [0.25, 0.75], [0.2, 0.8], [0.1, 0.9]])
     logits, lines = (probs.log() + 3.0)[None], torch.tensor([[1, 0, 1, 0, 1]])
@@ -63,6 +66,7 @@ def three_weights(generator: Generator) -> Numbers:
     return {"weights": (torch.randperm(6, generator=generator)[:3] + 1).tolist()}
 
 
+@EXERCISES.add("7.3 The log-probability of a token", numbers=three_weights)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     weights = torch.tensor(three_weights(generator)["weights"]).double()
     pi = weights / weights.sum()
@@ -107,6 +111,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("7.4 Masks by position")
 def chat_mask(attempt: Attempt, generator: Generator) -> None:
     user, assistant, eos = 1, 2, 0
     tokens = torch.tensor(
@@ -168,6 +173,40 @@ def _who(*rows: str) -> Tensor:
     return torch.tensor([[mark == "x" for mark in row] for row in rows])
 
 
+EVIDENCE = {
+    "right": "these numbers agree with log π of the tokens to the fifth decimal. There is nothing "
+    "to explain.",
+    "shifted": "each number agrees with the *next* row of the logits, the one at the token's own "
+    "position. A mean over tokens would not have shown it.",
+    "temperature": "divide the logits by 0.6 before the softmax, and the numbers agree.",
+    "truncated": "every number is larger than log π, by minus the log of what the three likeliest "
+    "tokens of its row hold together.",
+    "rounded": "the numbers are off by hundredths, without a pattern: far more than float32 would "
+    "explain, and far less than another policy. That is bfloat16.",
+}
+
+
+@EXERCISES.add("7.3 The log-probability of a token")
+def explain_the_gap(attempt: Attempt, generator: Generator) -> None:
+    for truth in ("right", "rounded", "shifted", "temperature", "truncated"):
+        among = {word: EVIDENCE[truth] for word in EVIDENCE if word != truth}
+        for _ in range(3):
+            logits = 2 * torch.randn(31, 6, generator=generator)
+            top = logits[:-1].topk(3, dim=-1)
+            drawn = torch.multinomial(top.values.softmax(dim=-1), 1, generator=generator)
+            tokens = top.indices.gather(-1, drawn)
+            log_pi = {
+                "right": logits[:-1].log_softmax(dim=-1),
+                "shifted": logits[1:].log_softmax(dim=-1),
+                "temperature": (logits[:-1] / 0.6).log_softmax(dim=-1),
+                "rounded": logits[:-1].bfloat16().log_softmax(dim=-1).float(),
+                "truncated": logits[:-1] - top.values.logsumexp(dim=-1, keepdim=True),
+            }[truth]
+            found = attempt(logits, tokens[:, 0], log_pi.gather(-1, tokens)[:, 0])
+            attempt.choice(found, truth, among)
+
+
+@EXERCISES.add("7.8 When the sampler is not the learner")
 def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
     pi = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     mu = torch.tensor([25.0, 9.0, 0.0]).double() / 34  # the squares of π, kept and normalised
@@ -232,38 +271,7 @@ def _weighted_scores(mu: Tensor, weight: Tensor, scored: Tensor) -> Tensor:
     )
 
 
-EVIDENCE = {
-    "right": "these numbers agree with log π of the tokens to the fifth decimal. There is nothing "
-    "to explain.",
-    "shifted": "each number agrees with the *next* row of the logits, the one at the token's own "
-    "position. A mean over tokens would not have shown it.",
-    "temperature": "divide the logits by 0.6 before the softmax, and the numbers agree.",
-    "truncated": "every number is larger than log π, by minus the log of what the three likeliest "
-    "tokens of its row hold together.",
-    "rounded": "the numbers are off by hundredths, without a pattern: far more than float32 would "
-    "explain, and far less than another policy. That is bfloat16.",
-}
-
-
-def explain_the_gap(attempt: Attempt, generator: Generator) -> None:
-    for truth in ("right", "rounded", "shifted", "temperature", "truncated"):
-        among = {word: EVIDENCE[truth] for word in EVIDENCE if word != truth}
-        for _ in range(3):
-            logits = 2 * torch.randn(31, 6, generator=generator)
-            top = logits[:-1].topk(3, dim=-1)
-            drawn = torch.multinomial(top.values.softmax(dim=-1), 1, generator=generator)
-            tokens = top.indices.gather(-1, drawn)
-            log_pi = {
-                "right": logits[:-1].log_softmax(dim=-1),
-                "shifted": logits[1:].log_softmax(dim=-1),
-                "temperature": (logits[:-1] / 0.6).log_softmax(dim=-1),
-                "rounded": logits[:-1].bfloat16().log_softmax(dim=-1).float(),
-                "truncated": logits[:-1] - top.values.logsumexp(dim=-1, keepdim=True),
-            }[truth]
-            found = attempt(logits, tokens[:, 0], log_pi.gather(-1, tokens)[:, 0])
-            attempt.choice(found, truth, among)
-
-
+@EXERCISES.add("The temperature, exactly as sampled")
 def which_temperature(attempt: Attempt, generator: Generator) -> None:
     logits, tokens = torch.tensor([[1.0, 0.0]]).repeat(4, 1), torch.tensor([0, 0, 0, 1])
     attempt.equal(
@@ -324,15 +332,3 @@ def _likeliest(logits: Tensor, tokens: Tensor) -> float:
         mean = ((middle * logits.double()).softmax(dim=-1) * logits).sum(dim=-1).mean()
         low, high = (middle, high) if mean < observed else (low, middle)
     return 1 / low
-
-
-EXERCISES = {
-    "mend-the-shift": Exercise("Shift by one", mend_the_shift),
-    "by-hand": Exercise("7.3 The log-probability of a token", by_hand, three_weights),
-    "chat-mask": Exercise("7.4 Masks by position", chat_mask),
-    "explain-the-gap": Exercise("7.3 The log-probability of a token", explain_the_gap),
-    "what-the-ratio-mends": Exercise(
-        "7.8 When the sampler is not the learner", what_the_ratio_mends
-    ),
-    "which-temperature": Exercise("The temperature, exactly as sampled", which_temperature),
-}

@@ -10,9 +10,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("14.6 How this fails silently")
 def mend_the_interval(attempt: Attempt, generator: Generator) -> None:
     before = torch.tensor([[0, 0], [1, 1], [0, 0], [0, 1]]).bool()
     after = torch.tensor([[1, 1], [1, 1], [1, 1], [0, 1]]).bool()
@@ -85,6 +88,7 @@ def samples(generator: Generator) -> Numbers:
     return {"samples": n, "right": right}
 
 
+@EXERCISES.add("14.3 pass@k, and what a gain is made of", numbers=samples)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     n, right = samples(generator).values()
     wrong = n - right
@@ -111,6 +115,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("14.2 Comparing two models on the same questions")
 def sign_test(attempt: Attempt, generator: Generator) -> None:
     p_value = _chance_as_far(4, 1)
     attempt.equal(
@@ -172,6 +177,7 @@ def _chance_as_far(gained: int, lost: int) -> float:
     return float(chance)
 
 
+@EXERCISES.add("14.3 pass@k, and what a gain is made of", travels="code")
 def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
     correct = torch.tensor([True, False, False, True, False, False, False])
     attempt.equal(
@@ -221,13 +227,3 @@ def weights_for_pass_at_k(attempt: Attempt, generator: Generator) -> None:
                 f"p = {p}, against d pass@k/dp",
                 tolerance=1e-5,
             )
-
-
-EXERCISES = {
-    "mend-the-interval": Exercise("14.6 How this fails silently", mend_the_interval),
-    "by-hand": Exercise("14.3 pass@k, and what a gain is made of", by_hand, samples),
-    "sign-test": Exercise("14.2 Comparing two models on the same questions", sign_test),
-    "weights-for-pass-at-k": Exercise(
-        "14.3 pass@k, and what a gain is made of", weights_for_pass_at_k, travels="code"
-    ),
-}

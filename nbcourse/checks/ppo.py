@@ -7,9 +7,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("5.9 One step for each batch: nothing is clipped")
 def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
     ratios = torch.tensor([0.5, 1.1, 1.5, 0.5, 1.1, 1.5, 0.82, 1.21])
     advantages = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
@@ -81,6 +84,7 @@ def four_samples(generator: Generator) -> Numbers:
     return {"pairs": [pairs[i] for i in torch.randperm(4, generator=generator).tolist()]}
 
 
+@EXERCISES.add("5.6 PPO-clip: the clipped surrogate in six cases", numbers=four_samples)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     pairs = four_samples(generator)["pairs"]
 
@@ -121,6 +125,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("5.6 PPO-clip: the clipped surrogate in six cases")
 def clip_the_probability(attempt: Attempt, generator: Generator) -> None:
     old = torch.tensor([0.5, 0.01, 0.5, 0.9], dtype=torch.float64)
     new = torch.tensor([0.7, 0.05, 0.3, 0.75], dtype=torch.float64)
@@ -185,6 +190,7 @@ def clip_the_probability(attempt: Attempt, generator: Generator) -> None:
         )
 
 
+@EXERCISES.add("The variance of the ratio", travels="code")
 def best_sampler(attempt: Attempt, generator: Generator) -> None:
     def share(weights: Tensor) -> Tensor:
         return weights / weights.sum()
@@ -242,6 +248,7 @@ def _mean_square(pi: Tensor, rewards: Tensor, mu: Tensor) -> float:
     return (pi**2 * rewards**2 / mu).sum().item()
 
 
+@EXERCISES.add("5.5 PPO-penalty")
 def penalty_optimum(attempt: Attempt, generator: Generator) -> None:
     half, plus_minus = torch.tensor([0.5, 0.5]).double(), torch.tensor([1.0, -1.0]).double()
     golden = (math.sqrt(5) - 1) / 2
@@ -314,16 +321,3 @@ def _penalised(old: Tensor, advantages: Tensor, beta: float) -> Tensor:
         else:
             high = middle
     return beta * old / (high - advantages)
-
-
-EXERCISES = {
-    "mend-the-clip-fraction": Exercise(
-        "5.9 One step for each batch: nothing is clipped", mend_the_clip_fraction
-    ),
-    "by-hand": Exercise("5.6 PPO-clip: the clipped surrogate in six cases", by_hand, four_samples),
-    "clip-the-probability": Exercise(
-        "5.6 PPO-clip: the clipped surrogate in six cases", clip_the_probability
-    ),
-    "best-sampler": Exercise("The variance of the ratio", best_sampler, travels="code"),
-    "penalty-optimum": Exercise("5.5 PPO-penalty", penalty_optimum),
-}

@@ -8,11 +8,14 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 Weight = Callable[[float, float], float]
 
 
+@EXERCISES.add("6.1 Many steps for each batch")
 def mend_the_epochs(attempt: Attempt, generator: Generator) -> None:
     logits = torch.zeros(2, dtype=torch.float64)
     actions = torch.tensor([0, 0, 0, 1])
@@ -109,6 +112,7 @@ def two_states(generator: Generator) -> Numbers:
     return {"risen": round(0.52 + 0.03 * up, 2), "fallen": round(0.01 + 0.01 * down, 2)}
 
 
+@EXERCISES.add("6.2 Your KL is in-sample", numbers=two_states)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     states = two_states(generator)
     new = [[p, *[(1 - p) / 3] * 3] for p in states.values()]
@@ -171,6 +175,7 @@ TIMID = (
 )
 
 
+@EXERCISES.add("6.6 How this fails silently")
 def watchdog(attempt: Attempt, generator: Generator) -> None:
     for kind, rate, evidence in (
         ("healthy", 0.15, EVIDENCE["healthy"]),
@@ -211,6 +216,7 @@ def _log(kind: str, rate: float, generator: Generator) -> list[dict[str, float]]
     return rows
 
 
+@EXERCISES.add("6.2 Your KL is in-sample")
 def how_much_too_large(attempt: Attempt, generator: Generator) -> None:
     pi = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     trained, any_two = 0.453125, 0.203125  # mean of g(a, a)², and of g(a, b)²
@@ -260,11 +266,3 @@ def _by_listing(pi: Tensor, samples: int) -> float:
             k3 += chance * squares[list(actions)].mean().item()
             divergence += chance * (pi @ squares).item()
     return k3 / divergence
-
-
-EXERCISES = {
-    "mend-the-epochs": Exercise("6.1 Many steps for each batch", mend_the_epochs),
-    "by-hand": Exercise("6.2 Your KL is in-sample", by_hand, two_states),
-    "watchdog": Exercise("6.6 How this fails silently", watchdog),
-    "how-much-too-large": Exercise("6.2 Your KL is in-sample", how_much_too_large),
-}

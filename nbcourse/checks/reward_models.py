@@ -6,9 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("9.2 A reward model from comparisons")
 def mend_the_last_score(attempt: Attempt, generator: Generator) -> None:
     numbers = torch.tensor([[1.0, 2.0, 3.0, 4.0], [50.0, 60.0, 80.0, -7.0]])
     mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
@@ -71,6 +74,7 @@ def three_answers(generator: Generator) -> Numbers:
     return {"a, b, c": weights.tolist()}
 
 
+@EXERCISES.add("9.1 Three comparisons, by hand", numbers=three_answers)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     a, b, c = three_answers(generator)["a, b, c"]
 
@@ -108,6 +112,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("9.3 Only differences are identified", travels="code")
 def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
     for prompts, apart in ((2, 0.0), (3, 0.0), (6, 50.0)):
         scores = 3 * torch.randn(prompts, 4, generator=generator)
@@ -149,6 +154,7 @@ def _signs(advantages: Tensor) -> str:
     return " ".join("".join("+" if a > 0 else "−" for a in row) for row in advantages.tolist())
 
 
+@EXERCISES.add("9.2 A reward model from comparisons")
 def ties(attempt: Attempt, generator: Generator) -> None:
     first = torch.tensor([math.log(4), 0.0, 0.0], dtype=torch.float64)
     second = torch.tensor([0.0, 0.0, math.log(16)], dtype=torch.float64)
@@ -230,6 +236,7 @@ def _tie_gradient(differences: list[float], outcomes: list[int], nu: float) -> T
     return torch.tensor(slopes, dtype=torch.float64)
 
 
+@EXERCISES.add("9.6 Choosing β")
 def how_far_to_go(attempt: Attempt, generator: Generator) -> None:
     log2 = math.log(2)
     of_kl = (2 - 2 * (2 - log2) / 4) / math.log(4)  # β of the curve through both with d = KL
@@ -287,14 +294,3 @@ def _peak(d: Tensor, gains: Tensor, weight: Tensor) -> float:
     wy, xy = (weight @ y).item(), (x @ y).item()
     a, b = (wy * xx - xy * wx), (xy * ww - wy * wx)  # both times the same determinant
     return math.exp(2 * (a / b - 1))
-
-
-EXERCISES = {
-    "mend-the-last-score": Exercise("9.2 A reward model from comparisons", mend_the_last_score),
-    "by-hand": Exercise("9.1 Three comparisons, by hand", by_hand, three_answers),
-    "fool-the-batch-mean": Exercise(
-        "9.3 Only differences are identified", fool_the_batch_mean, travels="code"
-    ),
-    "ties": Exercise("9.2 A reward model from comparisons", ties),
-    "how-far-to-go": Exercise("9.6 Choosing β", how_far_to_go),
-}

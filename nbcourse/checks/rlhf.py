@@ -6,9 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("8.4 The KL penalty")
 def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
     scores = torch.tensor([[1.0, 10.0], [6.0, 3.0]])
     steps = torch.tensor([[0, 0, 1, 1, 1, -1], [0, 1, 1, -1, -1, -1]])
@@ -87,6 +90,7 @@ def three_tokens(generator: Generator) -> Numbers:
     return {"log_ratios": [d / 10 for d in log_ratios], "values": [v / 10 for v in values]}
 
 
+@EXERCISES.add("8.1 One answer, by hand", numbers=three_tokens)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     numbers = three_tokens(generator)
     d, V = (torch.tensor(numbers[name]).double() for name in ("log_ratios", "values"))
@@ -135,6 +139,7 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
     return torch.tensor(found[::-1], dtype=torch.float64)
 
 
+@EXERCISES.add("Is the critic any good?")
 def own_share(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(0.5, 3),
@@ -168,6 +173,7 @@ def own_share(attempt: Attempt, generator: Generator) -> None:
         )
 
 
+@EXERCISES.add("8.5 Credit for each token")
 def segment_credit(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0, 4.0, 7.0]], dtype=torch.float64)
     values = torch.tensor([[2.0, 8.0, 3.0, 8.0, 8.0, 5.0]], dtype=torch.float64)
@@ -230,11 +236,3 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
         (rewards.sum(dim=1) - values[:, 0])[:, None].expand(3, 8),
         case="one segment: the sum of the rewards minus V of the first state",
     )
-
-
-EXERCISES = {
-    "mend-the-step-scores": Exercise("8.4 The KL penalty", mend_the_step_scores),
-    "by-hand": Exercise("8.1 One answer, by hand", by_hand, three_tokens),
-    "own-share": Exercise("Is the critic any good?", own_share),
-    "segment-credit": Exercise("8.5 Credit for each token", segment_credit),
-}

@@ -6,9 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 
+@EXERCISES.add("2.5 Which baseline?", in_page=True)
 def mend_the_groups(attempt: Attempt, generator: Generator) -> None:
     layout = (
         "the rows are read as if all first rollouts came before all second ones; the rollouts to "
@@ -44,6 +47,7 @@ def four_rewards(generator: Generator) -> Numbers:
     return {"rewards": (torch.randperm(9, generator=generator)[:4] + 1).tolist()}
 
 
+@EXERCISES.add("2.1 Four rollouts, by hand", numbers=four_rewards, in_page=True)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     rewards = four_rewards(generator)["rewards"]
     total, best = sum(rewards), max(rewards)
@@ -77,6 +81,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("2.5 Which baseline?", in_page=True)
 def unequal_groups(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(torch.tensor([1.0, 0.0, 4.0, 1.0, 2.0]), torch.tensor([0, 0, 1, 1, 1])),
@@ -123,6 +128,7 @@ def unequal_groups(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("2.4 Rewards, returns, and why the past drops out", in_page=True)
 def discounted_weights(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 2.0, 4.0], [8.0, 2.0, 99.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
@@ -182,6 +188,7 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+@EXERCISES.add("2.9 How this fails silently", in_page=True)
 def length_bias(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(math.log(3), 2.0, 1.0),
@@ -208,14 +215,3 @@ def length_bias(attempt: Attempt, generator: Generator) -> None:
             stop * (1 - stop) * (short - long / 2),
             case=f"θ = {theta:.2f}, rewards {short:.2f} and {long:.2f}",
         )
-
-
-EXERCISES = {
-    "mend-the-groups": Exercise("2.5 Which baseline?", mend_the_groups, in_page=True),
-    "by-hand": Exercise("2.1 Four rollouts, by hand", by_hand, four_rewards, in_page=True),
-    "unequal-groups": Exercise("2.5 Which baseline?", unequal_groups, in_page=True),
-    "discounted-weights": Exercise(
-        "2.4 Rewards, returns, and why the past drops out", discounted_weights, in_page=True
-    ),
-    "length-bias": Exercise("2.9 How this fails silently", length_bias, in_page=True),
-}

@@ -37,6 +37,23 @@ class Exercise:
     in_page: bool = False
 
 
+class Exercises(dict):
+    """Name → `Exercise` of one chapter, in the order of the sheet."""
+
+    def add(self, section: str, **more: Any) -> Callable[..., Any]:
+        """Make the function below a check, and its name that of the exercise.
+
+        Args:
+            section: as in `Exercise`, and so are all others.
+        """
+
+        def added(check: Callable[..., None]) -> Callable[..., None]:
+            self[check.__name__.replace("_", "-")] = Exercise(section, check, **more)
+            return check
+
+        return added
+
+
 class Sheet:
     """The exercises of one chapter, for one student.
 

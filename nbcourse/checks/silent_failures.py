@@ -9,11 +9,14 @@ import torch
 from torch import Generator, Tensor
 
 from nbcourse.checks.attempt import Attempt, NotRight
-from nbcourse.checks.sheet import Exercise, Numbers
+from nbcourse.checks.sheet import Exercises, Numbers
+
+EXERCISES = Exercises()
 
 Estimate = Callable[[Tensor, int], Tensor]
 
 
+@EXERCISES.add("16.4 Masks and rewards: what counts, and what it earns")
 def mend_the_law(attempt: Attempt, generator: Generator) -> None:
     padded_by_itself, padded_by_another = [5, 0, 0, 0], [5, 0, 3, 3]
     cut, full = [5, 6, 7, 8], [5, 6, 7, 0]
@@ -69,6 +72,7 @@ def two_probabilities(generator: Generator) -> Numbers:
     return {"policy": policy, "sampler": round(odds / (1 + odds), 4)}
 
 
+@EXERCISES.add("16.3 Sampler and log-probs: who samples, and who scores", numbers=two_probabilities)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     numbers = two_probabilities(generator)
     p, q = numbers["policy"], numbers["sampler"]
@@ -154,6 +158,7 @@ BROKEN: Mapping[str, tuple[Estimate, str]] = {
 }
 
 
+@EXERCISES.add("16.5 Advantages: whose credit it is", travels="code")
 def catch_five(attempt: Attempt, generator: Generator) -> None:
     rewards, size, expected = _a_test_case(attempt())
     for name, estimate in HEALTHY.items():
@@ -267,6 +272,7 @@ MISSED = {
 }
 
 
+@EXERCISES.add("16.2 Seven laws", travels="results")
 def name_the_fault(attempt: Attempt, generator: Generator) -> None:
     for kind in WORDS * 6:
         said = attempt(_witness([kind], generator))
@@ -309,6 +315,7 @@ def _slopes(witness: Mapping[str, Tensor], *, wrong: str = "") -> Tensor:
     return torch.where(mask, -right if wrong == "sign" else right, 0.0)
 
 
+@EXERCISES.add("16.11 Several faults at once", travels="results")
 def the_hunt(attempt: Attempt, generator: Generator) -> None:
     planted, found = dict.fromkeys(HUNTED, 0), dict.fromkeys(HUNTED, 0)
     falsely: dict[str, list[set[str]]] = {name: [] for name in HUNTED}  # what was there instead
@@ -357,6 +364,7 @@ def _verdicts(result: Any) -> dict[str, bool]:
 # ---------------------------------------------------------------- how many tokens
 
 
+@EXERCISES.add("16.3 Sampler and log-probs: who samples, and who scores")
 def tokens_needed(attempt: Attempt, generator: Generator) -> None:
     for probs, temperature, z, case in (
         (torch.tensor([0.8, 0.2]), 0.5, 5.0, "π = (0.8, 0.2), τ = 0.5, z = 5"),
@@ -410,19 +418,3 @@ def _needed(
     variance = ((q * surprisal.square()).sum() - (q * surprisal).sum() ** 2).item()
     deficit = (fair - drawn).item()
     return lambda z: z**2 * (math.sqrt(variance) if root else variance) / deficit**2
-
-
-EXERCISES = {
-    "mend-the-law": Exercise(
-        "16.4 Masks and rewards: what counts, and what it earns", mend_the_law
-    ),
-    "by-hand": Exercise(
-        "16.3 Sampler and log-probs: who samples, and who scores", by_hand, two_probabilities
-    ),
-    "catch-five": Exercise("16.5 Advantages: whose credit it is", catch_five, travels="code"),
-    "name-the-fault": Exercise("16.2 Seven laws", name_the_fault, travels="results"),
-    "the-hunt": Exercise("16.11 Several faults at once", the_hunt, travels="results"),
-    "tokens-needed": Exercise(
-        "16.3 Sampler and log-probs: who samples, and who scores", tokens_needed
-    ),
-}

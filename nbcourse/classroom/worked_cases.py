@@ -268,6 +268,7 @@ def _pieces(room: ModuleType | None, wanted: set[str]) -> str:
         match statement:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined[name] = statement
+                statement.decorator_list.clear()  # which says what it is in the package
             case ast.Assign() | ast.AnnAssign():
                 stored = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
                 defined |= {n.id: statement for n in stored if isinstance(n.ctx, ast.Store)}
