@@ -1,5 +1,7 @@
 """Checks of chapter 4: what a loss moves, one update by hand, what a monitor sees, weights γᵗ."""
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
@@ -61,6 +63,11 @@ def mend_the_gradient(attempt: Attempt, generator: Generator) -> None:
             "the critic learns in the wrong direction": -moved(),
         },
     )
+    _five_random_steps(attempt, generator)
+
+
+def _five_random_steps(attempt: Attempt, generator: Generator) -> None:
+    """The same for random numbers, of either sign."""
     log_probs = -torch.rand(5, generator=generator, dtype=torch.float64)
     values = torch.randn(6, generator=generator, dtype=torch.float64)
     rewards = torch.randn(5, generator=generator, dtype=torch.float64)
@@ -168,6 +175,11 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
             otherwise=f"{name!r}: all returns are the same, so there is no variance to divide by, "
             "and the explained variance is not a number. Let them differ a little.",
         )
+    _verdicts_on(attempt, result)
+
+
+def _verdicts_on(attempt: Attempt, result: dict[str, Any]) -> None:
+    """What the monitor says of the two batches."""
     values, returns = (x.double() for x in result["flattered"])
     explained, least = _explained(values, returns), float((values - returns).abs().min())
     attempt.holds(
@@ -204,6 +216,15 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
     )
 
 
+def _both(attempt: Attempt, result: object) -> tuple[Tensor, Tensor]:
+    attempt.holds(
+        isinstance(result, tuple | list) and len(result) == 2,
+        "weights and ages",
+        otherwise="Expected two tensors, the weights and the ages for the next table.",
+    )
+    return result[0], result[1]  # type: ignore[index]
+
+
 @EXERCISES.add("4.1 One agent, line by line")
 def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
     ages, yes = torch.tensor([1, 0]), torch.ones(5, 2, dtype=torch.bool)
@@ -218,16 +239,8 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
     def columns(first: list[float], second: list[float]) -> Tensor:
         return torch.tensor([first, second]).T
 
-    def both(result: object) -> tuple[Tensor, Tensor]:
-        attempt.holds(
-            isinstance(result, tuple | list) and len(result) == 2,
-            "weights and ages",
-            otherwise="Expected two tensors, the weights and the ages for the next table.",
-        )
-        return result[0], result[1]  # type: ignore[index]
-
     one, two = [0.5, 0.25, 1.0, 0.5, 0.25], [1.0, 0.5, 0.0, 1.0, 0.5]
-    weights, older = both(attempt(ages, terminated, truncated, mask, 0.5))
+    weights, older = _both(attempt, attempt(ages, terminated, truncated, mask, 0.5))
     attempt.equal(
         weights,
         columns(one, two),
@@ -270,6 +283,10 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
             "these are the ages at the beginning of this table": torch.tensor([1.0, 0.0]),
         },
     )
+    _twelve_rows(attempt, generator)
+
+
+def _twelve_rows(attempt: Attempt, generator: Generator) -> None:
     ages = torch.randint(0, 9, (3,), generator=generator)
     terminated, truncated = (torch.rand(12, 3, generator=generator) < 0.15 for _ in range(2))
     mask = torch.rand(12, 3, generator=generator) > 0.1
@@ -282,7 +299,7 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
             if mask[t, i]:
                 expected[t, i] = 0.9 ** float(count[i])
             count[i] = 0.0 if terminated[t, i] or truncated[t, i] else grown[i]
-    weights, older = both(attempt(ages, terminated, truncated, mask, 0.9))
+    weights, older = _both(attempt, attempt(ages, terminated, truncated, mask, 0.9))
     attempt.equal(weights, expected, case="twelve rows of three environments")
     attempt.equal(
         older,
@@ -297,7 +314,7 @@ def forgotten_discount(attempt: Attempt, generator: Generator) -> None:
     parts, then = [], ages
     for rows in (slice(0, 5), slice(5, 6), slice(6, 12)):
         table = (x[rows] for x in (terminated, truncated, mask))
-        part, then = both(attempt(then, *table, 0.9))
+        part, then = _both(attempt, attempt(then, *table, 0.9))
         parts.append(part)
     attempt.equal(
         torch.cat(parts).double(),

@@ -51,6 +51,10 @@ def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
             ),
         },
     )
+    _six_random_steps(attempt, generator)
+
+
+def _six_random_steps(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.randn(6, 3, generator=generator, dtype=torch.float64)
     values = torch.randn(7, 3, generator=generator, dtype=torch.float64)
     finals = torch.randn(6, 3, generator=generator, dtype=torch.float64)
@@ -313,6 +317,10 @@ def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
             ),
         },
     )
+    _nine_random_steps(attempt, generator)
+
+
+def _nine_random_steps(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.randn(9, 3, generator=generator, dtype=torch.float64)
     next_values = torch.randn(9, 3, generator=generator, dtype=torch.float64)
     terminated, truncated = _ends(0.15, 9, generator), _ends(0.15, 9, generator)

@@ -16,9 +16,79 @@ RIGHT_ANSWERS = range(100)
 LONGEST = 400
 
 
+# response, the letter in it, and why another one was read
+READINGS: tuple[tuple[str, str | None, str], ...] = (
+    ("So it is 6.\nAnswer: B", "B", "a clean claim in the last line was not read"),
+    (
+        "Answer: C\nDid you know? A Bee has six legs.",
+        "C",
+        "letters outside the claims were counted; after a claim a response may go on",
+    ),
+    (
+        "A cow has four legs.\nAnswer: D",
+        "D",
+        "letters before the claim were counted; only lines that begin with “Answer:” are claims",
+    ),
+    (
+        "Cows have four legs. Are they birds?",
+        None,
+        "there is no claim in it, and a reader that guesses one pays for prose",
+    ),
+    (
+        "Answer: A or B",
+        None,
+        "the claim begins well and goes on; a reader of beginnings pays two letters at once",
+    ),
+    (
+        "Answer: Because of its legs",
+        None,
+        "the capital letter of a word was read as an answer; the letter has to stand alone",
+    ),
+    (
+        "Answer: not C",
+        None,
+        "a letter was looked for in the claim; here it is the one that is ruled out",
+    ),
+    (
+        "Answer: A\nAnswer: B",
+        None,
+        "the two claims contradict each other and one of them was taken; two answers are none",
+    ),
+    ("Answer: A\nWait.\nAnswer: A", "A", "the two claims agree, so the response names one letter"),
+    (
+        "Answer: see above\nAnswer: A",
+        None,
+        "a claim that is not good was ignored; if a hedge in one line can be rescued by "
+        "another line, it is paid by the back door",
+    ),
+    *(
+        (
+            f"Answer:{written}",
+            "B",
+            "brackets, spaces and a full stop are allowed; a good claim was refused",
+        )
+        for written in ("(B)", "B.", "(B).", "  B ", "B")
+    ),
+    ("Answer: b", None, "small letters were not offered"),
+    (
+        "Answer: ..(B",
+        None,
+        "brackets and full stops were taken away wherever they stood, as `strip` does; only "
+        "a pair of brackets around the letter and one full stop after it are allowed",
+    ),
+    (
+        "Answer:\nA",
+        None,
+        r"a claim ends with its line; \s matches the end of a line, too, and the next was read",
+    ),
+    ("Answer: (B", None, "a bracket without its partner was accepted"),
+    ("Answer: B..", None, "one full stop is allowed"),
+)
+
+
 @EXERCISES.add("13.4 The verifier is the reward", travels="results")
 def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
-    def reads(response: str, letter: str | None, why: str) -> None:
+    for response, letter, why in READINGS:
         result = attempt(response)
         if result is not None and not isinstance(result, str):
             raise NotRight(
@@ -30,74 +100,6 @@ def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
             otherwise=f"Wrong for {response!r}: expected {letter!r}, got {result!r}.\n"
             f"Likely mistake: {why}.",
         )
-
-    reads("So it is 6.\nAnswer: B", "B", "a clean claim in the last line was not read")
-    reads(
-        "Answer: C\nDid you know? A Bee has six legs.",
-        "C",
-        "letters outside the claims were counted; after a claim a response may go on",
-    )
-    reads(
-        "A cow has four legs.\nAnswer: D",
-        "D",
-        "letters before the claim were counted; only lines that begin with “Answer:” are claims",
-    )
-    reads(
-        "Cows have four legs. Are they birds?",
-        None,
-        "there is no claim in it, and a reader that guesses one pays for prose",
-    )
-    reads(
-        "Answer: A or B",
-        None,
-        "the claim begins well and goes on; a reader of beginnings pays two letters at once",
-    )
-    reads(
-        "Answer: Because of its legs",
-        None,
-        "the capital letter of a word was read as an answer; the letter has to stand alone",
-    )
-    reads(
-        "Answer: not C",
-        None,
-        "a letter was looked for in the claim; here it is the one that is ruled out",
-    )
-    reads(
-        "Answer: A\nAnswer: B",
-        None,
-        "the two claims contradict each other and one of them was taken; two answers are none",
-    )
-    reads(
-        "Answer: A\nWait.\nAnswer: A",
-        "A",
-        "the two claims agree, so the response names one letter",
-    )
-    reads(
-        "Answer: see above\nAnswer: A",
-        None,
-        "a claim that is not good was ignored; if a hedge in one line can be rescued by "
-        "another line, it is paid by the back door",
-    )
-    for written in ("(B)", "B.", "(B).", "  B ", "B"):
-        reads(
-            f"Answer:{written}",
-            "B",
-            "brackets, spaces and a full stop are allowed; a good claim was refused",
-        )
-    reads("Answer: b", None, "small letters were not offered")
-    reads(
-        "Answer: ..(B",
-        None,
-        "brackets and full stops were taken away wherever they stood, as `strip` does; only "
-        "a pair of brackets around the letter and one full stop after it are allowed",
-    )
-    reads(
-        "Answer:\nA",
-        None,
-        r"a claim ends with its line; \s matches the end of a line, too, and the next was read",
-    )
-    reads("Answer: (B", None, "a bracket without its partner was accepted")
-    reads("Answer: B..", None, "one full stop is allowed")
 
 
 def policy(generator: Generator) -> Numbers:

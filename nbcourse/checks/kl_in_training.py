@@ -67,6 +67,10 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
         otherwise="Where log-probabilities at padding are NaN, your weights change. Put zeros "
         "there before you add up anything, and choose instead of multiplying by the mask.",
     )
+    _far_ratios(attempt, generator)
+
+
+def _far_ratios(attempt: Attempt, generator: Generator) -> None:
     log_ratio = torch.randn(3, 6, generator=generator, dtype=torch.float64)
     far = 40 * log_ratio  # products of e^(±40 …), which overflow if they are formed
     full = torch.ones(3, 6, dtype=torch.bool)
@@ -190,6 +194,10 @@ def where_to_measure(attempt: Attempt, generator: Generator) -> None:
             ),
         },
     )
+    _other_budgets(attempt, generator)
+
+
+def _other_budgets(attempt: Attempt, generator: Generator) -> None:
     two = torch.tensor([0.99, 0.01], dtype=torch.float64)
     attempt.equal(
         attempt(two, torch.zeros(2, dtype=torch.float64), torch.ones(2).double(), 0.1, 10.0),

@@ -172,6 +172,10 @@ def clip_the_probability(attempt: Attempt, generator: Generator) -> None:
             "nothing may flow through a clipped product": -ratio * A,
         },
     )
+    _sixty_tokens(attempt, generator)
+
+
+def _sixty_tokens(attempt: Attempt, generator: Generator) -> None:
     for room in (0.02, 0.3):
         old, new = torch.rand(2, 60, generator=generator, dtype=torch.float64) * 0.9 + 0.05
         A = torch.randn(60, generator=generator, dtype=torch.float64)

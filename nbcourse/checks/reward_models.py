@@ -198,6 +198,10 @@ def ties(attempt: Attempt, generator: Generator) -> None:
         _tie_gradient([math.log(4), 0.0, -math.log(16)], [1, 0, 1], 2.0),
         case="the gradient in the first scores",
     )
+    _thirty_comparisons(attempt, generator)
+
+
+def _thirty_comparisons(attempt: Attempt, generator: Generator) -> None:
     first, second = torch.randn(2, 30, generator=generator, dtype=torch.float64)
     outcomes = torch.randint(-1, 2, (30,), generator=generator)
     expected = _tie_loss((first - second).tolist(), outcomes.tolist(), 0.7)

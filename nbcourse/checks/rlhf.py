@@ -46,6 +46,10 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
             ),
         },
     )
+    _random_scores(attempt, generator)
+
+
+def _random_scores(attempt: Attempt, generator: Generator) -> None:
     scores = torch.randn(4, 3, generator=generator)
     rows, expected = [], torch.zeros(4, 9)
     for row, end in enumerate((9, 7, 8, 9)):
@@ -208,6 +212,10 @@ def segment_credit(attempt: Attempt, generator: Generator) -> None:
             ),
         },
     )
+    _random_segments(attempt, generator)
+
+
+def _random_segments(attempt: Attempt, generator: Generator) -> None:
     rewards, values = torch.randn(2, 3, 8, generator=generator, dtype=torch.float64)
     segments = torch.tensor(
         [[0, 0, 0, 1, 2, 2, 2, 2], [0, 1, 1, 1, 1, 2, 3, -1], [0, 0, 0, 0, 0, -1, -1, -1]]

@@ -132,10 +132,7 @@ def grade_class(
         given = marks.kept(out)  # after the grading, which takes long: marks may be added meanwhile
         reread = _to_read_again(graded, before, given, out)
         times, moved = _times(order, rules, master.assignment, listed, handed_in, final=final)
-        graded = [
-            (submission, _adjusted(submission, result, given, rules, times))
-            for submission, result in graded
-        ]
+        graded = [(one, _adjusted(one, result, given, rules, times)) for one, result in graded]
         return GradedClass(
             results=tuple(result for _, result in graded),
             unmatched=tuple(submission for submission, _ in graded if submission.unmatched),
