@@ -1,13 +1,24 @@
 """Laws of the piece that trains a policy and its critic: PPO."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nbcourse.builds import harness, learning, oracle
-from nbcourse.builds.bench import WARM, Bench, Finding, Law, laws, named
+from nbcourse.builds.bench import (
+    WARM,
+    Bench,
+    Finding,
+    Law,
+    calling,
+    compared,
+    laws,
+    named,
+    with_each,
+)
 from nbcourse.builds.learning import MICRO_BATCH, RATE, ratio_derivative
 from nbcourse.functional import kl, masking, returns
 
@@ -33,24 +44,17 @@ def _critic(bench: Bench) -> Finding | None:
     found = bench("values", weights, rollout)
     for name in ("start", "values"):
         if not isinstance(found[name], Tensor) or found[name].shape != mask.shape:
-            return named(found[name], oracle.values(weights, rollout), {}, what="values")
+            return named(found[name], oracle.values(weights, rollout), what="values")
     start = torch.where(mask, found["start"], 0.0)
     if start.abs().max() > 0.0:
         return Finding(
             "critic-starts-anywhere", f"a value of {start.abs().max():.3g} before any step"
         )
-    late = oracle.hidden(WARM.double, rollout)[:, 1:] @ HEAD
-    padded = oracle.hidden(WARM.double, rollout, everywhere=True)[:, :-1] @ HEAD
-    moved = {name: weight + 1.0 for name, weight in WARM.double.items()}
-    mistakes = {
-        "values-one-place-late": late,
-        "critic-sees-padding": padded,
-        "one-trunk": oracle.hidden(moved, rollout)[:, :-1] @ HEAD,
-    }
-    return named(
-        torch.where(mask, found["values"], 0.0),
+    return compared(
+        bench,
+        lambda asked: torch.where(mask, asked("values", weights, rollout)["values"], 0.0),
         torch.where(mask, oracle.values(weights, rollout), 0.0),
-        {name: torch.where(mask, wrong, 0.0) for name, wrong in mistakes.items()},
+        ("values-one-place-late", "critic-sees-padding", "one-trunk"),
         what="values of six responses",
     )
 
@@ -60,48 +64,31 @@ def _token_rewards(bench: Bench) -> Finding | None:
     scores = torch.tensor([1.0, 0.0, -0.5, 2.0, 0.25, 1.5], dtype=torch.float64)
     log_probs, ref_log_probs = _drawn(1) - 1.5, _drawn(2) - 1.5
     right = kl.rewards_with_kl(scores, log_probs, ref_log_probs, mask, beta=beta)
-    penalty = -beta * (log_probs - ref_log_probs)
-    inside = torch.where(mask, penalty, 0.0)
-    last = torch.arange(5) == mask.sum(dim=1, keepdim=True) - 1
-    paid = torch.where(last, scores[:, None], 0.0)
-    column = torch.zeros_like(inside)
-    column[:, -1] = scores
-    d = ref_log_probs - log_probs
-    mistakes = {
-        "score-in-the-last-column": inside + column,
-        "score-on-every-token": inside + torch.where(mask, scores[:, None], 0.0),
-        "drift-rewarded": paid - inside,
-        "penalty-on-padding": penalty + paid,
-        "penalty-at-the-end": paid + torch.where(last, inside.sum(dim=1, keepdim=True), 0.0),
-        "k3-in-the-reward": paid - beta * torch.where(mask, d.exp() - 1 - d, 0.0),
-    }
     what = "rewards of six responses"
-    asked = [scores, log_probs, ref_log_probs, mask, beta]
-    if finding := named(bench("call", "ppo", "token_rewards", asked), right, mistakes, what=what):
+    mistakes = (
+        *("score-in-the-last-column", "score-on-every-token", "drift-rewarded"),
+        *("penalty-on-padding", "penalty-at-the-end", "k3-in-the-reward"),
+    )
+    given = [scores, log_probs, ref_log_probs, mask, beta]
+    answer = calling("call", "ppo", "token_rewards", given)
+    if finding := compared(bench, answer, right, mistakes, what=what):
         return finding
-    asked[1] = log_probs.masked_fill(~mask, float("nan"))
-    if finding := named(bench("call", "ppo", "token_rewards", asked), right, {}, what=what):
+    given[1] = log_probs.masked_fill(~mask, float("nan"))
+    if finding := named(bench("call", "ppo", "token_rewards", given), right, what=what):
         return Finding("penalty-on-padding", f"{finding.evidence}, with NaN outside the mask")
     return None
 
 
 def _whiten(bench: Bench) -> Finding | None:
     mask, A = oracle.example()["mask"], _drawn(3) + 0.5
-    rows = [masking.masked_whiten(a, m) for a, m in zip(A, mask, strict=True)]
-    zeros = A.masked_fill(~mask, 0.0)
-    padded = masking.masked_whiten(zeros, torch.ones_like(mask))
-    everything = masking.masked_whiten(A, torch.ones_like(mask))
-    kept = A[mask]
-    return named(
-        bench("call", "ppo", "whiten", [A, mask]),
+    return compared(
+        bench,
+        calling("call", "ppo", "whiten", [A, mask]),
         masking.masked_whiten(A, mask),
-        {
-            "whitened-with-padding": torch.where(mask, padded, 0.0),
-            "padding-in-the-mean": torch.where(mask, everything, 0.0),
-            "whitened-by-response": torch.stack(rows),
-            "scaled-only": zeros / (kept.var() + 1e-8).sqrt(),
-            "centred-only": (A - kept.mean()).masked_fill(~mask, 0.0),
-        },
+        (
+            *("whitened-with-padding", "padding-in-the-mean", "whitened-by-response"),
+            *("scaled-only", "centred-only"),
+        ),
         what="whitened advantages of six responses",
     )
 
@@ -112,34 +99,30 @@ def _update(bench: Bench) -> Finding | None:
     log_ratio, A, targets = _drawn(4) / 2, _drawn(5), _drawn(6)
     table = oracle.distributions(weights, rollout)[:, :-1]
     old = oracle.chosen(table, rollout) - log_ratio
-    V = oracle.values(weights, rollout)
-    first = (torch.arange(6) < MICRO_BATCH)[:, None]
-    parts = torch.where(first, mask[:MICRO_BATCH].sum(), mask[MICRO_BATCH:].sum())
+    by_log_prob, by_value = (
+        ratio_derivative(log_ratio, A) * mask / count,
+        (oracle.values(weights, rollout) - targets) * mask / count,
+    )
 
-    def direction(policy: Tensor, critic: Tensor) -> Tensor:
+    def direction(rows: Tensor) -> Tensor:
         return oracle.flat(
-            oracle.gradient(weights, rollout, policy)
-            | oracle.value_gradient(weights, rollout, critic)
+            oracle.gradient(weights, rollout, by_log_prob * rows)
+            | oracle.value_gradient(weights, rollout, by_value * rows)
         )
 
-    by_log_prob, by_value = ratio_derivative(log_ratio, A), V - targets
-    each = mask / count
-    right = direction(by_log_prob * each, by_value * each)
-    mistakes = {
-        "token-means-of-micro-batches": (by_log_prob * mask / parts, by_value * mask / parts),
-        "untrained-critic": (by_log_prob * each, 0 * by_value),
-        "critic-learns-advantages": (by_log_prob * each, (V - A) * each),
-        "error-not-squared": (by_log_prob * each, by_value.sign() * each),
-        "ratio-of-one": (-A * each, by_value * each),
-        "padding-in-the-loss": (by_log_prob / count, by_value / count),
-        "last-micro-batch-only": (by_log_prob * each * ~first, by_value * each * ~first),
-    }
-    found = bench("gradient", "ppo", weights, [rollout, old, A, targets, MICRO_BATCH])
+    def answer(asked: Bench) -> Tensor:
+        given = [rollout, old, A, targets, MICRO_BATCH]
+        return oracle.flat(asked("gradient", "ppo", weights, given))
+
+    every, last = torch.ones(6, 1), (torch.arange(6) >= MICRO_BATCH)[:, None]
+    mistakes = (
+        *("gradient-of-before", "token-means-of-micro-batches", "untrained-critic"),
+        *("critic-learns-advantages", "error-not-squared", "ratio-of-one", "padding-in-the-loss"),
+    )
     return named(
-        oracle.flat(found),
-        right,
-        {"gradient-of-before": right + 1.0}
-        | {name: direction(*coefficients) for name, coefficients in mistakes.items()},
+        answer(bench),
+        direction(every),
+        chain(with_each(mistakes, answer), [("last-micro-batch-only", direction(last))]),
         what=f"gradient of policy and critic, six responses, {MICRO_BATCH} at a time",
     )
 
@@ -170,7 +153,7 @@ def _each(
                 torch.where(mask, each.double(), 0.0)
                 for each in (batch[key], right(batch, weights), *mistakes(batch).values())
             )
-            known = dict(zip(mistakes(batch), wrong, strict=True))
+            known = zip(mistakes(batch), wrong, strict=True)
             if finding := named(found, expected, known, what=f"{key} of a step"):
                 return finding
         return None
@@ -224,7 +207,7 @@ def _moved(bench: Bench) -> Finding | None:
             (oracle.flat(weights) - oracle.flat(after)) / RATE
             for after in (batch["weights"], right)
         )
-        if finding := named(moved, expected, {}, what="sum of two gradients, from the weights"):
+        if finding := named(moved, expected, what="sum of two gradients, from the weights"):
             return Finding("one-pass", finding.evidence)
     return None
 
@@ -264,22 +247,8 @@ LAWS: Sequence[Law] = laws(
         learning.right_rewards("ppo"),
         1,
     ),
-    (
-        "fresh",
-        "each step is sampled by the weights that it changes",
-        "7.8 When the sampler is not the learner",
-        (),
-        learning.sampled_now("ppo"),
-        1,
-    ),
-    (
-        "old log-probs",
-        "old log-probs are the learner's before its first update",
-        "10.6 PPO's clip, without a critic",
-        ("fresh",),
-        learning.old_log_probs("ppo"),
-        1,
-    ),
+    learning.fresh("ppo", ()),
+    learning.old_ones("ppo", ("fresh",), 1),
     (
         "reference",
         "the reference is the policy that training began with",
@@ -336,12 +305,5 @@ LAWS: Sequence[Law] = laws(
         _moved,
         2,
     ),
-    (
-        "curve",
-        f"{learning.STEPS} steps of Adam gain {learning.GAIN:.0%} of held-out problems",
-        "8.10 PPO with a verifier",
-        ("moves",),
-        learning.curve("ppo"),
-        2,
-    ),
+    learning.gains("ppo", "8.10 PPO with a verifier", ("moves",)),
 )

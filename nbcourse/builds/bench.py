@@ -1,6 +1,6 @@
 """What a law asks and what it finds; and the answers of files that run in this process."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.builds import harness, pieces
+from nbcourse.builds.mistakes import MISTAKES
 
 
 class Bench:
@@ -91,11 +92,8 @@ Runs = Callable[[Mapping[str, str]], AbstractContextManager[Bench]]
 @contextmanager
 def here(sources: Mapping[str, str]) -> Iterator[Bench]:
     """Run files in this process, as a reader does with files of their own."""
-    harness.install(with_given(sources))
-    try:
+    with harness.installed(with_given(sources)):
         yield Bench(_answer)
-    finally:
-        harness.remove()
 
 
 def _answer(function: str, *arguments: Any) -> Any:
@@ -110,8 +108,40 @@ def with_given(sources: Mapping[str, str]) -> dict[str, str]:
     return {**sources, pieces.GIVEN: pieces.solution(pieces.GIVEN)}
 
 
+Answer = Callable[[Bench], Any]
+
+
+def calling(*request: Any) -> Answer:
+    """What the functions of `harness` answer to a request."""
+    return lambda bench: bench(*request)
+
+
+def compared(
+    bench: Bench, answer: Answer, right: Tensor, mistakes: Iterable[str], **more: Any
+) -> Finding | None:
+    """`named` for what a piece answers."""
+    return named(answer(bench), right, with_each(mistakes, answer), **more)
+
+
+def with_each(mistakes: Iterable[str], answer: Answer) -> Iterator[tuple[str, Tensor]]:
+    """What the book's piece answers with each of these mistakes in it, as far as it answers."""
+    for name in mistakes:
+        book = {other: pieces.solution(other) for other in pieces.NAMES}
+        try:
+            with here(book | {MISTAKES[name].piece: MISTAKES[name].text()}) as wrong:
+                found = answer(wrong)
+        except Exception:
+            continue
+        yield name, found
+
+
 def named(
-    found: Any, right: Tensor, mistakes: Mapping[str, Tensor], *, what: str, tolerance: float = 1e-6
+    found: Any,
+    right: Tensor,
+    mistakes: Iterable[tuple[str, Tensor]] = (),
+    *,
+    what: str,
+    tolerance: float = 1e-6,
 ) -> Finding | None:
     """None if a tensor is the right one, else the mistake that explains all of it, if one does."""
     if not isinstance(found, Tensor):
@@ -123,7 +153,7 @@ def named(
     if close(found, right, tolerance):
         return None
     evidence = f"{what}: off by up to {_worst(found, right):.3g}"
-    for name, wrong in mistakes.items():
+    for name, wrong in mistakes:
         if close(found, wrong, tolerance) and not close(wrong, right, tolerance):
             return Finding(name, evidence)
     return Finding("", evidence)

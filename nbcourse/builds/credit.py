@@ -6,7 +6,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nbcourse.builds.bench import Bench, Finding, Law, close, named
+from nbcourse.builds.bench import (
+    Bench,
+    Finding,
+    Law,
+    calling,
+    close,
+    compared,
+    named,
+    with_each,
+)
 from nbcourse.functional import advantages as book
 from nbcourse.functional import returns, surrogates
 from nbcourse.toys import bandit, enumeration
@@ -31,19 +40,14 @@ def _derivative(bench: Bench, log_probs: Tensor, advantages: Tensor) -> tuple[Te
 
 
 def _direction(bench: Bench) -> Finding | None:
-    right = -A[:, None] * MASK / len(A)
-    ends = torch.arange(4) == LENGTHS[:, None] - 1
-    return named(
-        _derivative(bench, _drawn(6, 4) - 1.5, A)[1],
-        right,
-        {
-            "climbed": -right,
-            "short-answers-first": right / LENGTHS[:, None],
-            "mean-of-tokens": right * len(A) / LENGTHS.sum(),
-            "summed-responses": right * len(A),
-            "padding-counts": (-A[:, None] / len(A)).expand(6, 4),
-            "last-token-left-out": right.masked_fill(ends, 0.0),
-        },
+    return compared(
+        bench,
+        lambda asked: _derivative(asked, _drawn(6, 4) - 1.5, A)[1],
+        -A[:, None] * MASK / len(A),
+        (
+            *("climbed", "short-answers-first", "mean-of-tokens", "summed-responses"),
+            *("padding-counts", "last-token-left-out"),
+        ),
         what="derivative of the loss with respect to each log-prob",
     )
 
@@ -72,23 +76,14 @@ def _constants(bench: Bench) -> Finding | None:
 def _leave_one_out(bench: Bench) -> Finding | None:
     for seed in range(3):
         rewards = _drawn(12, seed=seed)
-        right = book.leave_one_out(rewards, group_size=4)
-        across = torch.arange(12).view(4, 3).T.flatten()
-        groups = rewards.view(-1, 4)
-        finding = named(
-            bench("call", "estimator", "leave_one_out", [rewards, 4]),
-            right,
-            {
-                "own-reward-in-baseline": book.mean_baseline(rewards, group_size=4),
-                "divided-by-group-size": (
-                    groups - (groups.sum(1, keepdim=True) - groups) / 4
-                ).flatten(),
-                "interleaved-groups": book.leave_one_out(rewards[across], group_size=4)[
-                    across.argsort()
-                ],
-                "batch-baseline": book.leave_one_out(rewards, group_size=12),
-                "inverted-advantages": -right,
-            },
+        finding = compared(
+            bench,
+            calling("call", "estimator", "leave_one_out", [rewards, 4]),
+            book.leave_one_out(rewards, group_size=4),
+            (
+                *("own-reward-in-baseline", "divided-by-group-size", "interleaved-groups"),
+                *("batch-baseline", "inverted-advantages"),
+            ),
             what="advantages of three groups of four",
         )
         if finding:
@@ -109,86 +104,69 @@ def _unbiased(bench: Bench) -> Finding | None:
         mask = torch.ones(3, 1, dtype=torch.bool)
         loss = bench("call", "estimator", "policy_gradient", [pulled, credit, mask])
         mean -= probs[group].prod() * torch.autograd.grad(loss, leaf)[0]
-    return named(mean, bandit.gradient(logits, pays), {}, what="mean gradient of all groups")
+    return named(mean, bandit.gradient(logits, pays), what="mean gradient of all groups")
 
 
 def _gae(outside: float) -> Callable[[Bench], Finding | None]:
     def look(bench: Bench) -> Finding | None:
-        for gamma, lam in ((1.0, 1.0), (1.0, 0.9), (0.9, 0.5), (0.8, 0.0)):
-            rewards, values = (_drawn(6, 4, seed=s).masked_fill(~MASK, 0.0) for s in (1, 2))
-            A, R = returns.token_gae(rewards, values, MASK, gamma=gamma, lam=lam)
-            asked = [x.masked_fill(~MASK, outside) for x in (rewards, values)]
-            found = bench("call", "gae", "gae", [*asked, MASK, gamma, lam])
-            if not isinstance(found, tuple | list) or len(found) != 2:
-                return Finding("", "expected two tensors, advantages and returns")
-            what = f"γ = {gamma}, λ = {lam}"
-            wrong = {} if outside else _wrong_gae(rewards, values, gamma, lam)
-            finding = named(found[0], A, wrong, what=f"advantages for {what}")
-            finding = finding or named(
-                found[1], R, {"returns-without-values": A}, what=f"returns for {what}"
-            )
-            if finding and outside:
-                return Finding("value-behind-the-end", finding.evidence)
-            if finding:
-                return finding
-        return None
+        cases = ((1.0, 1.0), (1.0, 0.9), (0.9, 0.5), (0.8, 0.0))
+        findings = (_gae_of(bench, outside, gamma, lam) for gamma, lam in cases)
+        return next(filter(None, findings), None)
 
     return look
 
 
-def _wrong_gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> dict[str, Tensor]:
-    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
-    errors = rewards + gamma * after - values
-
-    def summed(each: Tensor, factor: float) -> Tensor:
-        return returns.discounted_returns(each.masked_fill(~MASK, 0.0), MASK, gamma=factor)
-
-    return {
-        "no-bootstrap": summed(rewards - values, gamma * lam),
-        "undiscounted-recursion": summed(errors, lam),
-        "one-step-only": errors.masked_fill(~MASK, 0.0),
-    }
+def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding | None:
+    rewards, values = (_drawn(6, 4, seed=s).masked_fill(~MASK, 0.0) for s in (1, 2))
+    A, R = returns.token_gae(rewards, values, MASK, gamma=gamma, lam=lam)
+    given = [x.masked_fill(~MASK, outside) for x in (rewards, values)]
+    answer = calling("call", "gae", "gae", [*given, MASK, gamma, lam])
+    found = answer(bench)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        return Finding("", "expected two tensors, advantages and returns")
+    what = f"γ = {gamma}, λ = {lam}"
+    names = () if outside else ("no-bootstrap", "undiscounted-recursion", "one-step-only")
+    wrong = with_each(names, lambda asked: answer(asked)[0])
+    finding = named(found[0], A, wrong, what=f"advantages for {what}")
+    wrong = with_each(("returns-without-values",), lambda asked: answer(asked)[1])
+    finding = finding or named(found[1], R, wrong, what=f"returns for {what}")
+    if finding and outside:
+        return Finding("value-behind-the-end", finding.evidence)
+    return finding
 
 
 def _clip(bench: Bench) -> Finding | None:
     """The six cases of one clip: the sign of A, times the ratio below, inside and above."""
+    names = (
+        *("clip-climbed", "no-clip", "clipped-on-both-sides", "max-of-objectives"),
+        "ratio-upside-down",
+    )
+    for width in (0.2, 0.4):
+        right = _six_cases(partial(surrogates.ppo_clip, clip_low=width))
+        found = _six_cases(_asked(bench, width))
+        if found is None:
+            return Finding("", "expected losses of the shape (2, 6)")
+        wrong = with_each(names, partial(_six_cases_of, width=width))
+        what = f"losses and derivatives of the six cases, clip = {width}"
+        if finding := named(found, right, wrong, what=what):
+            return finding
+    return None
+
+
+def _six_cases_of(bench: Bench, width: float) -> Tensor | None:
+    return _six_cases(_asked(bench, width))
+
+
+def _six_cases(function: Callable[..., Tensor]) -> Tensor | None:
+    """(4, 6) losses above their derivatives by the log-probs; None for another shape."""
     ratios = torch.tensor([0.5, 0.95, 1.6, 0.7, 1.1, 1.3], dtype=torch.float64)
     A = torch.tensor([[2.0], [-1.0]], dtype=torch.float64).expand(2, 6)
     old = _drawn(2, 6) - 2.0
-    for width in (0.2, 0.4):
-        values = []
-        for function in (_asked(bench, width), partial(surrogates.ppo_clip, clip_low=width)):
-            leaf = (old + ratios.log()).requires_grad_()
-            losses = function(leaf, old, A)
-            if not isinstance(losses, Tensor) or losses.shape != A.shape:
-                return Finding("", f"expected losses of the shape {tuple(A.shape)}")
-            values += [torch.cat([losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]])]
-        rho, inverse = ratios.expand(2, 6), (1 / ratios).expand(2, 6)
-        kept = ratios.clamp(1 - width, 1 + width)
-        moves = (kept == ratios).double()
-        upside = -torch.minimum(inverse * A, inverse.clamp(1 - width, 1 + width) * A)
-        inside = inverse * A <= inverse.clamp(1 - width, 1 + width) * A
-        larger = rho * A >= kept * A
-        finding = named(
-            values[0],
-            values[1],
-            {
-                "clip-climbed": -values[1],
-                "no-clip": torch.cat([-rho * A, -rho * A]),
-                "clipped-on-both-sides": torch.cat([-kept * A, -rho * A * moves]),
-                "max-of-objectives": torch.cat(
-                    [
-                        -torch.maximum(rho * A, kept * A),
-                        -rho * A * torch.maximum(moves, larger.double()),
-                    ]
-                ),
-                "ratio-upside-down": torch.cat([upside, inverse * A * inside]),
-            },
-            what=f"losses and derivatives of the six cases, clip = {width}",
-        )
-        if finding:
-            return finding
-    return None
+    leaf = (old + ratios.log()).requires_grad_()
+    losses = function(leaf, old, A)
+    if not isinstance(losses, Tensor) or losses.shape != A.shape:
+        return None
+    return torch.cat([losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]])
 
 
 def _asked(bench: Bench, width: float) -> Callable[..., Tensor]:

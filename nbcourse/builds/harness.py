@@ -8,6 +8,8 @@ functions below return.
 import importlib.abc
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,10 +49,17 @@ def install(sources: dict[str, str]) -> None:
         sys.meta_path.insert(0, FILES)
 
 
-def remove() -> None:
-    """Forget the files."""
-    install({})
-    sys.meta_path.remove(FILES)
+@contextmanager
+def installed(sources: dict[str, str]) -> Iterator[None]:
+    """Have these modules for a while, and then those again that there were before."""
+    before = FILES.sources
+    modules = {name: sys.modules[name] for name in before if name in sys.modules}
+    install(sources)
+    try:
+        yield
+    finally:
+        install(before)
+        sys.modules.update(modules)
 
 
 def split(weights: State) -> tuple[State, State]:

@@ -7,13 +7,26 @@ curve comes last, when all the others hold.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nbcourse.builds import oracle
-from nbcourse.builds.bench import RESTLESS, WARM, Bench, Finding, Law, close, laws, named
+from nbcourse.builds.bench import (
+    RESTLESS,
+    WARM,
+    Bench,
+    Finding,
+    Law,
+    calling,
+    close,
+    compared,
+    laws,
+    named,
+    with_each,
+)
 from nbcourse.functional import advantages as book
 
 ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
@@ -37,6 +50,7 @@ TOKENS = {
     "grpo": ("old_log_probs",),
 }
 STEPS, GAIN = 30, 0.15  # of the curve, and of the share of right answers to held-out problems
+MODES = ("sequence", "token", "length")  # of averages
 Z = 5.0  # standard errors, of a test with fixed draws
 
 # ---------------------------------------------------------------- the sampler
@@ -100,36 +114,25 @@ def _draws(bench: Bench) -> Finding | None:
 
 def _log_probs(bench: Bench) -> Finding | None:
     rollout = oracle.example()
-    table = oracle.distributions(WARM.double, rollout)
-    logits = oracle.logits(WARM.double, rollout)[:, :-1]
-    mistakes = {
-        "shifted-log-probs": oracle.chosen(table[:, 1:], rollout),
-        "attended-padding": oracle.chosen(
-            oracle.distributions(WARM.double, rollout, everywhere=True)[:, :-1], rollout
-        ),
-        "logits-for-log-probs": oracle.chosen(logits, rollout),
-    }
-    found = bench("log_probs", WARM.double, rollout)
-    if not isinstance(found, Tensor) or found.shape != rollout["mask"].shape:
-        return named(found, rollout["log_probs"], {}, what="log-probs")
     mask = rollout["mask"]
-    finding = named(
-        torch.where(mask, found, 0.0),
+    found = bench("log_probs", WARM.double, rollout)
+    if not isinstance(found, Tensor) or found.shape != mask.shape:
+        return named(found, rollout["log_probs"], what="log-probs")
+    finding = compared(
+        bench,
+        lambda asked: torch.where(mask, asked("log_probs", WARM.double, rollout), 0.0),
         oracle.log_probs(WARM.double, rollout),
-        {name: torch.where(mask, wrong, 0.0) for name, wrong in mistakes.items()},
+        ("shifted-log-probs", "attended-padding", "logits-for-log-probs"),
         what="log-probs of six responses, in nats",
     )
-    if (
-        finding
-        and not finding.mistake
-        and _tempered(torch.where(mask, found, 0.0), logits, rollout)
-    ):
+    if finding and not finding.mistake and _tempered(torch.where(mask, found, 0.0), rollout):
         return Finding("tempered-log-probs", finding.evidence)
     return finding
 
 
-def _tempered(found: Tensor, logits: Tensor, rollout: oracle.Rollout) -> bool:
+def _tempered(found: Tensor, rollout: oracle.Rollout) -> bool:
     """Whether some temperature explains all log-probs."""
+    logits = oracle.logits(WARM.double, rollout)[:, :-1]
     for temperature in torch.arange(0.05, 3.0, 0.05).tolist():
         tried = oracle.chosen((logits / temperature).log_softmax(dim=-1), rollout)
         if close(found, torch.where(rollout["mask"], tried, 0.0), 1e-5):
@@ -147,14 +150,11 @@ def _score(bench: Bench) -> Finding | None:
     mask, finished = oracle.ended(tokens)
     rollout |= {"tokens": tokens, "mask": mask, "finished": finished}
     right = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
-    return named(
-        bench("call", "reinforce", "score", [rollout, answers]),
+    return compared(
+        bench,
+        calling("call", "reinforce", "score", [rollout, answers]),
         right,
-        {
-            "cut-off-paid": torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 1.0]),
-            "prefix-paid": torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0, 1.0]),
-            "padding-read": torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]),
-        },
+        ("cut-off-paid", "prefix-paid", "padding-read"),
         what="rewards of six responses, one of them cut off",
     )
 
@@ -162,57 +162,39 @@ def _score(bench: Bench) -> Finding | None:
 # ---------------------------------------------------------------- updates
 
 
-def _compared(
+def _direction(
     bench: Bench,
     module: str,
     arguments: list[Any],
     right: Tensor,
-    mistakes: Mapping[str, Tensor],
-    left_over: str,
+    mistakes: Sequence[str],
     what: str,
 ) -> Finding | None:
-    """The gradient of an update against Σ coefficient · log-prob, by the coefficients (B, T)."""
+    """The gradient of an update against that of Σ coefficient · log-prob, coefficients (B, T)."""
     rollout = oracle.example()
-
-    def direction(coefficients: Tensor) -> Tensor:
-        return oracle.flat(oracle.gradient(WARM.double, rollout, coefficients))
-
-    found = oracle.flat(bench("gradient", module, WARM.double, [rollout, *arguments]))
-    expected = direction(right)
-    return named(
-        found,
-        expected,
-        {left_over: expected + 1.0} | {name: direction(c) for name, c in mistakes.items()},
-        what=what,
+    last = right * (torch.arange(6) >= MICRO_BATCH)[:, None]
+    expected, of_the_last = (
+        oracle.flat(oracle.gradient(WARM.double, rollout, each)) for each in (right, last)
     )
+
+    def answer(asked: Bench) -> Tensor:
+        return oracle.flat(asked("gradient", module, WARM.double, [rollout, *arguments]))
+
+    wrong = chain(with_each(mistakes, answer), [("last-micro-batch-only", of_the_last)])
+    return named(answer(bench), expected, wrong, what=f"gradient of six responses, {what}")
 
 
 def _update(bench: Bench) -> Finding | None:
-    mask = oracle.example()["mask"]
-    ends = mask & (oracle.example()["tokens"] == oracle.given().EOS)
-    right = -ADVANTAGES[:, None] * mask / 6
-    first = (torch.arange(6) < MICRO_BATCH)[:, None]
-    rows = torch.where(first, MICRO_BATCH, 6 - MICRO_BATCH)
-    mistakes = {
-        "untrained-eos": right.masked_fill(ends, 0.0),
-        "trained-padding": (-ADVANTAGES[:, None] / 6).expand_as(right),
-        "mean-of-micro-batches": right * 6 / (2 * rows),
-        "sum-of-micro-batches": right * 6 / rows,
-        "last-micro-batch-only": right * ~first,
-    }
-    for size in (MICRO_BATCH, 6):
-        finding = _compared(
-            bench,
-            "reinforce",
-            [ADVANTAGES, size],
-            right,
-            mistakes,
-            "left-over-gradient",
-            f"gradient of six responses, {size} at a time",
-        )
-        if finding:
-            return finding
-    return None
+    right = -ADVANTAGES[:, None] * oracle.example()["mask"] / 6
+    mistakes = (
+        *("left-over-gradient", "untrained-eos", "trained-padding"),
+        *("mean-of-micro-batches", "sum-of-micro-batches"),
+    )
+    findings = (
+        _direction(bench, "reinforce", [ADVANTAGES, size], right, mistakes, f"{size} at a time")
+        for size in (MICRO_BATCH, 6)
+    )
+    return next(filter(None, findings), None)
 
 
 def ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
@@ -225,32 +207,25 @@ def ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
 def _grpo_update(bench: Bench) -> Finding | None:
     rollout = oracle.example()
     mask, A = rollout["mask"], ADVANTAGES[:, None].expand(6, 5)
-    ends = mask & (rollout["tokens"] == oracle.given().EOS)
     source = torch.Generator().manual_seed(0)
     log_ratio = torch.rand(6, 5, generator=source, dtype=torch.float64) - 0.5
     old = oracle.log_probs(WARM.double, rollout) - log_ratio
-    first = (torch.arange(6) < MICRO_BATCH)[:, None]
-    for mode in ("sequence", "token", "length"):
-        weights = _weights(mask, mode)
-        split = torch.cat([_weights(mask[:MICRO_BATCH], mode), _weights(mask[MICRO_BATCH:], mode)])
-        right = ratio_derivative(log_ratio, A) * weights
-        finding = _compared(
+    mistakes = (
+        *("kept-gradient", "average-of-each-micro-batch", "fresh-old-log-probs"),
+        "untrained-ends",
+    )
+    findings = (
+        _direction(
             bench,
             "grpo",
             [old, ADVANTAGES, MICRO_BATCH, mode],
-            right,
-            {
-                "average-of-each-micro-batch": ratio_derivative(log_ratio, A) * split,
-                "fresh-old-log-probs": -A * weights,
-                "untrained-ends": right.masked_fill(ends, 0.0),
-                "last-micro-batch-only": right * ~first,
-            },
-            "kept-gradient",
-            f'gradient of six responses, {MICRO_BATCH} at a time, mode "{mode}"',
+            ratio_derivative(log_ratio, A) * _weights(mask, mode),
+            mistakes,
+            f'{MICRO_BATCH} at a time, mode "{mode}"',
         )
-        if finding:
-            return finding
-    return None
+        for mode in MODES
+    )
+    return next(filter(None, findings), None)
 
 
 # ---------------------------------------------------------------- what a loop learned from
@@ -301,7 +276,7 @@ def right_rewards(module: str) -> Callable[[Bench], Finding | None]:
     def look(bench: Bench) -> Finding | None:
         for batch in batches(bench, module):
             right, found = oracle.rewards(batch["rollout"]), batch[RESPONSES[module][0]]
-            if finding := named(found, right, {}, what="rewards of a step"):
+            if finding := named(found, right, what="rewards of a step"):
                 return Finding("other-rewards", finding.evidence)
         return None
 
@@ -335,7 +310,7 @@ def _credit(
             finding = named(
                 batch["advantages"],
                 estimate(rewards),
-                {without: rewards},
+                [(without, rewards)],
                 what="advantages of a step",
             )
             if finding:
@@ -352,7 +327,7 @@ def _moved(bench: Bench) -> Finding | None:
         c = -batch["advantages"].double()[:, None] * rollout["mask"] / 48
         gradient = oracle.flat(oracle.gradient(weights, rollout, c))
         moved = (oracle.flat(weights) - oracle.flat(batch["weights"])) / RATE
-        if finding := named(moved, gradient, {}, what="gradient of a step, from its weights"):
+        if finding := named(moved, gradient, what="gradient of a step, from its weights"):
             return Finding("idle", finding.evidence)
     return None
 
@@ -384,7 +359,7 @@ def _grpo_moved(bench: Bench) -> Finding | None:
         moved, expected = (
             (oracle.flat(begun) - oracle.flat(after)) / RATE for after in (batch["weights"], right)
         )
-        if finding := named(moved, expected, {}, what="sum of two gradients, from the weights"):
+        if finding := named(moved, expected, what="sum of two gradients, from the weights"):
             return Finding("one-epoch", finding.evidence)
     return None
 
@@ -407,13 +382,12 @@ def curve(module: str) -> Callable[[Bench], Finding | None]:
 # ---------------------------------------------------------------- groups and averages
 
 
-def _z_scores(rewards: Tensor, size: int = 4, power: int = 1, correction: int = 1) -> Tensor:
+def _z_scores(rewards: Tensor) -> Tensor:
     """Written out a second way: group by group."""
     found = []
-    for group in rewards.double().split(size):
-        std = group.std(correction=correction)
+    for group in rewards.double().split(4):
         same = bool((group == group[0]).all())
-        found.append(group * 0 if same else (group - group.mean()) / (std**power + 1e-4))
+        found.append(group * 0 if same else (group - group.mean()) / (group.std() + 1e-4))
     return torch.cat(found)
 
 
@@ -422,25 +396,16 @@ def _group_advantages(bench: Bench) -> Finding | None:
         source = torch.Generator().manual_seed(seed)
         rewards = torch.rand(12, generator=source, dtype=torch.float64) * 3
         across = torch.arange(12).view(4, 3).T.flatten()
-        finding = named(
-            bench("call", "grpo", "group_advantages", [rewards, 4]),
-            _z_scores(rewards),
-            {
-                "population-deviation": _z_scores(rewards, correction=0),
-                "not-divided": book.mean_baseline(rewards, group_size=4),
-                "divided-by-variance": _z_scores(rewards, power=2),
-                "z-scores-of-the-batch": _z_scores(rewards, size=12),
-                "groups-of-every-pth-row": _z_scores(rewards[across]),
-            },
-            what="advantages of three groups of four",
+        # A mean across prompts may be put back in its place, or not.
+        back = _z_scores(rewards[across])[across.argsort()]
+        answer = calling("call", "grpo", "group_advantages", [rewards, 4])
+        mistakes = (
+            *("population-deviation", "not-divided", "divided-by-variance"),
+            *("z-scores-of-the-batch", "groups-of-every-pth-row"),
         )
-        if finding and not finding.mistake:
-            # A mean across prompts may be put back in its place, or not.
-            back = _z_scores(rewards[across])[across.argsort()]
-            found = bench("call", "grpo", "group_advantages", [rewards, 4])
-            if close(found, back, 1e-6):
-                return Finding("groups-of-every-pth-row", finding.evidence)
-        if finding:
+        wrong = chain(with_each(mistakes, answer), [("groups-of-every-pth-row", back)])
+        what = "advantages of three groups of four"
+        if finding := named(answer(bench), _z_scores(rewards), wrong, what=what):
             return finding
     return None
 
@@ -471,19 +436,15 @@ def _weights(mask: Tensor, mode: str) -> Tensor:
 
 def _averages(bench: Bench) -> Finding | None:
     mask = oracle.example()["mask"]
-    sequence, token, length = (_weights(mask, mode) for mode in ("sequence", "token", "length"))
-    mistakes = {
-        "sequence": {"tokens-of-the-batch": token},
-        "token": {"averages-of-averages": sequence},
-        "length": {"own-length": sequence},
-    }
-    for mode, right in {"sequence": sequence, "token": token, "length": length}.items():
-        found = bench("call", "grpo", "weights", [mask, mode, 5])
-        finding = named(found, right, mistakes[mode], what=f'mode "{mode}"')
+    for mode in MODES:
+        answer, right = calling("call", "grpo", "weights", [mask, mode, 5]), _weights(mask, mode)
+        found = answer(bench)
+        wrong = with_each(("tokens-of-the-batch", "averages-of-averages", "own-length"), answer)
+        finding = named(found, right, wrong, what=f'mode "{mode}"')
         if finding is None:
             continue
         if isinstance(found, Tensor) and found.shape == mask.shape:
-            inside = named(torch.where(mask, found, 0.0), right, {}, what="")
+            inside = named(torch.where(mask, found, 0.0), right, what="")
             if inside is None:
                 return Finding("weights-of-padding", finding.evidence)
         return finding
@@ -500,6 +461,36 @@ SECTION = {
     "moves": "16.6 Loss and optimiser: what is minimised, and what moves",
 }
 SAMPLER = ("rollout", "gap", "draws")
+
+Row = tuple[Any, ...]  # of `laws`; those below are of each piece that has a loop
+
+
+def grouped(module: str, mixed: str, after: tuple[str, ...]) -> Row:
+    sentence = "the rows of a group share a prompt, and each step draws new prompts"
+    return "groups", sentence, SECTION["credit"], after, _groups(module, mixed), 1
+
+
+def rewarded(module: str, after: tuple[str, ...]) -> Row:
+    sentence = "rewards are those of the responses"
+    return "rewards", sentence, SECTION["credit"], after, right_rewards(module), 1
+
+
+def fresh(module: str, after: tuple[str, ...]) -> Row:
+    sentence = "each step is sampled by the weights that it changes"
+    section = "7.8 When the sampler is not the learner"
+    return "fresh", sentence, section, after, sampled_now(module), 1
+
+
+def old_ones(module: str, after: tuple[str, ...], points: int) -> Row:
+    sentence = "old log-probs are the learner's before its first update"
+    section = "10.6 PPO's clip, without a critic"
+    return "old log-probs", sentence, section, after, old_log_probs(module), points
+
+
+def gains(module: str, section: str, after: tuple[str, ...]) -> Row:
+    sentence = f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems"
+    return "curve", sentence, section, after, curve(module), 2
+
 
 LAWS: Sequence[Law] = (
     *laws(
@@ -524,30 +515,9 @@ LAWS: Sequence[Law] = (
             _update,
             3,
         ),
-        (
-            "groups",
-            "the rows of a group share a prompt, and each step draws new prompts",
-            SECTION["credit"],
-            SAMPLER,
-            _groups("reinforce", "mixed-groups"),
-            1,
-        ),
-        (
-            "rewards",
-            "rewards are those of the responses",
-            SECTION["credit"],
-            ("groups", "reward"),
-            right_rewards("reinforce"),
-            1,
-        ),
-        (
-            "fresh",
-            "each step is sampled by the weights that it changes",
-            "7.8 When the sampler is not the learner",
-            ("groups",),
-            sampled_now("reinforce"),
-            1,
-        ),
+        grouped("reinforce", "mixed-groups", SAMPLER),
+        rewarded("reinforce", ("groups", "reward")),
+        fresh("reinforce", ("groups",)),
         (
             "flat groups",
             "advantages compare, so that a group without spread moves nothing",
@@ -566,13 +536,10 @@ LAWS: Sequence[Law] = (
             _moved,
             2,
         ),
-        (
-            "curve",
-            f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
+        gains(
+            "reinforce",
             SECTION["update"],
             (*SAMPLER, "update", "rewards", "fresh", "flat groups", "moves"),
-            curve("reinforce"),
-            2,
         ),
     ),
     *laws(
@@ -595,30 +562,9 @@ LAWS: Sequence[Law] = (
             _grpo_update,
             3,
         ),
-        (
-            "groups",
-            "the rows of a group share a prompt, and each step draws new prompts",
-            SECTION["credit"],
-            (),
-            _groups("grpo", "scattered-groups"),
-            1,
-        ),
-        (
-            "rewards",
-            "rewards are those of the responses",
-            SECTION["credit"],
-            ("groups",),
-            right_rewards("grpo"),
-            1,
-        ),
-        (
-            "fresh",
-            "each step is sampled by the weights that it changes",
-            "7.8 When the sampler is not the learner",
-            ("groups",),
-            sampled_now("grpo"),
-            1,
-        ),
+        grouped("grpo", "scattered-groups", ()),
+        rewarded("grpo", ("groups",)),
+        fresh("grpo", ("groups",)),
         (
             "credit",
             "advantages are those of the rewards",
@@ -627,14 +573,7 @@ LAWS: Sequence[Law] = (
             _credit("grpo", _z_scores, "rewards-for-advantages"),
             1,
         ),
-        (
-            "old log-probs",
-            "old log-probs are the learner's before its first update",
-            "10.6 PPO's clip, without a critic",
-            ("groups",),
-            old_log_probs("grpo"),
-            2,
-        ),
+        old_ones("grpo", ("groups",), 2),
         (
             "moves",
             "the weights move by two updates on the batch",
@@ -643,13 +582,10 @@ LAWS: Sequence[Law] = (
             _grpo_moved,
             2,
         ),
-        (
-            "curve",
-            f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems",
+        gains(
+            "grpo",
             "10.10 The algorithms compared at equal cost",
             ("update", "rewards", "fresh", "credit", "moves"),
-            curve("grpo"),
-            2,
         ),
     ),
 )  # fmt: skip

@@ -30,27 +30,24 @@ def given() -> ModuleType:
     return module
 
 
-def _lines(rollout: Rollout, *, everywhere: bool = False) -> tuple[Tensor, Tensor]:
-    """Prompts and responses side by side, and their mask: True in all of it with `everywhere`."""
+def _lines(rollout: Rollout) -> tuple[Tensor, Tensor]:
+    """Prompts and responses side by side, and their mask."""
     tokens = torch.cat([rollout["prompt"], rollout["tokens"]], dim=1)
     mask = torch.cat([rollout["prompt_mask"], rollout["mask"]], dim=1)
-    return tokens, torch.ones_like(mask) if everywhere else mask
+    return tokens, mask
 
 
-def logits(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
-    """(B, T + 1, V) for the tokens of a response, and for one more behind it.
-
-    With `everywhere`, the model is shown the padding, too.
-    """
-    tokens, mask = _lines(rollout, everywhere=everywhere)
+def logits(weights: Weights, rollout: Rollout) -> Tensor:
+    """(B, T + 1, V) for the tokens of a response, and for one more behind it."""
+    tokens, mask = _lines(rollout)
     with torch.no_grad():
         found: Tensor = given().Policy(harness.split(dict(weights))[0])(tokens, mask)
     return found[:, -rollout["tokens"].shape[1] - 1 :]
 
 
-def distributions(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
+def distributions(weights: Weights, rollout: Rollout) -> Tensor:
     """(B, T + 1, V) the log-probs that `logits` give."""
-    return logits(weights, rollout, everywhere=everywhere).log_softmax(dim=-1)
+    return logits(weights, rollout).log_softmax(dim=-1)
 
 
 def log_probs(weights: Weights, rollout: Rollout) -> Tensor:
@@ -73,12 +70,9 @@ def gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[s
     return {name: getattr(policy, key).grad for name, key in policy.names.items()}
 
 
-def hidden(weights: Weights, rollout: Rollout, *, everywhere: bool = False) -> Tensor:
-    """(B, T + 1, 64) the states in which response tokens are chosen, and one more behind them.
-
-    With `everywhere`, the model is shown the padding, too.
-    """
-    tokens, mask = _lines(rollout, everywhere=everywhere)
+def hidden(weights: Weights, rollout: Rollout) -> Tensor:
+    """(B, T + 1, 64) the states in which response tokens are chosen, and one more behind them."""
+    tokens, mask = _lines(rollout)
     with torch.no_grad():
         return given().Policy(weights).hidden(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 :]
 

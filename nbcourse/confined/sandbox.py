@@ -17,12 +17,12 @@ none, with the namespace, unless the grader is root. Elsewhere, the parent proce
 watches the clock in any case, and ends the process.
 
 Two programs do parts of this, and were tried (in November 2026, on Debian 12). *bubblewrap* 0.8
-starts a program in namespaces: each submission would import torch anew (2.7 seconds of processor time,
-a fork .03), it has to be installed, and without user namespaces, as in most containers, it
+starts a program in namespaces: each submission would import torch anew (2.7 seconds of processor
+time, a fork .03), it has to be installed, and without user namespaces, as in most containers, it
 starts nothing, where Landlock still guards the files here. *pyseccomp* 0.1.2 needs libseccomp
-installed; version 2.5.4 refuses (EINVAL) a rule with two comparisons of one argument, and so "`kill`
-none but oneself" and "no `ioctl` but these seven", and it does not know the three youngest calls
-below. Neither has Landlock, limits or control groups.
+installed; version 2.5.4 refuses (EINVAL) a rule with two comparisons of one argument, and so
+"`kill` none but oneself" and "no `ioctl` but these seven", and it does not know the three youngest
+calls below. Neither has Landlock, limits or control groups.
 """
 
 import ctypes
