@@ -16,7 +16,7 @@ from nbcourse.builds import (
 )
 from nbcourse.builds.bench import Bench, Finding, Law, Runs
 from nbcourse.builds.mistakes import MISTAKES, edited
-from nbcourse.builds.pieces import Folder, State
+from nbcourse.builds.pieces import Folder, PieceState
 from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
 
 LAWS: Sequence[Law] = (
@@ -65,7 +65,7 @@ def check(
         if not needed:
             continue
         build = _examined(folder, name, right, runs, tell)
-        if build.right or build.state == State.TAKEN:
+        if build.right or build.state == PieceState.TAKEN:
             right.add(name)
         if name in only:
             builds.append(build)
@@ -79,7 +79,7 @@ def _examined(
 ) -> Build:
     laws = [law for law in LAWS if law.piece == name]
     state, remark = folder.state(name)
-    if state != State.OWN:
+    if state != PieceState.OWN:
         return Build(name, state, remark, [Judged(law, Verdict.OPEN) for law in laws])
     under = _imports(name)
     beneath = [other for other in under if other not in right]

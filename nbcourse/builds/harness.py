@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-State = dict[str, Tensor]
+Tensors = dict[str, Tensor]
 FUNCTIONS = ("call", "sampled", "log_probs", "values", "gradient", "stepped", "learned", "tested")
 CRITIC = "critic."  # begins the names of its weights beside those of the policy
 
@@ -62,7 +62,7 @@ def installed(sources: dict[str, str]) -> Iterator[None]:
         sys.modules.update(modules)
 
 
-def split(weights: State) -> tuple[State, State]:
+def split(weights: Tensors) -> tuple[Tensors, Tensors]:
     """The weights of the policy, and those of the critic without `CRITIC` before their names."""
     critic = {n.removeprefix(CRITIC): w for n, w in weights.items() if n.startswith(CRITIC)}
     return {n: w for n, w in weights.items() if not n.startswith(CRITIC)}, critic
@@ -73,18 +73,18 @@ def call(module: str, function: str, arguments: list[Any]) -> Any:
     return getattr(importlib.import_module(module), function)(*arguments)
 
 
-def sampled(weights: State, prompt: Tensor, prompt_mask: Tensor, seed: int) -> State:
+def sampled(weights: Tensors, prompt: Tensor, prompt_mask: Tensor, seed: int) -> Tensors:
     """A rollout by the reader's sampler."""
     draws = torch.Generator().manual_seed(seed)
     return call("reinforce", "sample", [_policy(weights), prompt, prompt_mask, draws])
 
 
-def log_probs(weights: State, rollout: State) -> Tensor:
+def log_probs(weights: Tensors, rollout: Tensors) -> Tensor:
     """(B, T) the reader's log-probs of a rollout."""
     return call("reinforce", "response_log_probs", [_policy(weights), rollout]).detach()
 
 
-def values(weights: State, rollout: State) -> dict[str, Tensor]:
+def values(weights: Tensors, rollout: Tensors) -> dict[str, Tensor]:
     """(B, T) the reader's values: as the critic starts, and with the weights that are given.
 
     Before the second answer, the policy's weights change, which are not the critic's.
@@ -97,7 +97,7 @@ def values(weights: State, rollout: State) -> dict[str, Tensor]:
     return {"start": start, "values": critic(rollout).detach()}
 
 
-def gradient(module: str, weights: State, arguments: list[Any]) -> State:
+def gradient(module: str, weights: Tensors, arguments: list[Any]) -> Tensors:
     """What an update takes the gradient to be: one step of plain descent, of size 1.
 
     Before it, every parameter has a gradient of ones, as if left over from another step.
@@ -112,7 +112,7 @@ def gradient(module: str, weights: State, arguments: list[Any]) -> State:
 
 
 def stepped(
-    module: str, weights: State, seed: int, rate: float, sizes: dict[str, int]
+    module: str, weights: Tensors, seed: int, rate: float, sizes: dict[str, int]
 ) -> list[dict[str, Any]]:
     """Two steps of plain descent: what each learned from, and the weights after it."""
     models = _models(module, weights)
@@ -125,7 +125,7 @@ def stepped(
     ]
 
 
-def learned(module: str, weights: State, seed: int, steps: int) -> State:
+def learned(module: str, weights: Tensors, seed: int, steps: int) -> Tensors:
     """The policy's weights after some steps of Adam."""
     models = _models(module, weights)
     adam = torch.optim.Adam(_parameters(models), lr=1e-3)
@@ -135,7 +135,7 @@ def learned(module: str, weights: State, seed: int, steps: int) -> State:
     return models[0].weights()
 
 
-def tested(weights: State, sources: dict[str, str], names: list[str]) -> list[list[str]]:
+def tested(weights: Tensors, sources: dict[str, str], names: list[str]) -> list[list[str]]:
     """Run the tests of some modules against these files: the name of each, and how it failed.
 
     The weights are those of `warm`, which has no file to read here.
@@ -168,11 +168,11 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
 
 
-def _policy(weights: State) -> Any:
+def _policy(weights: Tensors) -> Any:
     return importlib.import_module("given").Policy(weights)
 
 
-def _models(module: str, weights: State) -> list[Any]:
+def _models(module: str, weights: Tensors) -> list[Any]:
     """What a trainer trains: the policy, and the critic where it has one."""
     policy = _policy(split(weights)[0])
     if module != "ppo":
@@ -182,7 +182,7 @@ def _models(module: str, weights: State) -> list[Any]:
     return [policy, critic]
 
 
-def _fill(critic: Any, weights: State) -> None:
+def _fill(critic: Any, weights: Tensors) -> None:
     """Give the critic the weights that are its own, as far as there are any."""
     for name, weight in split(weights)[1].items():
         (critic.head if name == "head" else critic.trunk[name]).data.copy_(weight)
@@ -192,7 +192,7 @@ def _parameters(models: list[Any]) -> list[Any]:
     return [parameter for model in models for parameter in model.parameters()]
 
 
-def _weights(models: list[Any]) -> State:
+def _weights(models: list[Any]) -> Tensors:
     """Name → weights, those of the critic with `CRITIC` before the name."""
     found = models[0].weights()
     for critic in models[1:]:

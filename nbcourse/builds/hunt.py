@@ -201,7 +201,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Mended:
+class MendedTrainer:
     """The trainer that was handed in.
 
     Attributes:
@@ -270,7 +270,7 @@ def _of(some: Any, others: Any) -> str:
     return f"{len(some)} of {len(some) + len(others)}"
 
 
-Part = Named | Mended | Tested
+HuntPart = Named | MendedTrainer | Tested
 PARTS = {"named": ACCUSATIONS, "mended": TRAINER, "test": TEST}
 
 
@@ -285,7 +285,7 @@ class Report:
     """
 
     name: str
-    parts: Mapping[str, Part | None]
+    parts: Mapping[str, HuntPart | None]
     failure: str = ""
 
     def points_of(self, part: str) -> float:
@@ -397,7 +397,7 @@ def judged(dealt: Deal, handed_in: Mapping[str, str | None], runs: Runs = bench.
         handed_in: key of `PARTS` → the text of the file, or None.
         runs: runs files and answers, in this process or in another one.
     """
-    judges: Mapping[str, Callable[[str], Part]] = {
+    judges: Mapping[str, Callable[[str], HuntPart]] = {
         "named": partial(named, dealt),
         "mended": partial(mended, dealt, runs=runs),
         "test": partial(tested, dealt, runs=runs),
@@ -414,7 +414,7 @@ def named(dealt: Deal, text: str) -> Named:
     return Named(combinations.mark(dealt.faults, [n for n in said if n in CAUSES]), unknown)
 
 
-def mended(dealt: Deal, text: str, *, runs: Runs) -> Mended:
+def mended(dealt: Deal, text: str, *, runs: Runs) -> MendedTrainer:
     """Which faults are gone from a trainer.
 
     If every law holds, all of them are. Otherwise each is looked for with the functions of the
@@ -423,7 +423,7 @@ def mended(dealt: Deal, text: str, *, runs: Runs) -> Mended:
     """
     breaks = partial(_broken, algorithm=dealt.algorithm, runs=runs)
     if not breaks(text):
-        return Mended(dealt.faults, {}, [])
+        return MendedTrainer(dealt.faults, {}, [])
     places = {name: way.functions() for name, way in dealt.ways.items()}
 
     def without(*names: str) -> Broken:
@@ -440,7 +440,7 @@ def mended(dealt: Deal, text: str, *, runs: Runs) -> Mended:
             left[name] = _evidence(fresh[0])
         else:
             gone.append(name)
-    return Mended(gone, left, [one for one in before.values() if one.finding])
+    return MendedTrainer(gone, left, [one for one in before.values() if one.finding])
 
 
 def _evidence(one: Judged) -> str:

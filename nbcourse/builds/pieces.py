@@ -23,7 +23,7 @@ SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n", re.M
 LONGEST = 100_000  # characters of a file
 
 
-class State(StrEnum):
+class PieceState(StrEnum):
     """What a reader has made of a piece."""
 
     MISSING = "not there"
@@ -50,20 +50,20 @@ class Folder:
         """The modules with tests that the reader wrote."""
         return sorted(name for name in self.sources if name.startswith("test_"))
 
-    def state(self, name: str) -> tuple[State, str]:
+    def state(self, name: str) -> tuple[PieceState, str]:
         """What there is of a piece, and the functions or the line that keep it from being whole."""
         if name not in self.sources:
-            return State.MISSING, f"there is no {name}.py"
+            return PieceState.MISSING, f"there is no {name}.py"
         try:
             tree = ast.parse(self.sources[name])
         except (SyntaxError, ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None)
-            return State.UNREADABLE, f"{name}.py is not Python, see line {line or 1}"
+            return PieceState.UNREADABLE, f"{name}.py is not Python, see line {line or 1}"
         if open_ones := _unfilled(tree):
-            return State.UNFILLED, f"{name}.py: {', '.join(open_ones)} still to be filled in"
+            return PieceState.UNFILLED, f"{name}.py: {', '.join(open_ones)} still to be filled in"
         own, book = _functions(tree), _functions(ast.parse(solution(name)))
         taken = all(own.get(key) == body for key, body in book.items())
-        return (State.TAKEN if taken else State.OWN), ""
+        return (PieceState.TAKEN if taken else PieceState.OWN), ""
 
 
 @cache
@@ -113,7 +113,7 @@ def take(folder: Path, name: str, *, force: bool = False) -> Path:
             f"{did_you_mean(name, NAMES)}"
         )
     state, _ = read(folder).state(name)
-    if state in (State.OWN, State.UNREADABLE) and not force:
+    if state in (PieceState.OWN, PieceState.UNREADABLE) and not force:
         raise UserError(f"{folder / name}.py holds work of your own; --force replaces it")
     path = folder / f"{name}.py"
     path.write_text(solution(name), encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 
 from nbcourse.builds.bench import Finding, Law
 from nbcourse.builds.mistakes import MISTAKES
-from nbcourse.builds.pieces import State
+from nbcourse.builds.pieces import PieceState
 
 UNKNOWN = "It is wrong, but not by any mistake that is known here."
 TEST_POINTS, EXPLOIT_POINTS = 20, 5
@@ -85,7 +85,7 @@ class Build:
     """
 
     piece: str
-    state: State
+    state: PieceState
     remark: str
     laws: Sequence[Judged]
     beneath: Sequence[str] = ()
@@ -93,12 +93,12 @@ class Build:
     @property
     def right(self) -> bool:
         """Whether it is the reader's own, and every law holds."""
-        return self.state == State.OWN and all(j.verdict == Verdict.HOLDS for j in self.laws)
+        return self.state == PieceState.OWN and all(j.verdict == Verdict.HOLDS for j in self.laws)
 
     def lines(self) -> list[str]:
         """A heading, and a complaint for each broken law."""
         points, most = (sum(values) for values in zip(*self._points(), strict=True))
-        if self.state != State.OWN:
+        if self.state != PieceState.OWN:
             remark = self.remark or "taken from the book: it works but earns nothing"
             return [f"{self.piece:<10} {points:>2}/{most:<2}  {remark}"]
         held = sum(judged.verdict == Verdict.HOLDS for judged in self.laws)
@@ -252,7 +252,7 @@ class Report:
     @property
     def taken(self) -> list[str]:
         """Pieces that are the book's."""
-        return [build.piece for build in self.builds if build.state == State.TAKEN]
+        return [build.piece for build in self.builds if build.state == PieceState.TAKEN]
 
     def _parts(self) -> list[Build | Tests | Exploits]:
         return [*self.builds, *(part for part in (self.tests, self.exploits) if part)]

@@ -23,7 +23,7 @@ from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import cgroups, sandbox
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.sandbox import Limits
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -102,7 +102,7 @@ def grade_submissions(
 
 def _require_all_points(result: SubmissionResult) -> None:
     for exercise in result.exercises:
-        if exercise.state not in (State.PASSED, State.BY_HAND):
+        if exercise.state not in (Ending.PASSED, Ending.BY_HAND):
             raise UserError(
                 f"the master of {result.assignment} fails its own test {exercise.exercise!r} "
                 f"({exercise.state}): {exercise.feedback} {result.failure}"

@@ -24,7 +24,7 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedClass:
     """What was published.
 
     Args:
@@ -43,7 +43,7 @@ def publish(
     root: Path = ROOT,
     *,
     watched: Callable[[list[str]], Iterable[str]] = iter,
-) -> Published:
+) -> PublishedClass:
     """Write the repository of a class into an empty folder, once it holds no answer.
 
     Args:
@@ -80,7 +80,7 @@ def publish(
         for top, *rest in (PurePosixPath(name).parts for name in tracked)
         if top not in PUBLISHED
     )
-    return Published(len(content), tuple(left_out), tuple(cases))
+    return PublishedClass(len(content), tuple(left_out), tuple(cases))
 
 
 def _cases(root: Path) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from nbcourse.classroom.class_list import NUMBERED, ClassList, Platform, Student
 from nbcourse.classroom.gradebook import Grade
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission, canvas_names
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 
 Graded = tuple[Submission, SubmissionResult]
 
@@ -38,9 +38,9 @@ img{max-width:100%%}
 %(body)s
 </body></html>
 """
-SIGNS = {State.PASSED: "✓", State.BY_HAND: "…", State.MARKED: "✎"}
+SIGNS = {Ending.PASSED: "✓", Ending.BY_HAND: "…", Ending.MARKED: "✎"}
 NO_MARKUP = str.maketrans("<>&", "‹›＆")  # Moodle takes a comment for HTML
-OF_A_PERSON = (State.BY_HAND, State.MARKED)
+OF_A_PERSON = (Ending.BY_HAND, Ending.MARKED)
 
 
 def student_page(result: SubmissionResult) -> str:
@@ -84,7 +84,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
     ]
     for exercises in zip(*(result.exercises for result in results), strict=True):
         states = Counter(exercise.state for exercise in exercises)
-        passed = states.pop(State.PASSED, 0)
+        passed = states.pop(Ending.PASSED, 0)
         width = 100 * passed / len(results)
         others = ", ".join(f"{count} {state}" for state, count in states.most_common())
         parts.append(
@@ -123,7 +123,7 @@ def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
             ", ".join(
                 f"{exercise.name} ({exercise.state})"
                 for exercise in result.exercises
-                if exercise.state not in (State.PASSED, State.MARKED)
+                if exercise.state not in (Ending.PASSED, Ending.MARKED)
             ),
         )
         for result in results
@@ -201,7 +201,7 @@ def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
 def remark(result: SubmissionResult) -> str:
     """A line on a result, for the student to read in the gradebook: without markup."""
     tested = [exercise for exercise in result.exercises if exercise.state not in OF_A_PERSON]
-    passed = sum(exercise.state is State.PASSED for exercise in tested)
+    passed = sum(exercise.state is Ending.PASSED for exercise in tested)
     words = ["handed in late"] if result.late else []
     words.append(f"{passed} of {len(tested)} exercises passed")
     words += ["a part is still to be graded by hand"] if result.by_hand else []

@@ -39,7 +39,7 @@ from nbcourse.confined.cells import WithoutIPython, writable
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import CellOutcome, Session, StudentCell, at_most
 from nbcourse.confined.sandbox import Limits
-from nbcourse.confined.submission_errors import State, SubmissionError
+from nbcourse.confined.submission_errors import Ending, SubmissionError
 
 SHEET = re.compile(r"""\bSheet\(\s*["']([^"'\n]{1,100})["']""")  # in the locked cell
 HIDDEN = "A further test, which is not shown, failed"
@@ -84,9 +84,11 @@ def grade_submission(
         result = replace(result, submission=sha256(content).hexdigest())
         cells = notebooks.read_cells(content)
     except Unreadable as error:
-        return replace(result, exercises=results.same_for_all(master, State.UNREADABLE, str(error)))
+        return replace(
+            result, exercises=results.same_for_all(master, Ending.UNREADABLE, str(error))
+        )
     if wrong := _wrong_sheet(cells, master):
-        exercises = results.same_for_all(master, State.WRONG_SHEET, "")
+        exercises = results.same_for_all(master, Ending.WRONG_SHEET, "")
         return replace(result, exercises=exercises, notes=(wrong,))
     answers, notes = match(cells, master)
     notes += _of_another_variant(cells, master, variant)
@@ -126,7 +128,7 @@ def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]
 
 def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseResult:
     """The same; an answer that a person was to grade and that is not there gets no points."""
-    if exercise.state is not State.BY_HAND:
+    if exercise.state is not Ending.BY_HAND:
         return exercise
     for cell in cells:
         if cell.grade_id == exercise.exercise:
@@ -134,8 +136,8 @@ def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseRe
             empty = stub or cell.source.strip() in ("", NOTHING_YET)
             if cell.pictures or not empty:
                 return exercise
-    nothing = LedgerEntry(State.NOT_ATTEMPTED, 0.0)
-    return replace(exercise, ledger=(nothing,), state=State.NOT_ATTEMPTED)
+    nothing = LedgerEntry(Ending.NOT_ATTEMPTED, 0.0)
+    return replace(exercise, ledger=(nothing,), state=Ending.NOT_ATTEMPTED)
 
 
 def _wrong_sheet(cells: list[Cell], master: Master) -> str:
@@ -191,7 +193,7 @@ def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list
 class _Failure:
     """How a part of a test failed: the state, what the student may read, and the line."""
 
-    state: State
+    state: Ending
     text: str
     line: int = 0
 
@@ -221,7 +223,7 @@ class _Tests:
                     self._bind(step)
                 case Written():
                     found[step.grade_id] = ExerciseResult(
-                        step.grade_id, None, step.points, State.BY_HAND, ""
+                        step.grade_id, None, step.points, Ending.BY_HAND, ""
                     )
                 case Test():
                     failure = self._missing(step) or self._run(step, step.visible, self.names)
@@ -235,7 +237,7 @@ class _Tests:
             if (failure := self._run(step, step.hidden, names)) is not None:
                 found[step.grade_id] = _exercise_result(step, _hidden(step, failure))
         for step, names in to_count:
-            if found[step.grade_id].state in (State.FAILED, State.RAISED):
+            if found[step.grade_id].state in (Ending.FAILED, Ending.RAISED):
                 found[step.grade_id] = self._with_share(found[step.grade_id], step, names)
         return tuple(found[exercise.grade_id] for exercise in self.master.exercises)
 
@@ -288,7 +290,7 @@ class _Tests:
         if not lost:
             return None
         return _Failure(
-            State.NOT_ATTEMPTED, f"The cell called `{lost[0]}` is missing from your notebook."
+            Ending.NOT_ATTEMPTED, f"The cell called `{lost[0]}` is missing from your notebook."
         )
 
     def _run(self, step: Test, source: str, names: dict[str, Any]) -> _Failure | None:
@@ -312,9 +314,9 @@ class _Tests:
                 return replace(self.absent[error.name], line=line)
             if self.given_failed:
                 text = f"A given cell could not run with your answers: {self.given_failed}"
-                return _Failure(State.FAILED, text, line)
+                return _Failure(Ending.FAILED, text, line)
         if isinstance(cause, NotImplementedError):
-            return _Failure(State.NOT_ATTEMPTED, str(error) or "Not implemented yet.", line)
+            return _Failure(Ending.NOT_ATTEMPTED, str(error) or "Not implemented yet.", line)
         if isinstance(error, SubmissionError):
             text = f"Your function stopped {error.reason}"
         elif isinstance(error, AssertionError) and not str(error):
@@ -324,7 +326,7 @@ class _Tests:
             text = f"The test could not use your answer: {type(error).__name__}: {error}"
         else:
             text = str(error)
-        return _Failure(cause.state if cause else State.FAILED, text, line)
+        return _Failure(cause.state if cause else Ending.FAILED, text, line)
 
 
 def _submission_error_behind(error: BaseException | None) -> SubmissionError | None:
@@ -338,7 +340,7 @@ def _why_absent(name: str, outcome: CellOutcome) -> _Failure:
     error = outcome.unusable.get(name) or outcome.error
     if isinstance(error, NotImplementedError) or error is None:
         return _Failure(
-            State.NOT_ATTEMPTED, f"Your notebook does not define `{name}` where it was asked for."
+            Ending.NOT_ATTEMPTED, f"Your notebook does not define `{name}` where it was asked for."
         )
     place = f"`{name}`" if name in outcome.unusable else f"The cell that should define `{name}`"
     return _Failure(error.state, f"{place} failed {error.reason}")
@@ -347,13 +349,13 @@ def _why_absent(name: str, outcome: CellOutcome) -> _Failure:
 def _hidden(step: Test, failure: _Failure) -> _Failure:
     """A failure of a hidden part in words that show neither the test nor what the code said."""
     remark = step.remark(failure.line)
-    reason = "" if failure.state == State.FAILED else f" ({failure.state})"
+    reason = "" if failure.state == Ending.FAILED else f" ({failure.state})"
     return replace(failure, text=HIDDEN + reason + (f": {remark}." if remark else "."))
 
 
 def _exercise_result(step: Test, failure: _Failure | None) -> ExerciseResult:
     if failure is None:
-        return results.decided(step, State.PASSED, points=step.points)
+        return results.decided(step, Ending.PASSED, points=step.points)
     return results.decided(step, failure.state, failure.text[:LONGEST_FEEDBACK])
 
 

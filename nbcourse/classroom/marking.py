@@ -23,7 +23,7 @@ from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.classroom.submissions import Submission
 from nbcourse.confined.cells import writable
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 
 PAGE, TABLE = "to-mark.html", "to-mark.csv"
@@ -100,7 +100,7 @@ def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -
         [*key, *begun.get(key, ("", f"up to {points:g}"))]
         for _, result in graded
         for exercise in result.exercises
-        if exercise.state is State.BY_HAND
+        if exercise.state is Ending.BY_HAND
         for criterion, points in rubric[exercise.exercise]
         for key in [(inert(result.student), exercise.exercise, inert(criterion))]
     ]

@@ -20,7 +20,7 @@ from nbcourse.classroom.gradebook import as_csv, inert
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import NotFound, UserError, did_you_mean
 
 MARKS = "marks.csv"  # in the folder that a class is graded into
@@ -186,10 +186,10 @@ def applied(result: SubmissionResult, marks: Sequence[Mark]) -> SubmissionResult
 
 
 def _marked(exercise: ExerciseResult, marks: Sequence[Mark]) -> ExerciseResult:
-    if not marks or exercise.state not in (State.BY_HAND, State.NOT_ATTEMPTED):
+    if not marks or exercise.state not in (Ending.BY_HAND, Ending.NOT_ATTEMPTED):
         return exercise
     lines = [
         f"{m.criterion}: {m.points:g}" + (f" ({m.comment})" if m.comment else "") for m in marks
     ]
     ledger = tuple(LedgerEntry(mark.criterion, mark.points) for mark in marks)
-    return replace(exercise, ledger=ledger, state=State.MARKED, feedback="\n".join(lines))
+    return replace(exercise, ledger=ledger, state=Ending.MARKED, feedback="\n".join(lines))

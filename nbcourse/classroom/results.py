@@ -14,7 +14,7 @@ from nbcourse.classroom.masters import Master, Test, Written
 from nbcourse.classroom.submissions import Submission
 from nbcourse.confined.cells import writable
 from nbcourse.confined.sandbox import Limits
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
 
 EDITION = 6  # to be raised when the same notebook would be graded differently
@@ -37,7 +37,7 @@ class ExerciseResult:
     exercise: str
     ledger: Ledger | None
     max_points: float
-    state: State
+    state: Ending
     feedback: str = ""
 
     @property
@@ -183,13 +183,13 @@ def _points(result: SubmissionResult) -> dict[str, tuple[float | None, float]]:
     return {v.exercise: (v.points, v.max_points) for v in result.exercises}
 
 
-def same_for_all(master: Master, state: State, feedback: str) -> tuple[ExerciseResult, ...]:
+def same_for_all(master: Master, state: Ending, feedback: str) -> tuple[ExerciseResult, ...]:
     """The same state and feedback, without points, for every exercise."""
     return tuple(decided(exercise, state, feedback) for exercise in master.exercises)
 
 
 def decided(
-    step: Test | Written, state: State, feedback: str = "", *, points: float = 0.0
+    step: Test | Written, state: Ending, feedback: str = "", *, points: float = 0.0
 ) -> ExerciseResult:
     """The result of an exercise whose state alone decides on its points."""
     entry = LedgerEntry(state, points)
@@ -205,7 +205,7 @@ def not_graded(submission: Submission, master: Master, failure: str) -> Submissi
         assignment=master.assignment,
         file=submission.name,
         late=submission.late,
-        exercises=same_for_all(master, State.NOT_GRADED, text),
+        exercises=same_for_all(master, Ending.NOT_GRADED, text),
         failure=writable(failure),
     )
 
@@ -245,7 +245,7 @@ def read_result(path: Path) -> SubmissionResult:
 
 def _read_exercise(stored: dict[str, Any]) -> ExerciseResult:
     """An exercise from a file, in which points may stand without what they were given for."""
-    state, points = State(stored["state"]), stored.pop("points")
+    state, points = Ending(stored["state"]), stored.pop("points")
     entries = stored.pop("ledger", [{"reason": state, "points": points}])
     ledger = None if points is None else tuple(LedgerEntry(**entry) for entry in entries)
     return ExerciseResult(**stored | {"state": state}, ledger=ledger)

@@ -37,7 +37,7 @@ from nbcourse.checks.worked import Case, Sealed, by_cases
 '''
 
 
-class Recorder(attempt.Attempt):
+class CaseRecorder(attempt.Attempt):
     """A right answer being checked, and the cases that its check consists of.
 
     Args:
@@ -194,7 +194,7 @@ def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:
             code.add(check)
         else:
             salt = None if in_page else f"{sheet.chapter}/{name}/{variant}"
-            recorder = Recorder(names[answers[name]], salt, exercise.travels)
+            recorder = CaseRecorder(names[answers[name]], salt, exercise.travels)
             exercise.check(recorder, sheet._generator(name))
             if not (cases := recorder.finish()):
                 raise UserError(f"the check of {name!r} has no case that can travel")

@@ -35,7 +35,7 @@ LACKING = (
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """A control group.
 
     Args:
@@ -103,14 +103,16 @@ class Group:
                 folder.rmdir()
 
 
-def make(parent: Group, *, processes: int, memory: int) -> Group:
+def make(parent: ControlGroup, *, processes: int, memory: int) -> ControlGroup:
     """Make a group inside another one, with limits on processes and threads, and on bytes.
 
     Raises:
         OSError: if the kernel refuses it, or one of the two limits.
     """
     name = f"submission-{os.getpid()}-{secrets.token_hex(8)}"  # the process that removes it
-    made = Group({controller: folder / name for controller, folder in parent.folders.items()})
+    made = ControlGroup(
+        {controller: folder / name for controller, folder in parent.folders.items()}
+    )
     settings = {
         "pids.max": processes,
         "memory.max": memory,
@@ -138,7 +140,7 @@ def make(parent: Group, *, processes: int, memory: int) -> Group:
 
 
 @contextmanager
-def group(*, processes: int, memory: int) -> Iterator[Group | None]:
+def group(*, processes: int, memory: int) -> Iterator[ControlGroup | None]:
     """A group for a submission, or None where none can be made; it is removed at the end."""
     parent = place()
     made = None if parent is None else make(parent, processes=processes, memory=memory)
@@ -153,7 +155,7 @@ def group(*, processes: int, memory: int) -> Iterator[Group | None]:
 
 
 @functools.cache
-def place() -> Group | None:
+def place() -> ControlGroup | None:
     """A group in which this process may make others, found out once by making one; or None.
 
     In version 2, no group may have both processes and groups that are limited. There, this process
@@ -167,7 +169,7 @@ def place() -> Group | None:
     candidates = [{name: here[name] for name in CONTROLLERS if name in here}]
     if UNIFIED in here and (folder := _shared_out(here[UNIFIED])) is not None:
         candidates.insert(0, dict.fromkeys(CONTROLLERS, folder))
-    for parent in map(Group, candidates):
+    for parent in map(ControlGroup, candidates):
         with suppress(OSError):
             if parent.folders.keys() >= set(REQUIRED):
                 make(parent, processes=1, memory=COPIED).remove()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nbcourse.confined import cgroups
-from nbcourse.confined.cgroups import Group
+from nbcourse.confined.cgroups import ControlGroup
 from nbcourse.confined.sandbox import Limits
 from nbcourse.repository import ROOT
 
@@ -60,7 +60,7 @@ class ForkServer:
         self._process.wait()
 
     def start(
-        self, folder: Path, limits: Limits, group: Group | None = None
+        self, folder: Path, limits: Limits, group: ControlGroup | None = None
     ) -> tuple[socket.socket, int]:
         """Fork a child whose only writable folder is `folder`; the channel to it, and its number.
 

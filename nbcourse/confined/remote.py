@@ -26,7 +26,7 @@ from torch import Tensor
 from nbcourse.confined import cgroups, folder, wire
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.sandbox import Limits
-from nbcourse.confined.submission_errors import State, SubmissionError, raised
+from nbcourse.confined.submission_errors import Ending, SubmissionError, raised
 
 LOOK_EVERY = 0.25  # seconds: how often the clock and the folder are looked at
 
@@ -245,7 +245,9 @@ class Session:
         elif node["function"] is True:
             outcome.defined[name] = _proxy(self, f"{cell.number}:{name}", name)
         else:
-            outcome.unusable[name] = SubmissionError(State.NOT_PLAIN, f"`{name}` is not a function")
+            outcome.unusable[name] = SubmissionError(
+                Ending.NOT_PLAIN, f"`{name}` is not a function"
+            )
 
     # ------------------------------------------------------------ the process
 
@@ -356,7 +358,7 @@ class Session:
         if folder.size(self._folder, self.limits.disk) > self.limits.disk:
             megabytes = self.limits.disk / 2**20
             message = f"it wrote files of over {megabytes:.0f} MB"
-            raise SubmissionError(State.TOO_BIG, message, fatal=True)
+            raise SubmissionError(Ending.TOO_BIG, message, fatal=True)
 
     def _limits_met(self) -> tuple[int, int]:
         """How often the kernel has refused the group a thread, and killed for lack of memory."""
@@ -464,15 +466,15 @@ def _reported_error(node: Any) -> SubmissionError:
         case "raised":
             return raised(name, message, line)
         case "not-plain":
-            return SubmissionError(State.NOT_PLAIN, f"it gave {message}")
+            return SubmissionError(Ending.NOT_PLAIN, f"it gave {message}")
         case "too-big":
-            return SubmissionError(State.TOO_BIG, f"the result is too big to hand in ({message})")
+            return SubmissionError(Ending.TOO_BIG, f"the result is too big to hand in ({message})")
         case "disk":
-            return SubmissionError(State.TOO_BIG, "it wrote more files than it has room for")
+            return SubmissionError(Ending.TOO_BIG, "it wrote more files than it has room for")
         case "memory":
             return _out_of_memory()
         case "ended":  # and its process caught that
-            return SubmissionError(State.ENDED, f"it ended the program ({name})")
+            return SubmissionError(Ending.ENDED, f"it ended the program ({name})")
     raise wire.Malformed("no error")
 
 
@@ -482,21 +484,21 @@ def _ended(status: int) -> SubmissionError:
     else:
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"it ended its own process {how}"
-    return SubmissionError(State.ENDED, message, fatal=True)
+    return SubmissionError(Ending.ENDED, message, fatal=True)
 
 
 def _out_of_memory(*, fatal: bool = False) -> SubmissionError:
     message = "it asked for more memory than there is"
-    return SubmissionError(State.OUT_OF_MEMORY, message, fatal=fatal)
+    return SubmissionError(Ending.OUT_OF_MEMORY, message, fatal=fatal)
 
 
 def _too_many(threads: int) -> SubmissionError:
-    return SubmissionError(State.TOO_MANY, f"it started more than {threads} threads", fatal=True)
+    return SubmissionError(Ending.TOO_MANY, f"it started more than {threads} threads", fatal=True)
 
 
 def _out_of_time(message: str) -> SubmissionError:
-    return SubmissionError(State.OUT_OF_TIME, message, fatal=True)
+    return SubmissionError(Ending.OUT_OF_TIME, message, fatal=True)
 
 
 def _malformed(message: str = "what came back was no answer") -> SubmissionError:
-    return SubmissionError(State.MALFORMED, message, fatal=True)
+    return SubmissionError(Ending.MALFORMED, message, fatal=True)

@@ -32,14 +32,14 @@ from torch import Tensor
 
 from nbcourse.confined import sandbox, sheet_numbers, wire
 from nbcourse.confined.cells import WithoutIPython, plain_python, writable
-from nbcourse.confined.cgroups import Group
+from nbcourse.confined.cgroups import ControlGroup
 
 CELL = "<cell {}>"
 FORK_TRIES = 50  # a tenth of a second apart
 LONGEST_ERROR = 2000  # characters of an error's message
 
 
-class Student:
+class StudentCode:
     """The names of a submission, and the answers of its functions."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Student:
 
 def serve(channel: socket.socket) -> None:
     """Answer requests until the grader closes the channel."""
-    student = Student()
+    student = StudentCode()
     while True:
         try:
             request = wire.receive(channel)
@@ -221,10 +221,12 @@ def _become_student(channel: int, order: dict[str, Any]) -> None:
         os._exit(0)
 
 
-def _group(order: dict[str, Any]) -> Group | None:
+def _group(order: dict[str, Any]) -> ControlGroup | None:
     """The control group of the submission, if it has one."""
     folders = order["group"]
-    return None if folders is None else Group({name: Path(at) for name, at in folders.items()})
+    return (
+        None if folders is None else ControlGroup({name: Path(at) for name, at in folders.items()})
+    )
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import builtins
 from enum import StrEnum
 
 
-class State(StrEnum):
+class Ending(StrEnum):
     """How an exercise ended."""
 
     PASSED = "passed"
@@ -38,7 +38,7 @@ class SubmissionError(Exception):
         fatal: whether the process of the student's code has ended by it.
     """
 
-    def __init__(self, state: State, message: str, *, fatal: bool = False) -> None:
+    def __init__(self, state: Ending, message: str, *, fatal: bool = False) -> None:
         super().__init__(message)
         self.state, self.fatal = state, fatal
 
@@ -52,7 +52,7 @@ class Raised(SubmissionError):
     """The code raised an exception, whose name the type of this one has."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(State.RAISED, message)
+        super().__init__(Ending.RAISED, message)
 
     @property
     def reason(self) -> str:

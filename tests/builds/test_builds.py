@@ -26,7 +26,7 @@ from nbcourse.builds import (
     report,
 )
 from nbcourse.builds.mistakes import MISTAKES
-from nbcourse.builds.pieces import Folder, State
+from nbcourse.builds.pieces import Folder, PieceState
 from nbcourse.cli import app
 from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import UserError
@@ -162,10 +162,10 @@ def test_a_stub_holds_nothing_of_the_solution(name):
     assert "SOLUTION" not in stub + solution
     folder = Folder("new", {name: stub})
     state, remark = folder.state(name)
-    assert (state, remark.startswith(f"{name}.py: ")) == (State.UNFILLED, True)
+    assert (state, remark.startswith(f"{name}.py: ")) == (PieceState.UNFILLED, True)
     for taken in (solution, solution + "\n\ndef more():\n    pass\n"):
-        assert Folder("book", {name: taken}).state(name)[0] == State.TAKEN
-    assert Folder("own", {name: own(solution)}).state(name)[0] == State.OWN
+        assert Folder("book", {name: taken}).state(name)[0] == PieceState.TAKEN
+    assert Folder("own", {name: own(solution)}).state(name)[0] == PieceState.OWN
     assert "raise NotImplementedError" in stub
     taught = set(map(str.strip, solution.splitlines())) - set(map(str.strip, stub.splitlines()))
     assert len(taught) >= 2

@@ -8,7 +8,7 @@ import pytest
 from nbcourse.classroom import grading, leaks
 from nbcourse.confined import sandbox
 from nbcourse.confined.forkserver import ForkServer
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
 from tests.classroom import a_class
 
@@ -76,7 +76,7 @@ def grade_endless(grade):
         for seconds in (1, 10, 60):
             found = grade(limits=replace(LIMITS, seconds=seconds), **answers)
             states = [exercise.state for exercise in found["result"].exercises]
-            if states.count(State.OUT_OF_TIME) == 1:
+            if states.count(Ending.OUT_OF_TIME) == 1:
                 break
         return found
 

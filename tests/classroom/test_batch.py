@@ -14,7 +14,7 @@ import torch
 from nbcourse.classroom import batch, masters, results
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import sandbox
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 
@@ -103,7 +103,7 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
     worker.end()
     assert result.student == "ada"
     assert "ended with status -9" in result.failure
-    assert {exercise.state for exercise in result.exercises} == {State.NOT_GRADED}
+    assert {exercise.state for exercise in result.exercises} == {Ending.NOT_GRADED}
 
 
 def test_a_master_that_fails_its_own_tests_stops_everything(

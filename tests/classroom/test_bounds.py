@@ -18,7 +18,7 @@ from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import cgroups
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import Session, StudentCell
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 from tests.classroom.test_hostile_submissions import NESTS, ROOT
@@ -99,9 +99,9 @@ def graded(bounded, master, tmp_path):
     ("bomb", "states"),
     [
         # by the kernel, where it limits threads: "can't start new thread"
-        (THREAD_BOMB, (State.TOO_MANY, State.RAISED)),
-        (FORK_BOMB, (State.PASSED,)),
-        (NESTS, (State.ENDED,)),
+        (THREAD_BOMB, (Ending.TOO_MANY, Ending.RAISED)),
+        (FORK_BOMB, (Ending.PASSED,)),
+        (NESTS, (Ending.ENDED,)),
     ],
     ids=["threads", "forks", "nests"],
 )
@@ -111,7 +111,7 @@ def test_a_bomb_costs_its_own_exercise_and_the_next_submission_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = graded(double=bomb)
     assert found.exercises[0].state in states, found.exercises[0].feedback
-    assert [e.state for e in found.exercises[1:]] == [State.PASSED] * 2
+    assert [e.state for e in found.exercises[1:]] == [Ending.PASSED] * 2
     assert list(tmp_path.glob("submission-*")) == []
     assert graded().points == 6
 
@@ -126,7 +126,7 @@ def test_ten_cells_that_are_killed_share_one_allowance(bounded, monkeypatch, tmp
     last = StudentCell(10, "def double(x):\n    return 2 * x", functions=("double",))
     with Session(bounded, [*cells, last], LIMITS) as session:
         states = [session.outcomes[n].error.state for n in range(10)]
-        assert states == [State.ENDED] * 10
+        assert states == [Ending.ENDED] * 10
         assert session.outcomes[10].defined["double"](4) == 8
         assert session._computed > 10 * 0.03
         assert len(list(tmp_path.glob("submission-*"))) == 1
@@ -137,7 +137,7 @@ def test_processor_time_that_is_used_up_is_not_given_again(bounded):
     limits = replace(LIMITS, total=1.0)
     spins = StudentCell(1, "import time\nwhile True: pass")
     with Session(bounded, [spins, StudentCell(2, "x = 1", values=("x",))], limits) as session:
-        assert session.outcomes[1].error.state == State.OUT_OF_TIME
+        assert session.outcomes[1].error.state == Ending.OUT_OF_TIME
         assert 2 not in session.outcomes or session.outcomes[2].error is not None
         assert session._left <= 0.5
 
@@ -154,7 +154,7 @@ def double(x):
 """
     found = graded(double=asks)
     alone = not any("no user namespace" in words for words in found.watched)
-    assert (found.exercises[0].state == State.PASSED) == alone
+    assert (found.exercises[0].state == Ending.PASSED) == alone
     if request.node.callspec.params["bounded"] == "watched":
         assert not alone
 

@@ -16,11 +16,11 @@ import pytest
 from nbcourse.classroom import batch, feedback
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import cgroups
-from nbcourse.confined.cgroups import Group
+from nbcourse.confined.cgroups import ControlGroup
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import Session, StudentCell
 from nbcourse.confined.sandbox import Limits
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 
@@ -98,20 +98,24 @@ def test_both_versions_tell_the_same(tmp_path):
         memory_events="low 0\nhigh 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 1",
         pids_events="max 5",
     )
-    for group in (Group(dict.fromkeys(cgroups.CONTROLLERS, folder)) for folder in (one, two)):
+    for group in (
+        ControlGroup(dict.fromkeys(cgroups.CONTROLLERS, folder)) for folder in (one, two)
+    ):
         assert group.seconds() == 1.5
         assert group.peak() == 4096
         assert group.limits_met() == (5, 2)
 
 
 def test_an_old_kernel_tells_nothing_of_the_peak(tmp_path):
-    assert Group(dict.fromkeys(cgroups.CONTROLLERS, tmp_path)).peak() == 0
+    assert ControlGroup(dict.fromkeys(cgroups.CONTROLLERS, tmp_path)).peak() == 0
 
 
 def test_what_cannot_be_limited_is_no_group_and_leaves_nothing(tmp_path):
     """In a folder that is none of the kernel's, no file appears that a limit could go to."""
     with pytest.raises(OSError, match="no limit on"):
-        cgroups.make(Group(dict.fromkeys(cgroups.CONTROLLERS, tmp_path)), processes=1, memory=2**20)
+        cgroups.make(
+            ControlGroup(dict.fromkeys(cgroups.CONTROLLERS, tmp_path)), processes=1, memory=2**20
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -146,7 +150,7 @@ def place():
         time.sleep(0.1)
 
 
-def left_behind(place: Group) -> set[Path]:
+def left_behind(place: ControlGroup) -> set[Path]:
     """Groups that this process has made, and those whose maker has ended: nothing uses them.
 
     Those of tests that run beside this one are in use.
@@ -203,9 +207,9 @@ except RuntimeError:
 @pytest.mark.parametrize(
     ("bomb", "state", "says"),
     [
-        (FORK_BOMB, State.TOO_MANY, "it started more than 32 threads"),
-        (THREAD_BOMB, State.TOO_MANY, "it started more than 32 threads"),
-        (MEMORY_BOMB, State.OUT_OF_MEMORY, "it asked for more memory than there is"),
+        (FORK_BOMB, Ending.TOO_MANY, "it started more than 32 threads"),
+        (THREAD_BOMB, Ending.TOO_MANY, "it started more than 32 threads"),
+        (MEMORY_BOMB, Ending.OUT_OF_MEMORY, "it asked for more memory than there is"),
     ],
     ids=["processes", "threads", "memory of several processes"],
 )
@@ -256,7 +260,7 @@ def test_what_detaches_itself_ends_when_its_cell_ends_the_process(place, trustin
     said = tmp_path / "survivor"
     source = f"{SURVIVOR}\nopen({str(said)!r}, 'w').write(str(survivor))\nos._exit(0)"
     with runs(trusting, source) as session:
-        assert session.outcomes[1].error.state == State.ENDED
+        assert session.outcomes[1].error.state == Ending.ENDED
         assert not is_running(int(said.read_text()))
         assert session.outcomes[9].defined["double"](4) == 8
 
@@ -268,7 +272,7 @@ def test_restarts_share_a_group_which_counts_what_was_detached(place, trusting, 
     cells = [StudentCell(n, f"{SURVIVOR}\nos._exit(0)") for n in range(3)]
     with Session(trusting, [*cells, LAST], SMALL) as session:
         assert session.outcomes[9].defined["double"](4) == 8
-        assert [session.outcomes[n].error.state for n in range(3)] == [State.ENDED] * 3
+        assert [session.outcomes[n].error.state for n in range(3)] == [Ending.ENDED] * 3
         assert session._computed > 3 * 0.3
     assert len(made) == 1
 

@@ -14,7 +14,7 @@ from nbcourse import durable
 from nbcourse.classroom import batch, files, leaks, marks, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
 from nbcourse.classroom.results import SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.checks import masters
 from tests.classroom import platforms
@@ -59,7 +59,7 @@ class Grading:
         failed = self.failed.get(student)
         return tuple(
             results.decided(
-                test, State.PASSED, points=0.0 if failed == test.grade_id else test.points
+                test, Ending.PASSED, points=0.0 if failed == test.grade_id else test.points
             )
             for test in master.exercises
         )

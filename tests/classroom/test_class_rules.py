@@ -12,7 +12,7 @@ from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.class_rules import LatePolicy, Rules, check_names, read_rules
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 from tests.effort import examples
@@ -22,7 +22,7 @@ POLICY = LatePolicy(free_days=1, per_day=10, closes_after=4)
 RULES = Rules("class.toml", deadlines={"01-fake": DUE}, late=POLICY)
 NINE = SubmissionResult(
     *("ada", "", "01-fake", "01-fake.ipynb", False),
-    exercises=(ExerciseResult("double-check", (LedgerEntry("", 9.0),), 11.0, State.PASSED),),
+    exercises=(ExerciseResult("double-check", (LedgerEntry("", 9.0),), 11.0, Ending.PASSED),),
 )
 
 
@@ -144,7 +144,7 @@ def test_rules_that_are_not_there(tmp_path):
 @pytest.mark.parametrize("points", [(0.1, 0.7), (0.375,)])
 def test_what_has_closed_has_0_points_and_no_less(points):
     """The sum of .1 and .7 is below .8 in floating point, and .375 is rounded to .38."""
-    done = tuple(ExerciseResult(f"e{p}", (LedgerEntry("", p),), 3.0, State.MARKED) for p in points)
+    done = tuple(ExerciseResult(f"e{p}", (LedgerEntry("", p),), 3.0, Ending.MARKED) for p in points)
     late = RULES.applied(replace(NINE, exercises=done), "2027-03-30 10:00")
     assert (late.points, str(late.points)) == (0, "0.0")
 

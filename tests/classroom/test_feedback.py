@@ -15,15 +15,15 @@ from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.effort import examples
 
-PASSED = ExerciseResult("by-hand-check", (LedgerEntry("", 1.0),), 1.0, State.PASSED)
+PASSED = ExerciseResult("by-hand-check", (LedgerEntry("", 1.0),), 1.0, Ending.PASSED)
 WRONG = ExerciseResult(
     "bias-check",
     (LedgerEntry("", 0.0),),
     3.0,
-    State.FAILED,
+    Ending.FAILED,
     "Likely mistake: <script>alert(1)</script>",
 )
 
@@ -53,14 +53,14 @@ def test_the_page_of_a_student():
 
 def test_a_part_for_a_person_is_announced():
     page = feedback.student_page(
-        result("ada", PASSED, ExerciseResult("essay", None, 2.0, State.BY_HAND))
+        result("ada", PASSED, ExerciseResult("essay", None, 2.0, Ending.BY_HAND))
     )
     assert "1 of 3 points, and a part still to be graded by hand" in page
     assert "essay: to be graded by hand, up to 2 points" in page
 
 
 def test_the_page_of_the_class_counts_how_each_exercise_ended():
-    late = ExerciseResult("bias-check", (LedgerEntry("", 0.0),), 3.0, State.OUT_OF_TIME)
+    late = ExerciseResult("bias-check", (LedgerEntry("", 0.0),), 3.0, Ending.OUT_OF_TIME)
     page = feedback.class_page(graded(result("ada", PASSED, WRONG), result("bob", PASSED, late)))
     assert "<td>by-hand<td>" in page
     assert "width:100%" in page
@@ -125,8 +125,8 @@ class Tags(HTMLParser):
 def pages(text: str) -> list[str]:
     """Everything that a person opens, with this text wherever a student's words may stand."""
     exercises = (
-        ExerciseResult("a-check", (LedgerEntry("", 1.0),), 1.0, State.PASSED, text),
-        ExerciseResult("why", None, 2.0, State.BY_HAND),
+        ExerciseResult("a-check", (LedgerEntry("", 1.0),), 1.0, Ending.PASSED, text),
+        ExerciseResult("why", None, 2.0, Ending.BY_HAND),
     )
     one = result(text, *exercises, late=True, notes=(text,), watched=(text,))
     one = marks.applied(one, [Mark(gradebook.inert(text), "why", text, 1.0, text)])

@@ -13,7 +13,7 @@ from nbcourse.classroom import gradescope
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.confined import sandbox
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
 from tests.checks import masters
 from tests.command import nbcourse, refused
@@ -26,11 +26,11 @@ def test_what_gradescope_reads():
         *("student", "", "02-x", "02-x.ipynb", False),
         exercises=(
             ExerciseResult(
-                "by-hand-check", (LedgerEntry("", 1.5),), 3.0, State.FAILED, "Wrong for <b>."
+                "by-hand-check", (LedgerEntry("", 1.5),), 3.0, Ending.FAILED, "Wrong for <b>."
             ),
-            ExerciseResult("essay", None, 2.0, State.BY_HAND),
+            ExerciseResult("essay", None, 2.0, Ending.BY_HAND),
             ExerciseResult(
-                "plot", (LedgerEntry("", 0.0),), 2.0, State.NOT_ATTEMPTED
+                "plot", (LedgerEntry("", 0.0),), 2.0, Ending.NOT_ATTEMPTED
             ),  # a 0 that a person gives
         ),
         notes=("There are 2 cells called `x`; the last one counts.",),

@@ -14,7 +14,7 @@ from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import sandbox, wire
 from nbcourse.confined.remote import CellOutcome, Session, StudentCell
-from nbcourse.confined.submission_errors import Raised, State, SubmissionError
+from nbcourse.confined.submission_errors import Ending, Raised, SubmissionError
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 
@@ -41,7 +41,7 @@ def test_every_master_of_the_book_passes_its_own_tests(server, path):
     result = grading.grade_submission(submitted, masters.load_master(path), server, limits=limits)
     assert result.exercises
     for exercise in result.exercises:
-        assert exercise.state in (State.PASSED, State.BY_HAND), exercise
+        assert exercise.state in (Ending.PASSED, Ending.BY_HAND), exercise
 
 
 def test_a_student_notebook_as_it_was_handed_out_is_not_attempted(server):
@@ -50,7 +50,7 @@ def test_a_student_notebook_as_it_was_handed_out_is_not_attempted(server):
     handed_out = path.parents[1] / "book" / "exercises" / path.name
     submitted = grading.Submission("ada", "ada", notebook=Candidate(handed_out))
     result = grading.grade_submission(submitted, masters.load_master(path), server, limits=LIMITS)
-    assert {exercise.state for exercise in result.exercises} == {State.NOT_ATTEMPTED}
+    assert {exercise.state for exercise in result.exercises} == {Ending.NOT_ATTEMPTED}
 
 
 def test_nothing_of_the_graders_environment_is_there(grade):
@@ -64,19 +64,23 @@ def test_nothing_of_the_graders_environment_is_there(grade):
 @pytest.mark.parametrize(
     ("double", "state", "says"),
     [
-        ("def double(x):\n    return x + 3", State.FAILED, "assert double(4) == 8"),
-        ("def double(x):\n    return x", State.FAILED, "2 · 3 is 6"),
-        ("def double(x):\n    raise NotImplementedError", State.NOT_ATTEMPTED, ""),
-        ("def double(x):\n    return x / 0", State.RAISED, "in the line: return x / 0"),
-        ("def double(x):\n    return {}[x]", State.RAISED, "KeyError: 3"),
-        ("def double(x):\n    return [", State.RAISED, "SyntaxError"),
-        ("1 / 0", State.RAISED, "ZeroDivisionError"),
-        ("raise NotImplementedError", State.NOT_ATTEMPTED, "`double`"),
-        ("", State.NOT_ATTEMPTED, "does not define `double`"),
-        ("double = 5", State.NOT_PLAIN, "not a function"),
-        ("def double(x):\n    return lambda: x", State.NOT_PLAIN, "type function"),
-        ("def double(x):\n    return -2 * x if x < 0 else 2 * x", State.FAILED, "negative numbers"),
-        ("def double(x):\n    return min(2 * x, 100)", State.FAILED, "not shown"),
+        ("def double(x):\n    return x + 3", Ending.FAILED, "assert double(4) == 8"),
+        ("def double(x):\n    return x", Ending.FAILED, "2 · 3 is 6"),
+        ("def double(x):\n    raise NotImplementedError", Ending.NOT_ATTEMPTED, ""),
+        ("def double(x):\n    return x / 0", Ending.RAISED, "in the line: return x / 0"),
+        ("def double(x):\n    return {}[x]", Ending.RAISED, "KeyError: 3"),
+        ("def double(x):\n    return [", Ending.RAISED, "SyntaxError"),
+        ("1 / 0", Ending.RAISED, "ZeroDivisionError"),
+        ("raise NotImplementedError", Ending.NOT_ATTEMPTED, "`double`"),
+        ("", Ending.NOT_ATTEMPTED, "does not define `double`"),
+        ("double = 5", Ending.NOT_PLAIN, "not a function"),
+        ("def double(x):\n    return lambda: x", Ending.NOT_PLAIN, "type function"),
+        (
+            "def double(x):\n    return -2 * x if x < 0 else 2 * x",
+            Ending.FAILED,
+            "negative numbers",
+        ),
+        ("def double(x):\n    return min(2 * x, 100)", Ending.FAILED, "not shown"),
     ],
 )
 def test_a_wrong_answer_costs_its_exercise_and_the_feedback_says_why(grade, double, state, says):
@@ -98,10 +102,10 @@ def test_feedback_on_a_hidden_test_shows_the_remark_for_students_and_not_the_tes
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        ("answer = 41", State.FAILED),
-        ("answer = ...", State.NOT_ATTEMPTED),
-        ("answer = object()", State.NOT_PLAIN),
-        ("answer = open('nothing')", State.RAISED),
+        ("answer = 41", Ending.FAILED),
+        ("answer = ...", Ending.NOT_ATTEMPTED),
+        ("answer = object()", Ending.NOT_PLAIN),
+        ("answer = open('nothing')", Ending.RAISED),
     ],
 )
 def test_a_value_is_an_answer_too(grade, answer, state):
@@ -114,7 +118,7 @@ def test_gradients_flow_through_a_call_and_stop_where_they_should(grade):
     assert points(grade(cube="def cube(x):\n    return x * x * x")) == EVERYTHING
     detached = grade(cube="def cube(x):\n    return x.detach()**3")["cube-check"]
     wrong = grade(cube="def cube(x):\n    return x**3 + x - x.detach()")["cube-check"]
-    assert detached.state == wrong.state == State.FAILED
+    assert detached.state == wrong.state == Ending.FAILED
 
 
 def test_magics_and_shell_commands_do_no_harm(grade):
@@ -142,7 +146,7 @@ def test_what_is_in_the_students_test_cells_does_no_harm(grade):
 def test_a_missing_cell_is_not_attempted_and_the_notes_name_it(grade):
     cells = [c for c in a_class.solved() if c["metadata"]["nbgrader"]["grade_id"] != "double"]
     graded = grade(a_class.notebook(cells))
-    assert graded["double-check"].state == State.NOT_ATTEMPTED
+    assert graded["double-check"].state == Ending.NOT_ATTEMPTED
     assert points(graded) == EVERYTHING | {"double-check": 0}
     (note,) = graded["result"].notes
     assert "`double` is missing" in note
@@ -183,7 +187,7 @@ def test_of_two_cells_with_one_name_the_last_counts(grade):
 def test_what_is_no_notebook_says_so_on_every_exercise(grade, content, says):
     graded = grade(content)
     for exercise in EVERYTHING:
-        assert graded[exercise].state == State.UNREADABLE
+        assert graded[exercise].state == Ending.UNREADABLE
         assert says in graded[exercise].feedback
         assert len(graded[exercise].feedback) < 200
     assert graded["result"].points == 0
@@ -202,7 +206,7 @@ def test_another_sheet_is_named_and_not_graded(server):
     other = masters.find_master("03-critics")
     submitted = grading.Submission("ada", "ada", notebook=Candidate(other))
     result = grading.grade_submission(submitted, master, server, limits=LIMITS)
-    assert {exercise.state for exercise in result.exercises} == {State.WRONG_SHEET}
+    assert {exercise.state for exercise in result.exercises} == {Ending.WRONG_SHEET}
     assert result.points == 0
     assert result.notes == (
         "The notebook is sheet 03-critics, but 02-sequences was to be handed in.",
@@ -246,9 +250,9 @@ def test_a_test_that_an_answer_keeps_busy_here_is_interrupted(monkeypatch, grade
     """A number is plain data, and `range` of it runs in the grader's process."""
     monkeypatch.setitem(a_class.TESTS, "answer", "for _ in range(answer):\n    pass")
     graded = grade_endless(answer="answer = 2**62")
-    assert graded["answer-check"].state == State.OUT_OF_TIME
+    assert graded["answer-check"].state == Ending.OUT_OF_TIME
     assert "the test computed" in graded["answer-check"].feedback
-    assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
+    assert graded["double-check"].state == graded["cube-check"].state == Ending.PASSED
 
 
 def test_reading_a_value_has_its_time_too(monkeypatch, grade_endless):
@@ -263,16 +267,16 @@ def test_reading_a_value_has_its_time_too(monkeypatch, grade_endless):
 
     monkeypatch.setattr(wire, "unpack", slow)
     graded = grade_endless(answer="answer = 43")
-    assert graded["answer-check"].state == State.OUT_OF_TIME
+    assert graded["answer-check"].state == Ending.OUT_OF_TIME
     assert "the grader was reading what it gave for over" in graded["answer-check"].feedback
-    assert graded["double-check"].state == graded["cube-check"].state == State.PASSED
+    assert graded["double-check"].state == graded["cube-check"].state == Ending.PASSED
 
 
 def test_time_is_limited_for_everything_together(grade):
     slow = "import time\ndef double(x):\n    time.sleep(1.5)\n    return 2 * x"
     limits = replace(LIMITS, total=2.5)  # enough for one call, and what is tested calls twice
     found = grade(double=slow, limits=limits)["double-check"]
-    assert found.state == State.OUT_OF_TIME
+    assert found.state == Ending.OUT_OF_TIME
     assert "all cells and calls took over 2.5 seconds" in found.feedback
 
 
@@ -341,7 +345,7 @@ def test_too_little_time_to_start_again_is_told_by_the_next_call(server):
         session.begin()
         with pytest.raises(SubmissionError) as caught:
             f()
-    assert caught.value.state is State.OUT_OF_TIME
+    assert caught.value.state is Ending.OUT_OF_TIME
 
 
 def test_gradients_of_several_inputs_and_outputs_equal_local_ones(remote):
@@ -482,7 +486,7 @@ def test_a_name_that_was_not_answered_is_not_that_of_an_earlier_cell(tmp_path):
             a_class.cell("assert double(3) == 6", grade_id="double-check", **points),
         ]
         answers = {"double_first": lambda x: 2 * x} if before else {}
-        assert by_hand(tmp_path, cells, **answers) == {"double": State.NOT_ATTEMPTED}
+        assert by_hand(tmp_path, cells, **answers) == {"double": Ending.NOT_ATTEMPTED}
 
 
 def test_hidden_tests_see_the_names_of_the_place_where_they_stand(tmp_path):
@@ -493,7 +497,7 @@ def test_hidden_tests_see_the_names_of_the_place_where_they_stand(tmp_path):
         a_class.cell(f"scaled(0)\n{hidden}", grade_id="scaled-check", grade=True, points=1),
         a_class.cell("factor = 3"),
     ]
-    assert by_hand(tmp_path, cells, scaled=lambda x: 2 * x) == {"scaled": State.PASSED}
+    assert by_hand(tmp_path, cells, scaled=lambda x: 2 * x) == {"scaled": Ending.PASSED}
 
 
 def test_another_variant_is_no_part_of_a_longer_number(tmp_path):

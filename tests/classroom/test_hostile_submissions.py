@@ -16,7 +16,7 @@ from nbcourse.classroom import masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import student
 from nbcourse.confined.forkserver import ForkServer
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
 
@@ -245,56 +245,56 @@ def double(x):
 """
 
 EXPECTED = {
-    "endless": (ENDLESS, State.OUT_OF_TIME),
-    "swallows everything": (SWALLOWS_EVERYTHING, State.OUT_OF_TIME),
-    "memory": (MEMORY, State.OUT_OF_MEMORY),
-    "memory of tensors": (TENSOR_MEMORY, State.OUT_OF_MEMORY),
-    "forks": (FORKS, State.RAISED),
-    "a daemon": (DAEMON, State.RAISED),
-    "ends itself": (ENDS_ITSELF, State.ENDED),
-    "crashes": (CRASHES, State.ENDED),
-    "exits": (EXITS, State.ENDED),
-    "no assert": (NO_ASSERT, State.FAILED),
-    "equal to all": (EQUAL_TO_ALL, State.FAILED),
-    "an object": (AN_OBJECT, State.NOT_PLAIN),
-    "a tensor equal to all": (TENSOR_EQUAL_TO_ALL, State.FAILED),
-    "reads the stack": (READS_THE_STACK, State.FAILED),
-    "holds on": (HOLDS_ON, State.PASSED),
-    "talks": (TALKS, State.PASSED),
-    "fills the disk": (FILLS_THE_DISK, State.TOO_BIG),
-    "fills the disk in passing": (FILLS_THE_DISK_IN_PASSING, State.TOO_BIG),
-    "a huge file": (A_HUGE_FILE, State.RAISED),
-    "too much": (TOO_MUCH, State.TOO_BIG),
-    "too deep": (TOO_DEEP, State.NOT_PLAIN),
-    "lies on the wire": (LIES_ON_THE_WIRE, State.MALFORMED),
-    "announces too much": (ANNOUNCES_TOO_MUCH, State.MALFORMED),
-    "answers in advance": (ANSWERS_IN_ADVANCE, State.MALFORMED),
-    "hangs up": (HANGS_UP, State.ENDED),
-    "without description": (WITHOUT_DESCRIPTION, State.RAISED),
+    "endless": (ENDLESS, Ending.OUT_OF_TIME),
+    "swallows everything": (SWALLOWS_EVERYTHING, Ending.OUT_OF_TIME),
+    "memory": (MEMORY, Ending.OUT_OF_MEMORY),
+    "memory of tensors": (TENSOR_MEMORY, Ending.OUT_OF_MEMORY),
+    "forks": (FORKS, Ending.RAISED),
+    "a daemon": (DAEMON, Ending.RAISED),
+    "ends itself": (ENDS_ITSELF, Ending.ENDED),
+    "crashes": (CRASHES, Ending.ENDED),
+    "exits": (EXITS, Ending.ENDED),
+    "no assert": (NO_ASSERT, Ending.FAILED),
+    "equal to all": (EQUAL_TO_ALL, Ending.FAILED),
+    "an object": (AN_OBJECT, Ending.NOT_PLAIN),
+    "a tensor equal to all": (TENSOR_EQUAL_TO_ALL, Ending.FAILED),
+    "reads the stack": (READS_THE_STACK, Ending.FAILED),
+    "holds on": (HOLDS_ON, Ending.PASSED),
+    "talks": (TALKS, Ending.PASSED),
+    "fills the disk": (FILLS_THE_DISK, Ending.TOO_BIG),
+    "fills the disk in passing": (FILLS_THE_DISK_IN_PASSING, Ending.TOO_BIG),
+    "a huge file": (A_HUGE_FILE, Ending.RAISED),
+    "too much": (TOO_MUCH, Ending.TOO_BIG),
+    "too deep": (TOO_DEEP, Ending.NOT_PLAIN),
+    "lies on the wire": (LIES_ON_THE_WIRE, Ending.MALFORMED),
+    "announces too much": (ANNOUNCES_TOO_MUCH, Ending.MALFORMED),
+    "answers in advance": (ANSWERS_IN_ADVANCE, Ending.MALFORMED),
+    "hangs up": (HANGS_UP, Ending.ENDED),
+    "without description": (WITHOUT_DESCRIPTION, Ending.RAISED),
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_hostile_answer_has_its_state_and_costs_no_other_exercise(grade, grade_endless, name):
     source, state = EXPECTED[name]
-    graded = (grade_endless if state == State.OUT_OF_TIME else grade)(double=source)
+    graded = (grade_endless if state == Ending.OUT_OF_TIME else grade)(double=source)
     found = graded["double-check"]
     assert found.state == state, found
-    assert found.points == (2 if state == State.PASSED else 0)
-    assert bool(found.feedback) == (state != State.PASSED)
-    if state not in (State.PASSED, State.FAILED, State.RAISED):
+    assert found.points == (2 if state == Ending.PASSED else 0)
+    assert bool(found.feedback) == (state != Ending.PASSED)
+    if state not in (Ending.PASSED, Ending.FAILED, Ending.RAISED):
         assert found.feedback.startswith(f"Your function stopped ({state}): ")
     for other in ("answer-check", "cube-check"):
-        assert graded[other].state == State.PASSED, graded[other]
+        assert graded[other].state == Ending.PASSED, graded[other]
 
 
 @pytest.mark.parametrize("name", ["endless", "ends itself", "memory"])
 def test_what_a_cell_does_while_it_is_run_costs_no_other_exercise(grade, grade_endless, name):
     source, state = EXPECTED[name]
-    run = grade_endless if state == State.OUT_OF_TIME else grade
+    run = grade_endless if state == Ending.OUT_OF_TIME else grade
     graded = run(double=f"{source}\n\ndouble(1)\n")
     assert graded["double-check"].state == state
-    assert graded["answer-check"].state == graded["cube-check"].state == State.PASSED
+    assert graded["answer-check"].state == graded["cube-check"].state == Ending.PASSED
 
 
 FORBIDDEN = {
@@ -369,7 +369,7 @@ def test_the_kernel_refuses_to(grade, master, tmp_path, what):
         raise AssertionError(f"this worked: {{found!r:.100}}")
     """
     graded = grade(double=textwrap.dedent(source))
-    assert graded["double-check"].state == State.PASSED, graded["double-check"]
+    assert graded["double-check"].state == Ending.PASSED, graded["double-check"]
     assert master.path.exists()
     assert neighbour.read_bytes() == b"{}"
 
@@ -395,7 +395,7 @@ def cube(x):
 """,
     )
     feedback = " ".join(exercise.feedback for exercise in graded["result"].exercises)
-    assert graded["double-check"].state == State.RAISED
+    assert graded["double-check"].state == Ending.RAISED
     assert "[3, 4]" in graded["cube-check"].feedback  # what the visible part asked
     for secret in ("20250", "40500", "77", "154", "-1"):
         assert secret not in feedback
@@ -412,8 +412,8 @@ assert torch.equal(cube(x), x**3)
 """
     monkeypatch.setitem(a_class.TESTS, "cube", test)
     for cube, state in [
-        ("def cube(x):\n    return x**3 if len(x) == 1 else x.zero_()", State.FAILED),
-        ("def cube(x):\n    x *= x**2\n    return x", State.PASSED),
+        ("def cube(x):\n    return x**3 if len(x) == 1 else x.zero_()", Ending.FAILED),
+        ("def cube(x):\n    x *= x**2\n    return x", Ending.PASSED),
     ]:
         found = grade(cube=cube)["cube-check"]
         assert found.state == state, found
@@ -434,8 +434,8 @@ def test_nothing_of_a_submission_stays_behind(grade, monkeypatch, tmp_path):
     """Not a tree that is too deep for a path; each cell that is killed leaves its own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test grades
     graded = grade(double=NESTS, answer=NESTS)
-    assert graded["double-check"].state == graded["answer-check"].state == State.ENDED
-    assert graded["cube-check"].state == State.PASSED
+    assert graded["double-check"].state == graded["answer-check"].state == Ending.ENDED
+    assert graded["cube-check"].state == Ending.PASSED
     left = list(tmp_path.glob("submission-*"))
     subprocess.run(["rm", "-rf", *left], check=True)  # too deep for pytest
     assert left == []
@@ -489,7 +489,7 @@ def test_a_fork_is_tried_again(monkeypatch):
 def test_an_enormous_answer_makes_no_enormous_feedback(monkeypatch, grade):
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 42, answer")
     found = grade(answer="answer = 'x' * 10**7")["answer-check"]
-    assert found.state == State.FAILED
+    assert found.state == Ending.FAILED
     assert 0 < len(found.feedback) <= 5000
 
 
@@ -506,5 +506,5 @@ def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_p
     result = grade_submission(submitted, master, server, limits=LIMITS)
     checked = len(result.exercises) - len(master.written)
     states = [exercise.state for exercise in result.exercises]
-    assert states[:checked] == [State.RAISED] * checked  # no such module
+    assert states[:checked] == [Ending.RAISED] * checked  # no such module
     assert "No module named 'nbcourse.checks.sheet'" in result.exercises[0].feedback

@@ -18,7 +18,7 @@ from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.notebooks import Unreadable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission, canvas_names, find_submissions, with_owners
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.classroom import platforms
 from tests.classroom.platforms import User
 from tests.effort import examples
@@ -91,9 +91,9 @@ def points_of(user: User) -> int:
 def marked(submission: Submission) -> SubmissionResult:
     """As graded: each notebook holds the points that are its author's alone."""
     try:
-        points, state = float(submission.read_bytes()), State.PASSED
+        points, state = float(submission.read_bytes()), Ending.PASSED
     except Unreadable:
-        points, state = 0.0, State.UNREADABLE
+        points, state = 0.0, Ending.UNREADABLE
     return SubmissionResult(
         submission.student, submission.user_id, NAME, submission.name, submission.late,
         (ExerciseResult("x-check", (LedgerEntry("", points),), 30.0, state),),

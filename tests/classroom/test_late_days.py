@@ -12,7 +12,7 @@ from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.class_rules import LatePolicy, Rules
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.effort import examples
 
@@ -66,7 +66,7 @@ def test_day_by_day_the_same_days_are_spent(days, policy):
     assert rules.spent(handed_in(days)) == paid
 
 
-NINE = ExerciseResult("double-check", (LedgerEntry("", 9.0),), 11.0, State.PASSED)
+NINE = ExerciseResult("double-check", (LedgerEntry("", 9.0),), 11.0, Ending.PASSED)
 
 
 def test_the_student_reads_what_was_spent_and_what_is_left():

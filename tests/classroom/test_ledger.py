@@ -15,7 +15,7 @@ from nbcourse.classroom.ledger import LedgerEntry, total
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.effort import examples
 
 RULES = Rules("", deadlines={"02-x": datetime(2027, 3, 12)}, late=LatePolicy(per_day=7))
@@ -24,9 +24,9 @@ HALF = LedgerEntry("2 of 4 cases are right", 1.0)
 SUBMITTED = SubmissionResult(
     *("ada", "", "02-x", "02-x.ipynb", False),
     exercises=(
-        ExerciseResult("bias-check", (LedgerEntry("passed", 3.0),), 3.0, State.PASSED),
-        ExerciseResult("kl-check", (LedgerEntry("failed", 0.0), HALF), 2.0, State.FAILED),
-        ExerciseResult("essay", None, 3.0, State.BY_HAND),
+        ExerciseResult("bias-check", (LedgerEntry("passed", 3.0),), 3.0, Ending.PASSED),
+        ExerciseResult("kl-check", (LedgerEntry("failed", 0.0), HALF), 2.0, Ending.FAILED),
+        ExerciseResult("essay", None, 3.0, Ending.BY_HAND),
     ),
 )
 MARKS = [Mark("ada", "essay", "names the cause", 1.5), Mark("ada", "essay", "tests it", 0.5)]
@@ -56,10 +56,10 @@ def test_an_open_answer_has_no_entry_yet():
 def test_the_sum_is_to_the_last_bit_what_it_was_as_one_number(passed, criteria, day):
     """Points of exercises added in order, each the sum of its criteria, less one penalty."""
     exercises = [
-        ExerciseResult(f"e{i}", (LedgerEntry("passed", p),), 3.0, State.PASSED)
+        ExerciseResult(f"e{i}", (LedgerEntry("passed", p),), 3.0, Ending.PASSED)
         for i, p in enumerate(passed)
     ]
-    essay = ExerciseResult("essay", None, 9.0, State.BY_HAND)
+    essay = ExerciseResult("essay", None, 9.0, Ending.BY_HAND)
     given = [Mark("ada", "essay", f"c{i}", points) for i, points in enumerate(criteria)]
     result = marks.applied(replace(SUBMITTED, exercises=(*exercises, essay)), given)
     before = sum([*passed, sum(criteria)])

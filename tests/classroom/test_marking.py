@@ -4,7 +4,7 @@ import pytest
 
 from nbcourse.classroom import marking, marks, masters
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 
@@ -31,7 +31,7 @@ def rubric(tmp_path, rows: str) -> None:
 def handed_in(tmp_path, student: str, text: str, outputs=()) -> tuple:
     cell = a_class.cell(text, "markdown", **ESSAY) | {"outputs": list(outputs)}
     submission = a_class.submission(tmp_path, a_class.notebook([cell]), student)
-    open_answer = ExerciseResult("essay", None, 3.0, State.BY_HAND)
+    open_answer = ExerciseResult("essay", None, 3.0, Ending.BY_HAND)
     return submission, SubmissionResult(
         *(student, "", "01-fake", "01-fake.ipynb", False), exercises=(open_answer,)
     )
@@ -91,22 +91,22 @@ def test_the_table_is_taken_back_answer_by_answer(tmp_path, master):
 @pytest.mark.parametrize(
     ("text", "kind", "state"),
     [
-        (masters.NOTHING_YET, "markdown", State.NOT_ATTEMPTED),
-        ("  \n", "markdown", State.NOT_ATTEMPTED),
-        (f"# my plot\n{masters.STUB}", "code", State.NOT_ATTEMPTED),
-        (f"Since my cell still had `{masters.STUB}`, nothing ran.", "markdown", State.BY_HAND),
-        ("I do not know.", "markdown", State.BY_HAND),
+        (masters.NOTHING_YET, "markdown", Ending.NOT_ATTEMPTED),
+        ("  \n", "markdown", Ending.NOT_ATTEMPTED),
+        (f"# my plot\n{masters.STUB}", "code", Ending.NOT_ATTEMPTED),
+        (f"Since my cell still had `{masters.STUB}`, nothing ran.", "markdown", Ending.BY_HAND),
+        ("I do not know.", "markdown", Ending.BY_HAND),
     ],
 )
 def test_only_what_was_written_waits_for_a_person(text, kind, state):
     from nbcourse.classroom.grading import _read_by_a_person
     from nbcourse.classroom.notebooks import read_cells
 
-    answer = ExerciseResult("essay", None, 3.0, State.BY_HAND)
+    answer = ExerciseResult("essay", None, 3.0, Ending.BY_HAND)
     cells = read_cells(a_class.notebook([a_class.cell(text, kind, **ESSAY)]))
     found = _read_by_a_person(answer, cells)
-    assert (found.state, found.points) == (state, None if state is State.BY_HAND else 0.0)
-    assert _read_by_a_person(answer, []).state is State.NOT_ATTEMPTED  # the cell is gone
+    assert (found.state, found.points) == (state, None if state is Ending.BY_HAND else 0.0)
+    assert _read_by_a_person(answer, []).state is Ending.NOT_ATTEMPTED  # the cell is gone
 
 
 @pytest.mark.parametrize("separator", [",", ";"])

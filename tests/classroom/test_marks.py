@@ -7,7 +7,7 @@ from nbcourse.classroom.class_grading import Order, grade_class, mark_class
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.marks import Mark
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.classroom import a_class
 
@@ -35,8 +35,8 @@ def graded_by_hand(student: str = "ada") -> SubmissionResult:
     return SubmissionResult(
         *(student, "", "01-fake", "01-fake.ipynb", False),
         exercises=(
-            ExerciseResult("double-check", (LedgerEntry("", 2.0),), 2.0, State.PASSED),
-            ExerciseResult("essay", None, 3.0, State.BY_HAND),
+            ExerciseResult("double-check", (LedgerEntry("", 2.0),), 2.0, Ending.PASSED),
+            ExerciseResult("essay", None, 3.0, Ending.BY_HAND),
         ),
     )
 

@@ -6,7 +6,7 @@ import torch
 from nbcourse.classroom import masters, partial_credit
 from nbcourse.classroom.masters import Test as GradedTest
 from nbcourse.confined.remote import SandboxFailed
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from tests.checks import masters as sheets
 from tests.classroom import a_class
 
@@ -76,8 +76,8 @@ def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, point
     )  # fmt: skip
     found = {exercise.exercise: exercise for exercise in result.exercises}
     double = found["double-check"]
-    assert (double.state, double.points) == (State.FAILED, points)
-    assert found["cube-check"].state is State.PASSED
+    assert (double.state, double.points) == (Ending.FAILED, points)
+    assert found["cube-check"].state is Ending.PASSED
     assert ("3 of 4 cases are right: 1.5 of 2 points." in double.feedback) == bool(points)
     assert "-154" not in double.feedback  # a hidden test
     assert "negative numbers count too" in double.feedback
@@ -129,7 +129,7 @@ def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
         limits=LIMITS, partial=["double-check"],
     )  # fmt: skip
     double = result.exercises[0]
-    assert (double.state, double.points) == (State.FAILED, 1.33)
+    assert (double.state, double.points) == (Ending.FAILED, 1.33)
     assert "2 of 3 cases are right: 1.33 of 2 points." in double.feedback
 
 
@@ -151,5 +151,5 @@ def double(x):
         limits=LIMITS, partial=["double-check"],
     )  # fmt: skip
     double = result.exercises[0]
-    assert (double.state, double.points) == (State.FAILED, 1)
+    assert (double.state, double.points) == (Ending.FAILED, 1)
     assert "2 of 4 cases are right: 1 of 2 points." in double.feedback

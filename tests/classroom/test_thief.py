@@ -17,7 +17,7 @@ from nbcourse.classroom import masters as classroom_masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.release import write_bundles
 from nbcourse.classroom.variants import variant_of
-from nbcourse.confined.submission_errors import State
+from nbcourse.confined.submission_errors import Ending
 from nbcourse.publishing.chapters import ROOT
 from tests.checks import masters
 from tests.classroom import a_class, thief
@@ -99,7 +99,7 @@ def test_stealing_earns_nothing(steal, bundle_of, chapter, way):
     }
     failed = {e.state for e in result.exercises if e.exercise not in by_hand}
     # it ran, and gave answers: nothing stopped it but that they are wrong
-    assert failed <= {State.FAILED, State.RAISED, State.NOT_PLAIN, State.MALFORMED}
+    assert failed <= {Ending.FAILED, Ending.RAISED, Ending.NOT_PLAIN, Ending.MALFORMED}
 
 
 def test_a_thief_who_finds_answers_is_paid(steal, bundle_of):
