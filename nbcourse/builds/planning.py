@@ -36,15 +36,17 @@ def _drawn(
     return sum(roofline(2 * N * rows, 4 * N + _cache(shape, rows, c), card) for c in columns)
 
 
-def _referred(
+def _reference(
     shape: Shape, rows: int, prompt: int, response: int, epochs: int, card: Machine
 ) -> float:
     """Seconds of a forward pass over all tokens."""
     return 2 * shape.parameters * rows * (prompt + response) / card.speed["float32"]
 
 
-def _learned(*case: Any) -> float:
-    return 3 * case[-2] * _referred(*case)
+def _learned(
+    shape: Shape, rows: int, prompt: int, response: int, epochs: int, card: Machine
+) -> float:
+    return 6 * shape.parameters * rows * (prompt + response) * epochs / card.speed["float32"]
 
 
 def _plain(value: Any) -> Any:
@@ -165,7 +167,7 @@ LAWS: Sequence[Law] = laws(
             (
                 "reference",
                 "a forward pass over all tokens",
-                _referred,
+                _reference,
                 ("reference-backwards", "unread-prompts"),
             ),
             ("learn", "three times that, in each epoch", _learned, LEARN),
