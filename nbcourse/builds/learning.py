@@ -466,28 +466,33 @@ Row = tuple[Any, ...]  # of `laws`; those below are of each piece that has a loo
 
 
 def grouped(module: str, mixed: str, after: tuple[str, ...]) -> Row:
+    """Of groups, and of draws that are new in each step."""
     sentence = "the rows of a group share a prompt, and each step draws new prompts"
     return "groups", sentence, SECTION["credit"], after, _groups(module, mixed), 1
 
 
 def rewarded(module: str, after: tuple[str, ...]) -> Row:
+    """Of the rewards that a step has used."""
     sentence = "rewards are those of the responses"
     return "rewards", sentence, SECTION["credit"], after, right_rewards(module), 1
 
 
 def fresh(module: str, after: tuple[str, ...]) -> Row:
+    """Of the weights that a step was sampled by."""
     sentence = "each step is sampled by the weights that it changes"
     section = "7.8 When the sampler is not the learner"
     return "fresh", sentence, section, after, sampled_now(module), 1
 
 
 def old_ones(module: str, after: tuple[str, ...], points: int) -> Row:
+    """Of the log-probs before the first update of a step."""
     sentence = "old log-probs are the learner's before its first update"
     section = "10.6 PPO's clip, without a critic"
     return "old log-probs", sentence, section, after, old_log_probs(module), points
 
 
 def gains(module: str, section: str, after: tuple[str, ...]) -> Row:
+    """Of the curve, which comes last."""
     sentence = f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems"
     return "curve", sentence, section, after, curve(module), 2
 
