@@ -19,7 +19,8 @@ from nbcourse.budget.shapes import Shape
 from nbcourse.seeds import generator
 from nbcourse.training.models import load_tokenizer
 from nbcourse.training.preparation import demonstrations, texts_of
-from nbcourse.training.recipe import ModelSection, Pretraining, Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe_sections import ModelSection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -27,7 +27,7 @@ from nbcourse.training import experience as experiences
 from nbcourse.training import learner as learners
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
-from nbcourse.training.recipe import RewardSection
+from nbcourse.training.recipe_sections import RewardSection
 
 Plant = Callable[[], AbstractContextManager[Any]]
 Wrong = Callable[..., Any]

@@ -21,7 +21,8 @@ from nbcourse.training.clock import Clock
 from nbcourse.training.models import load_model, loss_scaler, precision, rendered
 from nbcourse.training.preparation import texts_of
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import Pretraining, StageSection
+from nbcourse.training.recipe import Pretraining
+from nbcourse.training.recipe_sections import StageSection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -27,7 +27,8 @@ from nbcourse.training.learner import Learner
 from nbcourse.training.loop import State, begin, steps
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import VLLM, Pretraining, Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe_sections import VLLM
 from nbcourse.training.watch import Together, Watch
 
 if TYPE_CHECKING:

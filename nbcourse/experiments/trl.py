@@ -49,7 +49,8 @@ from nbcourse.training.held_out import held_out_accuracy
 from nbcourse.training.learner import Learner
 from nbcourse.training.preparation import build
 from nbcourse.training.processes import Processes, connect
-from nbcourse.training.recipe import VLLM, Recipe
+from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe_sections import VLLM
 
 # Our name for what TRL logs. Accuracy and no_spread it is told by our reward function: the spread
 # of its RLOOTrainer has the KL in it. Its `kl` is a mean over tokens and not our `kl_ref`.

@@ -15,7 +15,8 @@ from nbcourse.functional import surrogates
 from nbcourse.training import algorithms
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm
 from nbcourse.training.processes import Processes
-from nbcourse.training.recipe import VLLM, Recipe
+from nbcourse.training.recipe import Recipe
+from nbcourse.training.recipe_sections import VLLM
 
 Options = Mapping[str, Callable[[Recipe], Any]]
 

@@ -19,7 +19,7 @@ from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, score, with_spread
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
-from nbcourse.training.recipe import VLLM
+from nbcourse.training.recipe_sections import VLLM
 
 # What our reward function tells it, too: length times verdict, of which two means can be made.
 LENGTH_OF_RIGHT = "length_of_right"

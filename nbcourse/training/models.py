@@ -11,7 +11,8 @@ from torch import nn
 
 from nbcourse.lm import bpe, loading, lora, prompts, tiny
 from nbcourse.seeds import generator
-from nbcourse.training.recipe import ModelSection, Pretraining, PromptSection, Recipe
+from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe_sections import ModelSection, PromptSection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

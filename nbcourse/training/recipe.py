@@ -4,420 +4,59 @@ A key that the chosen algorithm would not look at is refused: `critic.clip` in a
 rests on a misunderstanding, and the run would be another one than was meant.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
-from math import floor, isfinite
+from collections.abc import Sequence
+from math import floor
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    SerializeAsAny,
-    ValidationError,
-    ValidationInfo,
-    create_model,
-    model_validator,
-)
-from torch import Tensor
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from nbcourse import rows
-from nbcourse.errors import UserError, did_you_mean
-from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
-from nbcourse.lm.bpe import BYTES
-from nbcourse.lm.sampling import ENGINES
-from nbcourse.rows import Setting
+from nbcourse.errors import UserError
+from nbcourse.functional.kl import WEIGHTS
 from nbcourse.seeds import generator
 from nbcourse.tasks.table import TASKS
-from nbcourse.tasks.task import Task, in_epochs
+from nbcourse.tasks.task import in_epochs
 from nbcourse.training import own_code, recipe_files
-from nbcourse.training.algorithms import (
-    ALGORITHMS,
-    ROW,
-    SURROGATE_ESTIMATORS,
-    Algorithm,
-    Penalty,
+from nbcourse.training.algorithms import ROW, SURROGATE_ESTIMATORS, Algorithm, Penalty
+from nbcourse.training.named_sections import (
+    AlgorithmSection,
+    AnyAlgorithm,
+    AnyTask,
+    TaskSection,
+    chosen,
 )
 from nbcourse.training.own_code import OwnCode
+from nbcourse.training.recipe_sections import (
+    AnswersSection,
+    CheckpointSection,
+    CriticSection,
+    EvaluationSection,
+    KLSection,
+    ModelSection,
+    OptimiserSection,
+    PromptSection,
+    RewardModelSection,
+    RewardSection,
+    RolloutSection,
+    Rule,
+    Section,
+    Share,
+    StageSection,
+    WarmStartSection,
+    Whole,
+    WitnessSection,
+    explain,
+)
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-AtLeastOne = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-
+PRODUCTS = ("prefix", "sequence")  # weights that are products of ratios, and may overflow
+SHAPE = {"layers", "width", "heads", "vocabulary"}
 
 Kind = TypeVar("Kind", bound="Section")
 
 
-class Section(BaseModel):
-    """A table of the recipe: no unknown key, no silent conversion, no change afterwards."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class NamedSection(Section):
-    """A table that names an entry of a Python table, and sets what that entry's signature allows.
-
-    For each entry a subclass is made whose fields are its settings. Only a recorded recipe whose
-    entry is not known here (it came from a file that is gone) stays in this class.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All keys but the name."""
-        return self.model_dump(exclude={"name"})
-
-
-class AlgorithmSection(NamedSection):
-    """Which row of the table, and the settings of its functions."""
-
-
-class TaskSection(NamedSection):
-    """Where prompts come from, and what is right."""
-
-    _kind: type[Task] | None = PrivateAttr(None)
-
-    def build(self) -> Task:
-        """The task itself.
-
-        Raises:
-            ValueError: if it is not known here, or settings do not go together.
-        """
-        if self._kind is None:
-            raise ValueError(f"task.name is {self.name!r}, which is not known here")
-        return self._kind(**self.settings)
-
-
-NamedKind = TypeVar("NamedKind", bound=NamedSection)
-
-
-def _of_signature(
-    base: type[NamedKind], key: str, given: dict[str, Any], known: Mapping[str, Setting]
-) -> NamedKind:
-    """A section with the settings of one entry as its fields, and the values that were given.
-
-    Raises:
-        ValueError: naming each key that the entry does not have, or whose value it does not take.
-    """
-    problems = [
-        f"{key}.{setting} is not used: {given['name']} has no such setting; its settings: "
-        f"{', '.join(known) or 'none'}{did_you_mean(setting, known)}"
-        for setting in given
-        if setting not in (*known, "name")
-    ]
-    try:
-        if not problems:
-            return _section_of(base, key, tuple(known.values())).model_validate(given)
-    except ValidationError as error:
-        problems = [_explain(base, problem, below=(key,)) for problem in error.errors()]
-    raise ValueError("\n".join(line.strip() for line in problems))
-
-
-@lru_cache
-def _section_of(base: type[NamedKind], key: str, known: tuple[Setting, ...]) -> type[NamedKind]:
-    """The section whose fields are these settings."""
-    fields: dict[str, Any] = {
-        setting.name: (
-            Annotated[setting.type, AfterValidator(partial(_in_bounds, key, setting))],
-            setting.default,
-        )
-        for setting in known
-    }
-    return create_model(base.__name__, __base__=base, **fields)
-
-
-def _in_bounds(key: str, setting: Setting, value: Any) -> Any:
-    place = f"{key}.{setting.name}"
-    if isinstance(value, float) and not isfinite(value):  # JSON, in which runs are kept, has none
-        raise ValueError(f"{place} is {value}, expected a finite number")
-    setting.check(value, name=place)
-    return value
-
-
-def _table(key: str, section: Any, *, usual: str | None = None) -> dict[str, Any]:
-    """The keys that were given, with the usual name if none was."""
-    if isinstance(section, NamedSection):
-        section = section.model_dump()
-    if not isinstance(section, dict):
-        raise ValueError(f"{key} is {section!r}: expected a table")
-    if usual is None and "name" not in section:
-        raise ValueError(f"{key}.name is missing")
-    table = {"name": usual, **section}
-    if not isinstance(table["name"], str):
-        raise ValueError(f"{key}.name is {table['name']!r}: expected text")
-    return table
-
-
-def _algorithm(section: Any, info: ValidationInfo) -> AlgorithmSection:
-    table, own = _table("algorithm", section), _own_code(info)
-    if not _chosen(info) and table["name"] not in {*ALGORITHMS, *own.algorithms}:
-        return AlgorithmSection(**table)
-    row = own.algorithm(table["name"])
-    return _of_signature(AlgorithmSection, "algorithm", table, row.known_settings)
-
-
-def _task(section: Any, info: ValidationInfo) -> TaskSection:
-    table, own = _table("task", section, usual="arithmetic"), _own_code(info)
-    if not _chosen(info) and table["name"] not in {*TASKS, *own.tasks}:
-        return TaskSection(**table)
-    kind = own.task(table["name"])
-    made = _of_signature(TaskSection, "task", table, rows.settings_of(kind))
-    made._kind = kind
-    try:
-        made.build()
-    except ValueError as error:
-        raise ValueError(f"task.{error}") from error
-    return made
-
-
-def _own_code(info: ValidationInfo) -> OwnCode:
-    """What the reader's file brings, if the recipe names one."""
-    return info.context["code"] if info.context else own_code.NONE
-
-
-class PromptSection(Section):
-    """How a question is put to the model."""
-
-    style: Literal["plain", "chat"] = Field(
-        "plain", description="the question alone, or a message in the tokenizer's chat template"
-    )
-    instruction: str = Field("", description="before a plain question, or after it in a message")
-
-
-class ModelSection(Section):
-    """Which model learns."""
-
-    source: str = Field(
-        "tiny",
-        description="`tiny`, a new one; a folder; a name that `nbcourse model` knows, or the hub's",
-    )
-    layers: Count = Field(2, description="of a tiny model")
-    width: Annotated[int, Field(ge=8)] = Field(64, description="of a tiny model's hidden states")
-    heads: Count = Field(16, description="of a tiny model's attention")
-    vocabulary: Annotated[int, Field(gt=BYTES)] | None = Field(
-        None, description="tokens learned from the task's texts; its characters if not given"
-    )
-    lora_rank: Count | None = Field(
-        None, description="of an adapter that learns in place of the weights; none if not given"
-    )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32",
-        description="of the matrix products; the weights are always float32. float16 is for cards "
-        "without bfloat16, and scales the loss so that small gradients survive",
-    )
-    gradient_checkpointing: bool = Field(
-        False, description="compute activations twice, to bound memory; same gradient"
-    )
-
-
-VLLM = "vllm"  # the one engine that this package has not, and TRL has
-PRODUCTS = ("prefix", "sequence")  # weights that are products of ratios, and may overflow
-SHAPE = {"layers", "width", "heads", "vocabulary"}
-
-
-class WarmStartSection(Section):
-    """Supervised steps before reinforcement learning; 0 steps for none."""
-
-    steps: Whole = 0
-    batch_size: Count = 128
-    learning_rate: Positive = 5e-3
-    careless_steps: Whole = Field(
-        0, description="further steps, at a fifth of the rate, with a teacher who forgets to carry"
-    )
-    careless_share: Share = Field(0.9, description="of the demonstrations of those steps")
-
-
-class RolloutSection(Section):
-    """What is sampled at each step."""
-
-    prompts: Count = Field(128, description="in a batch")
-    group_size: Count = Field(8, description="responses to each prompt")
-    max_new_tokens: Count = Field(8, description="length of the longest response")
-    temperature: Positive = 1.0
-    dynamic_sampling: bool | None = Field(None, description="the algorithm's choice if not given")
-    prompts_at_once: Count | None = Field(
-        None, description="prompts sampled together, to bound memory; all if not given"
-    )
-    engine: Literal[(*ENGINES, VLLM)] = Field(  # type: ignore[valid-type]
-        "eager",
-        description="what generates responses, also in evaluations: token by token (eager), or "
-        "with fixed shapes, checked every 32 tokens (static); static-graphs records a step "
-        "as a CUDA graph, on an H100 3 to 5 times as fast as eager. With --engine trl these answer "
-        "evaluations; vllm is for it alone, untried, and evaluates as eager does",
-    )
-
-    @property
-    def own_engine(self) -> str:
-        """What generates responses where this package does it itself, as in evaluations."""
-        return "eager" if self.engine == VLLM else self.engine
-
-    @property
-    def responses(self) -> int:
-        """Responses in a batch."""
-        return self.prompts * self.group_size
-
-
-class RewardSection(Section):
-    """What a response earns."""
-
-    source: Literal["verifier", "reward_model"] = "verifier"
-    accept_truncated: bool = Field(
-        False, description="whether a response without an end-of-sequence token may be right"
-    )
-    truncation_penalty: NonNegative = Field(
-        0.0, description="subtracted from the score of a response without an end-of-sequence token"
-    )
-    overlong_buffer: Whole = Field(
-        0, description="the last tokens before the limit, over which DAPO's penalty grows to 1"
-    )
-
-    def verdicts(self, right: Tensor, truncated: Tensor) -> Tensor:
-        """What responses are worth whose texts say the right answer or not: (B,) of 0 and 1."""
-        return right if self.accept_truncated else right.masked_fill(truncated, 0.0)
-
-
-class RewardModelSection(Section):
-    """How the reward model is trained, before the policy is."""
-
-    comparisons: Count = 4096
-    steps: Count = 200
-    batch_size: Count = 128
-    learning_rate: Positive = 3e-4
-
-
-class KLSection(Section):
-    """The KL to the model as it was before reinforcement learning."""
-
-    beta: NonNegative = Field(
-        0.0,
-        description="price of a nat; in the surrogate never divided by a length (section 12.3)",
-    )
-    placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
-        None,
-        description="where the penalty enters (the advantage: once that is divided or whitened); "
-        "the algorithm's choice if not given",
-    )
-    estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]
-        None,
-        description="if not given, the algorithm's in the loss and k3 in the surrogate; exact sums "
-        "over the whole vocabulary",
-    )
-    recomputed: bool = Field(
-        False,
-        description="in the advantage: the KL of the policy that learns, computed again at each "
-        "update, instead of that of the policy that sampled",
-    )
-    weight: Literal[(ROW, *WEIGHTS)] | None = Field(  # type: ignore[valid-type]
-        None,
-        description="if not given, prefix in the surrogate and row in the advantage, which is "
-        "the algorithm's own ratio and clip; once the policy has moved, only prefix and sequence "
-        "have the right gradient",
-    )
-    weight_cap: AtLeastOne | None = Field(
-        2.0, description="the largest value of a weight that is a product: prefix or sequence"
-    )
-    controller: Literal["fixed", "adaptive"] = Field(
-        "fixed", description="whether beta stays, or moves until the KL is the target"
-    )
-    target: Positive = Field(1.0, description="of the adaptive controller, in nats per response")
-    horizon: Positive = Field(10_000.0, description="responses over which beta moves")
-
-
-class CriticSection(Section):
-    """The critic, for algorithms that have one."""
-
-    shared: bool = Field(True, description="one backbone for policy and critic, or two")
-    coefficient: NonNegative = Field(0.1, description="of the value loss")
-    clip: Positive | None = Field(None, description="of a value's change; no clip if not given")
-    learning_rate: Positive | None = Field(
-        None, description="of the critic's own parameters; the policy's if not given"
-    )
-
-
-class OptimiserSection(Section):
-    """How the weights move."""
-
-    learning_rate: Positive = 3e-4
-    warm_up: Whole = Field(0, description="steps over which the learning rate rises")
-    weight_decay: NonNegative = 0.0
-    max_grad_norm: Positive = Field(1.0, description="to which a longer gradient is scaled down")
-    epochs: Count = Field(1, description="passes over each batch")
-    minibatches: Count = Field(1, description="updates in each pass")
-    target_kl: Positive | None = Field(
-        None, description="no further update once the KL to the policy that sampled exceeds this"
-    )
-    truncated_importance_sampling: AtLeastOne | None = Field(
-        None,
-        description="cap of the weight π_old/π_sampler on each token's loss, for a sampler that "
-        "rounds differently from the learner; no weight if not given",
-    )
-    prompts_at_once: Count | None = Field(
-        None,
-        description="prompts in one backward pass, or more where responses are shorter than the "
-        "limit; bounds memory, does not change the gradient; all if not given",
-    )
-
-    @property
-    def updates(self) -> int:
-        """Updates on each batch, at most."""
-        return self.epochs * self.minibatches
-
-
-class EvaluationSection(Section):
-    """The held-out problems asked along the way, greedily."""
-
-    every: Count = Field(10, description="steps from one evaluation to the next")
-    problems: Count = 512
-
-
-class CheckpointSection(Section):
-    """How often a run is saved, and so how many steps a kill may cost."""
-
-    every: Count = Field(10, description="steps from one checkpoint to the next")
-
-
-class WitnessSection(Section):
-    """Small batches that a run keeps whole, for `nbcourse diagnose`."""
-
-    every: Whole = Field(
-        0, description="n: the first step and every n-th one keep a batch; 0 for none"
-    )
-    tokens: Count = Field(
-        1024, description="of responses in each batch, at most; whole groups, and at least one"
-    )
-
-
 Code = Annotated[str | None, Field(description="a Python file with rows and tasks of your own")]
-AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmSection], PlainValidator(_algorithm)]
-AnyTask = Annotated[SerializeAsAny[TaskSection], PlainValidator(_task)]
-
-
-class StageSection(Section):
-    """Supervised steps of one kind; 0 steps for none."""
-
-    steps: Whole = 0
-    batch_size: Count = 64
-    at_once: Count = Field(
-        16, description="texts in one backward pass, to bound memory; does not change the gradient"
-    )
-    learning_rate: Positive = 1e-3
-
-
-class AnswersSection(EvaluationSection):
-    """The held-out problems asked along the way, and how long an answer may be."""
-
-    max_new_tokens: Count = 256
 
 
 class RunSection(Section):
@@ -493,7 +132,7 @@ class Pretraining(RunSection):
         if type(self.task) is TaskSection:
             return self  # the record of a run whose task is not known here
         problems = [
-            *(_named(self, self._unused()) if _chosen(info) else ()),
+            *(_named(self, self._unused()) if chosen(info) else ()),
             *impossible_model(self.model, self.task),
         ]
         if not self.task.build().worked_solutions:
@@ -529,15 +168,6 @@ class Pretraining(RunSection):
                 for name, stage in stages.items()
             ),
         ]
-
-
-Rule = tuple[Section, set[str], str]
-"""A section, its keys that a run would not look at, and why it would not."""
-
-
-def _chosen(info: ValidationInfo) -> bool:
-    """Whether the keys that are given were chosen, and are not the complete record of a run."""
-    return not (info.context and info.context["complete"])
 
 
 def _named(recipe: Section, rules: Sequence[Rule]) -> list[str]:
@@ -680,7 +310,7 @@ class Recipe(RunSection):
         if not self.known:
             return self
         problems = [
-            *(_named(self, self._unused()) if _chosen(info) else ()),
+            *(_named(self, self._unused()) if chosen(info) else ()),
             *self._impossible(),
         ]
         if problems:
@@ -926,30 +556,7 @@ def validate(
     try:
         return kind.model_validate(tables, context=context)
     except ValidationError as error:
-        lines = [_explain(kind, problem) for problem in error.errors()]
+        lines = [explain(kind, problem) for problem in error.errors()]
         text = "\n".join(lines)
         one = "\n" not in text  # a single mistake is answered in a single line
         raise UserError(f"{name}: {text.strip()}" if one else f"{name}:\n{text}") from error
-
-
-def _explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
-    location, what, value = (*below, *problem["loc"]), problem["type"], problem["input"]
-    place = ".".join(map(str, location))
-    if what == "value_error":
-        return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
-    if what == "extra_forbidden":
-        known = _section(kind, location[:-1]).model_fields
-        return (
-            f"  {place} is unknown; expected one of {', '.join(known)}"
-            f"{did_you_mean(str(location[-1]), known)}"
-        )
-    if what == "missing":
-        return f"  {place} is missing"
-    rule = problem["msg"].replace("Input should be", "expected")
-    return f"  {place} is {value!r}: {rule}"
-
-
-def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
-    for key in location:
-        section = section.model_fields[key].annotation  # type: ignore[assignment]
-    return section

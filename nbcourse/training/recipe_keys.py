@@ -9,7 +9,9 @@ from nbcourse.functional.arguments import Bounds
 from nbcourse.rows import settings_of
 from nbcourse.tasks.table import TASKS
 from nbcourse.training.algorithms import ALGORITHMS
-from nbcourse.training.recipe import NamedSection, Pretraining, Recipe, RunSection, Section
+from nbcourse.training.named_sections import NamedSection
+from nbcourse.training.recipe import Pretraining, Recipe, RunSection
+from nbcourse.training.recipe_sections import Section
 
 FIRST = (
     "**Keys before all tables**: `steps`, which every recipe but a base model's has to give; "

@@ -21,7 +21,7 @@ from nbcourse.tasks.task import Task
 from nbcourse.training import algorithms, experience, loop
 from nbcourse.training import learner as learners
 from nbcourse.training.algorithms import ALGORITHMS
-from nbcourse.training.recipe import RewardSection
+from nbcourse.training.recipe_sections import RewardSection
 from tests.diagnosis.runs import SEED, broken, causes, sound
 from tests.effort import swept
 from tests.small import ALONE, learner, recipe

@@ -13,10 +13,10 @@ from nbcourse.errors import UserError
 from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.table import TASKS
 from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, group_relative
+from nbcourse.training.named_sections import AlgorithmSection
 from nbcourse.training.recipe import (
     Pretraining,
     Recipe,
-    Section,
     check,
     kind_of,
     load,
@@ -24,6 +24,7 @@ from nbcourse.training.recipe import (
     validate,
 )
 from nbcourse.training.recipe_files import FOLDER, read, summary
+from nbcourse.training.recipe_sections import Section
 from tests.small import base_tables, recipe, tables
 
 RECIPES = sorted(FOLDER.glob("*.toml"))
@@ -389,6 +390,7 @@ def test_a_record_of_what_is_impossible_is_refused():
 def test_the_record_of_a_run_whose_row_is_gone_can_be_read():
     made = check(tables(algorithm={"name": "mine", "level": 0.5}), complete=True)
     assert (made.algorithm.name, made.settings) == ("mine", {"level": 0.5})
+    assert type(made.algorithm) is AlgorithmSection  # and not one made of a row's signature
     assert check(json.loads(made.model_dump_json()), complete=True) == made
     with pytest.raises(
         ValueError, match=r"^algorithm\.name is 'mine', expected one of 'reinforce'"
