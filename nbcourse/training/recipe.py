@@ -4,22 +4,21 @@ A key that the chosen algorithm would not look at is refused: `critic.clip` in a
 rests on a misunderstanding, and the run would be another one than was meant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import floor
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import torch
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from nbcourse import rows
 from nbcourse.errors import UserError
-from nbcourse.functional.kl import WEIGHTS
 from nbcourse.seeds import generator
 from nbcourse.tasks.table import TASKS
 from nbcourse.tasks.task import in_epochs
-from nbcourse.training import own_code, recipe_files
-from nbcourse.training.algorithms import ROW, SURROGATE_ESTIMATORS, Algorithm, Penalty
+from nbcourse.training import own_code, recipe_files, recipe_kl
+from nbcourse.training.algorithms import Algorithm, Penalty
 from nbcourse.training.named_sections import (
     AlgorithmSection,
     AnyAlgorithm,
@@ -28,12 +27,13 @@ from nbcourse.training.named_sections import (
     chosen,
 )
 from nbcourse.training.own_code import OwnCode
+from nbcourse.training.recipe_kl import KLSection
 from nbcourse.training.recipe_sections import (
+    ONE_UPDATE,
     AnswersSection,
     CheckpointSection,
     CriticSection,
     EvaluationSection,
-    KLSection,
     ModelSection,
     OptimiserSection,
     PromptSection,
@@ -50,7 +50,6 @@ from nbcourse.training.recipe_sections import (
     explain,
 )
 
-PRODUCTS = ("prefix", "sequence")  # weights that are products of ratios, and may overflow
 SHAPE = {"layers", "width", "heads", "vocabulary"}
 
 Kind = TypeVar("Kind", bound="Section")
@@ -72,6 +71,31 @@ class RunSection(Section):
     def own_code(self) -> OwnCode:
         """The rows and tasks of the reader's file."""
         return self._own_code
+
+    def _unused(self) -> Iterator[Rule]:
+        """What a run would not look at beside what else the recipe says."""
+        raise NotImplementedError
+
+    def _impossible(self) -> Iterator[str]:
+        """Values that are each in range and do not go together."""
+        raise NotImplementedError
+
+    def _checked(self, info: ValidationInfo) -> Self:
+        """The recipe, if a run would look at every key that was chosen, and could do as it says."""
+        problems = [
+            f"{self._prefix(section)}{key} is not used: {reason}"
+            for section, keys, reason in self._unused()
+            for key in sorted(keys & section.model_fields_set)
+            if chosen(info)
+        ]
+        if problems := [*problems, *self._impossible()]:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _prefix(self, section: Section) -> str:
+        """What its keys have in front of them: "critic." """
+        fields = type(self).model_fields
+        return next((f"{name}." for name in fields if getattr(self, name) is section), "")
 
 
 class Pretraining(RunSection):
@@ -131,84 +155,56 @@ class Pretraining(RunSection):
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
         if type(self.task) is TaskSection:
             return self  # the record of a run whose task is not known here
-        problems = [
-            *(_named(self, self._unused()) if chosen(info) else ()),
-            *impossible_model(self.model, self.task),
-        ]
-        if not self.task.build().worked_solutions:
-            problems.append(
-                f"task.name is {self.task.name!r}, which has no worked solutions to learn from"
-            )
-        if self.gsm8k_share and self.model.source == "tiny" and self.task.build().characters:
-            problems.append(
+        return self._checked(info)
+
+    def _unused(self) -> Iterator[Rule]:
+        yield from _shape_of_a_given_model(self.model)
+        if self.task.name == "gsm8k":
+            yield self, {"gsm8k_share"}, "the task is gsm8k as it is"
+        for name, stage in (("pretraining", self.pretraining), ("supervised", self.supervised)):
+            if stage.steps == 0:
+                keys = set(StageSection.model_fields) - {"steps"}
+                yield stage, keys, f"{name}.steps is 0"
+
+    def _impossible(self) -> Iterator[str]:
+        yield from _impossible_model(self.model, self.task)
+        task = self.task.build()
+        if not task.worked_solutions:
+            yield f"task.name is {self.task.name!r}, which has no worked solutions to learn from"
+        if self.gsm8k_share and self.model.source == "tiny" and task.characters:
+            yield (
                 f"gsm8k_share is {self.gsm8k_share:g}, expected 0: {self.task.name} is read by "
                 "characters, and GSM8K's problems have others"
             )
         if self.steps == 0:
-            problems.append("pretraining.steps and supervised.steps are both 0")
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
-
-    def _unused(self) -> "list[Rule]":
-        stages = {"pretraining": self.pretraining, "supervised": self.supervised}
-        return [
-            _shape_of_a_given_model(self.model),
-            (
-                self,
-                {"gsm8k_share"} if self.task.name == "gsm8k" else set(),
-                "the task is gsm8k as it is",
-            ),
-            *(
-                (
-                    stage,
-                    set() if stage.steps else set(StageSection.model_fields) - {"steps"},
-                    f"{name}.steps is 0",
-                )
-                for name, stage in stages.items()
-            ),
-        ]
+            yield "pretraining.steps and supervised.steps are both 0"
 
 
-def _named(recipe: Section, rules: Sequence[Rule]) -> list[str]:
-    """The keys that were given although the run would not look at them."""
-    places = {id(getattr(recipe, key)): f"{key}." for key in type(recipe).model_fields}
-    return [
-        f"{places.get(id(section), '')}{key} is not used: {reason}"
-        for section, keys, reason in rules
-        for key in sorted(keys & section.model_fields_set)
-    ]
+def _shape_of_a_given_model(model: ModelSection) -> Iterator[Rule]:
+    if model.source != "tiny":
+        yield model, SHAPE, f"the model comes from {model.source!r} as it is"
 
 
-def _shape_of_a_given_model(model: ModelSection) -> Rule:
-    keys = set() if model.source == "tiny" else SHAPE
-    return model, keys, f"the model comes from {model.source!r} as it is"
-
-
-def impossible_model(model: ModelSection, task: TaskSection) -> list[str]:
+def _impossible_model(model: ModelSection, task: TaskSection) -> Iterator[str]:
     """Values of these two sections that do not go together."""
-    found = []
-    if model.source == "tiny" and model.width % (2 * model.heads):
-        found.append(
+    if model.source != "tiny":
+        return
+    if model.width % (2 * model.heads):
+        yield (
             f"model.width is {model.width}, expected a multiple of "
             f"2 * model.heads = {2 * model.heads}"
         )
     kind = task.build()
-    if model.source != "tiny":
-        return found
     if kind.characters is not None:
         if model.vocabulary is not None:
-            found.append(
-                f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
-            )
+            yield f"model.vocabulary is {model.vocabulary}, but {task.name} is read by characters"
     elif not kind.worked_solutions:
-        found.append(
+        yield (
             f"model.source is 'tiny', but {task.name} has neither characters nor worked solutions "
             "to learn a vocabulary from"
         )
     elif model.vocabulary is None:
-        found.append(f"model.vocabulary is missing: a vocabulary for {task.name} has to be learned")
-    return found
+        yield f"model.vocabulary is missing: a vocabulary for {task.name} has to be learned"
 
 
 class Recipe(RunSection):
@@ -258,14 +254,7 @@ class Recipe(RunSection):
     @property
     def penalty(self) -> Penalty:
         """The KL as it is asked for: nowhere if beta is 0."""
-        asked = self.kl
-        placement = (asked.placement or self.row.kl) if asked.beta > 0 else "none"
-        estimator = asked.estimator or ("k3" if placement == "surrogate" else self.row.kl_estimator)
-        if placement not in ("advantage", "surrogate"):
-            return Penalty(placement, estimator, asked.beta)
-        weight = asked.weight or (ROW if placement == "advantage" else "prefix")
-        cap = asked.weight_cap if weight in PRODUCTS else None
-        return Penalty(placement, estimator, asked.beta, weight, cap, asked.recomputed)
+        return recipe_kl.penalty_of(self.kl, self.row)
 
     @property
     def dynamic_sampling(self) -> bool:
@@ -297,198 +286,86 @@ class Recipe(RunSection):
         """The tables of the recipe without the keys that nothing reads beside the others."""
         tables = self.model_dump()
         for section, unused, _ in self._unused():
-            place = tables if section is self else tables[self._place(section)]
+            place = tables[self._prefix(section)[:-1]] if section is not self else tables
             for key in unused:
                 place.pop(key, None)
         return tables
-
-    def _place(self, section: Section) -> str:
-        return next(name for name in type(self).model_fields if getattr(self, name) is section)
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "Recipe":
         if not self.known:
             return self
-        problems = [
-            *(_named(self, self._unused()) if chosen(info) else ()),
-            *self._impossible(),
-        ]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        return self._checked(info)
 
-    def _unused(self) -> list[Rule]:
-        name, row, penalty = self.algorithm.name, self.row, self.penalty
-        placement = penalty.placement
+    def _unused(self) -> Iterator[Rule]:
+        """What a run would not look at beside what else the recipe says."""
         one_update = self.optimiser.updates == 1
-        careless = "careless_share" in rows.settings_of(type(self.task.build()).demonstrate)
-        return [
-            (self, set() if row.needs("values") else {"critic"}, f"{name} has no critic"),
-            (
-                self,
-                set() if self.reward.source == "reward_model" else {"reward_model"},
-                "reward.source is 'verifier'",
-            ),
-            (
-                self.kl,
-                set() if self.kl.beta > 0 else set(KLSection.model_fields) - {"beta"},
-                "kl.beta is 0, so there is no KL penalty",
-            ),
-            (
-                self.kl,
-                {"estimator"} if placement in ("reward", "advantage") else set(),
-                f"in the {placement} only k1 has the right gradient",
-            ),
-            (
-                self.kl,
-                {"weight", "weight_cap"} if placement in ("reward", "loss") else set(),
-                f"with the KL in the {placement} nothing is weighted",
-            ),
-            (
-                self.kl,
-                {"weight_cap"}
-                if placement in ("advantage", "surrogate") and penalty.weight not in PRODUCTS
-                else set(),
-                f"kl.weight is {penalty.weight!r}, which is not a product of ratios",
-            ),
-            (
-                self.kl,
-                {"recomputed"} if placement in ("loss", "surrogate") else set(),
-                f"with the KL in the {placement} it is that of the policy that learns in any case",
-            ),
-            (
-                self.kl,
-                {"recomputed"} if placement == "advantage" and one_update else set(),
-                "with one update for each batch the policy that learns is the one that sampled",
-            ),
-            (
-                self.kl,
-                {"target", "horizon"} if self.kl.controller == "fixed" else set(),
-                "kl.controller is 'fixed'",
-            ),
-            _shape_of_a_given_model(self.model),
-            (
-                self.witness,
-                set() if self.witness.every else {"tokens"},
-                "witness.every is 0, so there are no witness batches",
-            ),
-            (
-                self.warm_start,
-                set() if self.warm_start.steps else set(WarmStartSection.model_fields) - {"steps"},
-                "warm_start.steps is 0",
-            ),
-            (
-                self.warm_start,
-                set() if self.warm_start.careless_steps else {"careless_share"},
-                "warm_start.careless_steps is 0",
-            ),
-            (
-                self.warm_start,
-                set() if careless else {"careless_steps"},
-                f"the task is {self.task.name}, whose teacher makes no mistakes",
-            ),
-            (
-                self.optimiser,
-                {"target_kl"} if one_update else set(),
-                "with one update for each batch the policy that learns is the one that sampled",
-            ),
-        ]
+        if not self.row.needs("values"):
+            yield self, {"critic"}, f"{self.algorithm.name} has no critic"
+        if self.reward.source == "verifier":
+            yield self, {"reward_model"}, "reward.source is 'verifier'"
+        yield from recipe_kl.unused(self.kl, self.row, one_update=one_update)
+        yield from _shape_of_a_given_model(self.model)
+        if self.witness.every == 0:
+            reason = "witness.every is 0, so there are no witness batches"
+            yield self.witness, {"tokens"}, reason
+        warm_start = self.warm_start
+        if warm_start.steps == 0:
+            keys = set(WarmStartSection.model_fields) - {"steps"}
+            yield warm_start, keys, "warm_start.steps is 0"
+        if warm_start.careless_steps == 0:
+            yield warm_start, {"careless_share"}, "warm_start.careless_steps is 0"
+        if "careless_share" not in rows.settings_of(type(self.task.build()).demonstrate):
+            reason = f"the task is {self.task.name}, whose teacher makes no mistakes"
+            yield warm_start, {"careless_steps"}, reason
+        if one_update:
+            yield self.optimiser, {"target_kl"}, ONE_UPDATE
 
-    def _impossible(self) -> list[str]:
+    def _impossible(self) -> Iterator[str]:
         """Values that are each in range and do not go together."""
         name, row, rollouts = self.algorithm.name, self.row, self.rollouts
-        found = []
         if (row.needs("group_size") or self.dynamic_sampling) and rollouts.group_size < 2:
-            found.append(
+            yield (
                 f"rollouts.group_size is {rollouts.group_size}, expected at least 2: "
                 f"{name} compares responses to the same prompt"
             )
-        if not row.needs("old_log_probs"):
-            found += [
-                f"optimiser.{key} is {value}, expected 1: {name} has no importance ratio, so "
-                "a batch is good for one step"
-                for key in ("epochs", "minibatches")
-                if (value := getattr(self.optimiser, key)) > 1
-            ]
+        for key in () if row.needs("old_log_probs") else ("epochs", "minibatches"):
+            if (value := getattr(self.optimiser, key)) > 1:
+                yield (
+                    f"optimiser.{key} is {value}, expected 1: {name} has no importance ratio, so "
+                    "a batch is good for one step"
+                )
         if self.witness.every and self.model.precision == "float16":
-            found.append(
+            yield (
                 f"witness.every is {self.witness.every}, expected 0: with model.precision = "
                 "'float16' the loss is scaled and updates may be skipped, which a witness does "
                 "not record"
             )
         if self.optimiser.minibatches > rollouts.prompts:
-            found.append(
+            yield (
                 f"optimiser.minibatches is {self.optimiser.minibatches}, "
                 f"expected at most rollouts.prompts = {rollouts.prompts}"
             )
-        if self.kl.beta > 0 and self.penalty.placement == "none":
-            found.append(
-                f"kl.beta is {self.kl.beta:g}, but {name} was published without a KL penalty: "
-                "say kl.placement = 'reward', 'advantage', 'loss' or 'surrogate'"
-            )
-        found += self._impossible_penalty()
-        if self.kl.controller == "adaptive" and self.kl.horizon <= rollouts.responses / 5:
-            found.append(
-                f"kl.horizon is {self.kl.horizon:g}, expected more than a fifth of the "
-                f"{rollouts.responses} responses of a step"
-            )
+        yield from recipe_kl.impossible(self.kl, row, name, responses=rollouts.responses)
         if self.reward.overlong_buffer >= rollouts.max_new_tokens:
-            found.append(
+            yield (
                 f"reward.overlong_buffer is {self.reward.overlong_buffer}, expected less than "
                 f"rollouts.max_new_tokens = {rollouts.max_new_tokens}"
             )
+        warm_up = f"warm_start.steps is {self.warm_start.steps}, expected 0: "
         if self.warm_start.steps and not self.task.build().has_teacher():
-            found.append(
-                f"warm_start.steps is {self.warm_start.steps}, expected 0: {self.task.name} has no "
-                "teacher to imitate"
-            )
+            yield f"{warm_up}{self.task.name} has no teacher to imitate"
         if self.model.lora_rank and self.warm_start.steps:
-            found.append(
-                f"warm_start.steps is {self.warm_start.steps}, expected 0: with model.lora_rank "
-                "the reference is the model without its adapter, as it was before the warm start"
+            yield (
+                f"{warm_up}with model.lora_rank the reference is the model without its adapter, "
+                "as it was before the warm start"
             )
         if self.model.lora_rank and self.reward.source == "reward_model":
-            found.append(
+            yield (
                 "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there "
                 "is no copy of the model that could learn to judge"
             )
-        return [*found, *impossible_model(self.model, self.task)]
-
-    def _impossible_penalty(self) -> list[str]:
-        penalty, placement = self.penalty, self.penalty.placement
-        found = []
-        if placement == "reward" and not self.row.needs("rewards"):
-            found.append(
-                f"kl.placement is 'reward', but the advantages of {self.algorithm.name} are made "
-                "of the rewards of steps: say kl.placement = 'advantage', 'loss' or 'surrogate'"
-            )
-        if placement == "reward" and self.kl.recomputed:
-            found.append(
-                "kl.recomputed is True, but a KL in the reward is in the advantages before the "
-                "first update: say kl.placement = 'advantage'"
-            )
-        if placement == "loss" and penalty.estimator == "exact":
-            found.append(
-                "kl.estimator is 'exact', whose own derivative is a partial gradient: say "
-                "kl.placement = 'surrogate'"
-            )
-        if placement == "surrogate" and penalty.estimator not in SURROGATE_ESTIMATORS:
-            found.append(
-                f"kl.estimator is {penalty.estimator!r}, expected one of "
-                f"{', '.join(map(repr, SURROGATE_ESTIMATORS))}: the surrogate of a biased estimate "
-                "is biased"
-            )
-        if placement == "surrogate" and penalty.weight == ROW:
-            found.append(
-                f"kl.weight is {ROW!r}, expected one of {', '.join(map(repr, WEIGHTS))}: the "
-                f"surrogate of the KL does not pass through that of {self.algorithm.name}"
-            )
-        if penalty.exact and penalty.weight != "prefix":
-            found.append(
-                f"kl.weight is {penalty.weight!r}, expected 'prefix': the divergence of a state "
-                "is weighted by the tokens before it"
-            )
-        return found
+        yield from _impossible_model(self.model, self.task)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

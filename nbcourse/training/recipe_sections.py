@@ -7,10 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from nbcourse.errors import did_you_mean
-from nbcourse.functional.kl import ESTIMATORS, WEIGHTS
 from nbcourse.lm.bpe import BYTES
 from nbcourse.lm.sampling import ENGINES
-from nbcourse.training.algorithms import ROW
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -30,6 +28,8 @@ class Section(BaseModel):
 
 Rule = tuple[Section, set[str], str]
 """A section, its keys that a run would not look at, and why it would not."""
+
+ONE_UPDATE = "with one update for each batch the policy that learns is the one that sampled"
 
 
 class PromptSection(Section):
@@ -135,44 +135,6 @@ class RewardModelSection(Section):
     steps: Count = 200
     batch_size: Count = 128
     learning_rate: Positive = 3e-4
-
-
-class KLSection(Section):
-    """The KL to the model as it was before reinforcement learning."""
-
-    beta: NonNegative = Field(
-        0.0,
-        description="price of a nat; in the surrogate never divided by a length (section 12.3)",
-    )
-    placement: Literal["reward", "advantage", "loss", "surrogate"] | None = Field(
-        None,
-        description="where the penalty enters (the advantage: once that is divided or whitened); "
-        "the algorithm's choice if not given",
-    )
-    estimator: Literal[(*ESTIMATORS, "exact")] | None = Field(  # type: ignore[valid-type]
-        None,
-        description="if not given, the algorithm's in the loss and k3 in the surrogate; exact sums "
-        "over the whole vocabulary",
-    )
-    recomputed: bool = Field(
-        False,
-        description="in the advantage: the KL of the policy that learns, computed again at each "
-        "update, instead of that of the policy that sampled",
-    )
-    weight: Literal[(ROW, *WEIGHTS)] | None = Field(  # type: ignore[valid-type]
-        None,
-        description="if not given, prefix in the surrogate and row in the advantage, which is "
-        "the algorithm's own ratio and clip; once the policy has moved, only prefix and sequence "
-        "have the right gradient",
-    )
-    weight_cap: AtLeastOne | None = Field(
-        2.0, description="the largest value of a weight that is a product: prefix or sequence"
-    )
-    controller: Literal["fixed", "adaptive"] = Field(
-        "fixed", description="whether beta stays, or moves until the KL is the target"
-    )
-    target: Positive = Field(1.0, description="of the adaptive controller, in nats per response")
-    horizon: Positive = Field(10_000.0, description="responses over which beta moves")
 
 
 class CriticSection(Section):

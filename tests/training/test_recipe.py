@@ -12,6 +12,7 @@ import pytest
 from nbcourse.errors import UserError
 from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.table import TASKS
+from nbcourse.training import recipe_kl
 from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, group_relative
 from nbcourse.training.named_sections import AlgorithmSection
 from nbcourse.training.recipe import (
@@ -523,6 +524,17 @@ UNUSED = {
         "mistakes",
     ),
 }
+
+
+@pytest.mark.parametrize("placement", recipe_kl.PLACES)
+def test_a_key_of_the_kl_has_a_meaning_or_a_reason_why_it_has_none(placement):
+    """So that no table is refused, or read past, in silence."""
+    place = recipe_kl.PLACES[placement]
+    steering = {"controller", "target", "horizon"}
+    known = set(place.model_fields) | steering
+    assert known.isdisjoint(place.unused)
+    if placement != "none":
+        assert known | set(place.unused) == set(recipe_kl.KLSection.model_fields)
 
 
 @pytest.mark.parametrize("case", UNUSED)
