@@ -219,6 +219,13 @@ class AnswersSection(EvaluationSection):
 
 
 def explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ()) -> str:
+    """What pydantic refuses, in words of a recipe: the place, the value, and what would do.
+
+    Args:
+        kind: the table that was checked.
+        problem: one of the errors that it found.
+        below: where that table lies in the recipe.
+    """
     location, what, value = (*below, *problem["loc"]), problem["type"], problem["input"]
     place = ".".join(map(str, location))
     if what == "value_error":
