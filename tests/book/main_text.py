@@ -30,6 +30,9 @@ def cells(text: Path) -> Iterator[tuple[NotebookNode, bool]]:
     folded_at = None  # the level of the deeper section that we are in
     for cell in twins.read_text(text).cells:
         heading = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
+        if heading and folded_at is not None and heading.start():
+            before = cell.source[: heading.start()]
+            assert not before or before.startswith("<div"), f"a cell of its own: {heading[0]}"
         if heading and (folded_at is None or len(heading[1]) <= folded_at):
             folded_at = len(heading[1]) if DEEPER in heading[2].split() else None
             yield cell, False
@@ -53,7 +56,7 @@ def prose(markdown: str) -> str:
         (r"\]\([^)]*\)", "]"),
         (r"<[^>]+>", ""),
         (r"`[^`\n]*`", "C"),
-        (r"^(\||:::|:class).*$", ""),
+        (r"^(\||:::|:class)[^\n]*$", ""),
     ):
         markdown = re.sub(pattern, instead, markdown, flags=re.S | re.M)
     return markdown
@@ -77,12 +80,15 @@ def running_text(text: Path) -> str:
     return "\n\n".join(map(prose, running_cells(text)))
 
 
+def argued(running: str) -> str:
+    """What argues: no headings, list entries and captions."""
+    lines = running.split("\n")
+    return " ".join(line for line in lines if not re.match(r"\s*(#|- |\*Table|\*Figure)", line))
+
+
 def sentences(running: str) -> list[str]:
-    """Its sentences; headings, list entries and captions are none."""
-    lines = [
-        line for line in running.split("\n") if not re.match(r"\s*(#|- |\*Table|\*Figure)", line)
-    ]
-    split = re.split(r"(?<=[.!?:])\s+(?=[A-Z*(“\"0-9])", " ".join(lines))
+    """The sentences that argue."""
+    split = re.split(r"(?<=[.!?:])\s+(?=[A-Z*(“\"0-9])", argued(running))
     return [sentence for sentence in split if len(sentence.split()) > 2]
 
 
