@@ -238,7 +238,7 @@ def test_exercises_link_to_the_chapters_one_folder_up(book):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{eq}`eq-z`", "03-three.md: {eq}`eq-z` leads nowhere in the book; did you mean 'eq-"),
+        ("{eq}`eq-q`", "03-three.md: {eq}`eq-q` leads nowhere in the book; did you mean 'eq-"),
         ("{numref}`fig-nothing`", "{numref}`fig-nothing` leads nowhere in the book"),
         ("{numref}`tab-z`", "{numref}`tab-z` leads nowhere in the book; did you mean 'tab-"),
         ("see section 1.9", "section 1.9 leads nowhere in the book"),
