@@ -22,7 +22,8 @@ import torch
 
 from nbcourse.builds import bench, check, grading, pieces, planted
 from nbcourse.builds.bench import Law, Runs
-from nbcourse.builds.planted import CONTENTS, FORMS, PLANTS, Way
+from nbcourse.builds.mistakes import Way
+from nbcourse.builds.planted import CONTENTS, FORMS, PLANTS
 from nbcourse.builds.report import Judged, Verdict
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.sandbox import Limits
@@ -112,7 +113,7 @@ def deal(student: str, key: str) -> Deal:
     ways = {name: found[below(len(found))] for name, found in _possible(algorithm).items()}
 
     def fits(*names: str) -> bool:
-        changed = [function for name in names for function in ways[name].functions()]
+        changed = [function for name in names for function in planted.functions(ways[name])]
         return len(changed) == len(set(changed)) and go_together(*names, algorithm=algorithm)
 
     names = _drawn(source, list(ways), fits)
@@ -424,7 +425,7 @@ def mended(dealt: Deal, text: str, *, runs: Runs) -> MendedTrainer:
     breaks = partial(_broken, algorithm=dealt.algorithm, runs=runs)
     if not breaks(text):
         return MendedTrainer(dealt.faults, {}, [])
-    places = {name: way.functions() for name, way in dealt.ways.items()}
+    places = {name: planted.functions(way) for name, way in dealt.ways.items()}
 
     def without(*names: str) -> Broken:
         functions = [function for name in names for function in places[name]]

@@ -10,25 +10,23 @@ from dataclasses import dataclass
 
 from nbcourse.builds import pieces
 
+Edits = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True)
-class Mistake:
-    """One way in which a piece is wrong.
+class Way:
+    """One way to write a piece: with a mistake in it, or as right as the book's.
 
     Attributes:
         piece: which one.
-        sentence: what is wrong, in a line.
-        section: of the book.
         edits: what of the book's text is replaced, and by what.
     """
 
     piece: str
-    sentence: str
-    section: str
-    edits: tuple[tuple[str, str], ...]
+    edits: Edits
 
     def text(self) -> str:
-        """The book's piece with the mistake in it.
+        """The piece, written so.
 
         Raises:
             ValueError: if the book's text does not hold what the edit replaces, just once.
@@ -36,7 +34,20 @@ class Mistake:
         return edited(self.piece, self.edits)
 
 
-def edited(piece: str, edits: tuple[tuple[str, str], ...]) -> str:
+@dataclass(frozen=True)
+class Mistake(Way):
+    """One way in which a piece is wrong.
+
+    Attributes:
+        sentence: what is wrong, in a line.
+        section: of the book.
+    """
+
+    sentence: str
+    section: str
+
+
+def edited(piece: str, edits: Edits) -> str:
     """The book's text of a piece, edited.
 
     Raises:
@@ -552,7 +563,7 @@ def _read(catalogue: str) -> Iterator[tuple[str, Mistake]]:
         for name, sentence, edit in ENTRY.findall(entries):
             lines = edit.splitlines()
             old, new = ("\n".join(x[1:] for x in lines if x[0] == sign) for sign in "-+")
-            yield name, Mistake(piece, " ".join(sentence.split()), section, ((old, new),))
+            yield name, Mistake(piece, ((old, new),), " ".join(sentence.split()), section)
 
 
 MISTAKES: Mapping[str, Mistake] = dict(_read(CATALOGUE))

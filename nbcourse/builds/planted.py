@@ -7,14 +7,12 @@ change nothing; they differ from student to student, so that a difference is not
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from nbcourse.builds import pieces
-from nbcourse.builds.mistakes import MISTAKES, edited
+from nbcourse.builds.mistakes import MISTAKES, Edits, Way
 
 TRAINER = "trainer"  # the module
-Edits = tuple[tuple[str, str], ...]
 
 # Row of the table of algorithms → piece → what a trainer of it takes from there, in its order.
 _SAMPLING = ("sample", "response_log_probs", "score", "collect")
@@ -53,34 +51,15 @@ Rollout = dict[str, Tensor]
 """
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to write a piece: with a fault in it, or as right as the book's.
+def functions(way: Way) -> tuple[str, ...]:
+    """The functions and classes of its piece that a way to write it changes."""
+    right, wrong = (_definitions(text) for text in (pieces.solution(way.piece), way.text()))
+    return tuple(name for name, source in right.items() if wrong[name] != source)
 
-    Attributes:
-        piece: which one.
-        edits: what of the book's text is replaced, and by what.
-    """
 
-    piece: str
-    edits: Edits
-
-    def functions(self) -> tuple[str, ...]:
-        """The functions and classes of the piece that it changes."""
-        right, wrong = (_definitions(text) for text in (pieces.solution(self.piece), self.text()))
-        return tuple(name for name, source in right.items() if wrong[name] != source)
-
-    def text(self) -> str:
-        """The piece, written so.
-
-        Raises:
-            ValueError: if the book's text does not hold what the edit replaces, just once.
-        """
-        return edited(self.piece, self.edits)
-
-    def fits(self, algorithm: str) -> bool:
-        """Whether a trainer of the algorithm has what it changes."""
-        return set(self.functions()) <= set(CONTENTS[algorithm].get(self.piece, ()))
+def _fits(way: Way, algorithm: str) -> bool:
+    """Whether a trainer of the algorithm has what it changes."""
+    return set(functions(way)) <= set(CONTENTS[algorithm].get(way.piece, ()))
 
 
 def trainer(algorithm: str, ways: Iterable[Way] = (), forms: Iterable[int] = ()) -> str:
@@ -145,7 +124,7 @@ def modules(text: str, algorithm: str) -> dict[str, str]:
 @cache
 def ways_of(fault: str, algorithm: str) -> Sequence[Way]:
     """How a fault can be planted into a trainer of an algorithm."""
-    return [way for way in PLANTS[fault] if way.fits(algorithm)]
+    return [way for way in PLANTS[fault] if _fits(way, algorithm)]
 
 
 @cache
@@ -165,7 +144,7 @@ def _definitions(text: str) -> dict[str, str]:
 
 def _known(*names: str) -> tuple[Way, ...]:
     """Mistakes that are known of the pieces."""
-    return tuple(Way(MISTAKES[name].piece, MISTAKES[name].edits) for name in names)
+    return tuple(MISTAKES[name] for name in names)
 
 
 def _ways(piece: str, old: str, *news: str) -> tuple[Way, ...]:

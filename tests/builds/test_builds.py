@@ -121,6 +121,12 @@ def test_what_a_law_names_is_known():
         assert set(law.after) <= set(before[: before.index(law.name)]), law.name
 
 
+def test_every_line_of_the_catalogue_is_read():
+    rest = mistakes.ENTRY.sub("", mistakes.CATALOGUE).splitlines()
+    assert all(line.startswith("# ") for line in rest if line)
+    assert len(set(rest) - {""}) == len({(m.piece, m.section) for m in MISTAKES.values()})
+
+
 def test_an_edit_that_no_longer_fits_says_so():
     with pytest.raises(
         ValueError, match=r"clip\.py holds 'nothing like it' 0 times, expected once"

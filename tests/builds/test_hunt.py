@@ -134,7 +134,7 @@ def test_nothing_in_a_text_betrays_a_fault_but_what_it_computes(forms, tmp_path)
         after = definitions(wrong)
         assert before.keys() == after.keys()
         changed = {name for name in before if before[name] != after[name]}
-        assert changed == set(way.functions()), fault
+        assert changed == set(planted.functions(way)), fault
         assert [comments(wrong), documentation(wrong)] == said, fault
         (tmp_path / f"{algorithm}_{fault}_{number}.py".replace("-", "_")).write_text(wrong)
     for command in (["check", "--select", "E,F,B,PLE"], ["format", "--check"]):
@@ -170,7 +170,7 @@ def test_students_are_dealt_one_to_three_faults_that_go_together():
     deals = [hunt.deal(f"student{number}", "key") for number in range(300)]
     for one in deals:
         assert together(*one.faults, algorithm=one.algorithm)["algorithm"]["name"] == one.algorithm
-        places = [function for way in one.ways.values() for function in way.functions()]
+        places = [function for way in one.ways.values() for function in planted.functions(way)]
         assert len(places) == len(set(places))
         healthy = planted.trainer(one.algorithm, (), one.forms)
         assert all(one.trainer(name) != healthy for name in one.faults)
