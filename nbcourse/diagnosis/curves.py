@@ -84,12 +84,12 @@ def translated(row: Mapping[str, float]) -> dict[str, float]:
 
 
 def _values(history: History, name: str) -> list[float]:
-    found = (row.get(name) for row in history)
-    return [v for v in found if isinstance(v, int | float) and math.isfinite(v)]
+    values = (row.get(name) for row in history)
+    return [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
 
 
 def _mean(history: History, *names: str) -> float | None:
     for name in names:
-        if found := _values(history, name):
-            return mean(found)
+        if values := _values(history, name):
+            return mean(values)
     return None

@@ -132,12 +132,12 @@ def rows_within(lengths: Tensor, *, group_size: int, tokens: int) -> int:
 
 def kept(tensors: Mapping[str, Tensor | None], rows: int, width: int) -> dict[str, Tensor]:
     """Copies of those that are there, of the first rows and columns."""
-    found = {
+    copies = {
         name: tensor.detach()[:rows].cpu().clone()
         for name, tensor in tensors.items()
         if tensor is not None
     }
-    return found | {name: found[name][:, :width].clone() for name in PER_TOKEN & found.keys()}
+    return copies | {name: copies[name][:, :width].clone() for name in PER_TOKEN & copies.keys()}
 
 
 def texts(

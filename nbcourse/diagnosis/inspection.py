@@ -100,15 +100,15 @@ def policies(witness: Witness) -> tuple[Tensor, Tensor]:
 
     Of a row that took part in no update both are the learner's before the first.
     """
-    found = []
+    tables = []
     for name in ("log_probs", "old_log_probs"):
         table = witness["scored_log_probs"].double().clone()
         for prefix in ("", "last_"):
             if witness.has(prefix + name):
                 rows = witness[f"{prefix}minibatch"] >= 0
                 table[rows] = witness[prefix + name].double()[rows]
-        found.append(table)
-    return found[0], found[1]
+        tables.append(table)
+    return tables[0], tables[1]
 
 
 def _rewards(witness: Witness) -> Tensor:
@@ -119,5 +119,5 @@ def _rewards(witness: Witness) -> Tensor:
 
 
 def _offered(witness: Witness) -> dict[str, Any]:
-    found = {name: witness[name] for name in OF_THE_RUN if witness.has(name)}
-    return {name: t.double() if t.is_floating_point() else t for name, t in found.items()}
+    there = {name: witness[name] for name in OF_THE_RUN if witness.has(name)}
+    return {name: t.double() if t.is_floating_point() else t for name, t in there.items()}

@@ -31,7 +31,7 @@ def plainly(
         policy: answers as `distributions` does.
         reference: likewise, if there is one.
     """
-    found: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
     texts = [torch.cat(both) for both in zip(prompts, responses, strict=True)]
     known: dict[tuple[int, ...], int] = {}
     first = [
@@ -57,8 +57,8 @@ def plainly(
             columns["plain_ref_log_probs"] = of_ref.gather(2, chosen)[..., 0]
         for name, values in columns.items():
             shape = (len(prompts), width, *values.shape[2:])
-            found.setdefault(name, torch.zeros(shape))[rows, : values.shape[1]] = values.cpu()
-    return {name: table[first] for name, table in found.items()}
+            tables.setdefault(name, torch.zeros(shape))[rows, : values.shape[1]] = values.cpu()
+    return {name: table[first] for name, table in tables.items()}
 
 
 def _equally_long(

@@ -37,10 +37,10 @@ def examine(
     if isinstance(loss, str):
         loss = known.row(loss)
     subject = Remembered.by(loss if isinstance(loss, Subject) else Subject.of(loss))
-    found = facts.gather(subject, tell)
+    measured = facts.gather(subject, tell)
     tell("the rows of the table")
-    nearest = known.nearest(subject, [found.fresh, found.stale, found.far])
-    return Report(subject.name, found, decode.findings(found), nearest)
+    nearest = known.nearest(subject, [measured.fresh, measured.stale, measured.far])
+    return Report(subject.name, measured, decode.findings(measured), nearest)
 
 
 def assert_loss(loss: Callable[..., Any] | Subject | str, *requirements: str) -> Report:

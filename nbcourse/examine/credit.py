@@ -23,14 +23,14 @@ def influence(subject: Subject) -> str:
         moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
     i = torch.arange(6)
     group, strided = i[:, None] // 3 == i // 3, i[:, None] % 2 == i % 2
-    found = moved | torch.eye(6, dtype=torch.bool)
+    reach = moved | torch.eye(6, dtype=torch.bool)
     if not bool(moved.any()):
         return "none"
-    if not bool((found & ~group).any()):  # an answer that is left out is moved by none
-        return "own" if torch.equal(found, torch.eye(6, dtype=torch.bool)) else "group"
-    if torch.equal(found, strided):
+    if not bool((reach & ~group).any()):  # an answer that is left out is moved by none
+        return "own" if torch.equal(reach, torch.eye(6, dtype=torch.bool)) else "group"
+    if torch.equal(reach, strided):
         return "strided"
-    return "batch" if bool(found.all()) else "other"
+    return "batch" if bool(reach.all()) else "other"
 
 
 def spread_is_divided_out(subject: Subject) -> bool:
@@ -47,13 +47,13 @@ def flat_groups(subject: Subject) -> str:
     "nothing", "something" (whatever the reward), "noise" (rounding, where a reward is no dyadic
     number), or "nan".
     """
-    found = []
+    alike = []
     for reward in (0.0, 1.0):
         one = without_reference(batch([3, 2, 3], [reward] * 3, group_size=3))
-        found.append(subject.weights(one))
-    if not all(bool(weights.isfinite().all()) for weights in found):
+        alike.append(subject.weights(one))
+    if not all(bool(weights.isfinite().all()) for weights in alike):
         return "nan"
-    if not all(bool((w.abs() <= 1e-9).all()) for w in found):
+    if not all(bool((w.abs() <= 1e-9).all()) for w in alike):
         return "something"
     spread = _in_float32(subject, [1.0, 0.0] * 4).abs().max()
     noise = max(_in_float32(subject, [k / 100] * 8).abs().max() for k in range(1, 100, 2))

@@ -39,7 +39,7 @@ class Direction:
 
 def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Direction:
     """Compare in every world."""
-    found: list[tuple[dict[str, int], float, float]] = []
+    compared: list[tuple[dict[str, int], float, float]] = []
     gradients: list[Tensor] = []
     for world in worlds:
         count = len(world.prompts)
@@ -48,8 +48,8 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
         for prompt, gradient in zip(world.prompts, expected, strict=True):
             # the loss is a mean over prompts
             gradients.append(gradient.flatten())
-            found.append((sizes, *beside(-gradient * count, prompt.gradient())))
-    cosines, factors = [c for _, c, _ in found], [f for _, _, f in found]
+            compared.append((sizes, *beside(-gradient * count, prompt.gradient())))
+    cosines, factors = [c for _, c, _ in compared], [f for _, _, f in compared]
     every = torch.cat(gradients)
     if any(map(math.isnan, cosines)):
         return Direction("biased", "group", {}, math.nan, (math.nan, math.nan), every)
@@ -58,7 +58,7 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
     lengths = (min(factors), max(factors))
     for size in ("group", "batch"):
         of_size: dict[int, list[float]] = {}
-        for sizes, _, factor in found:
+        for sizes, _, factor in compared:
             of_size.setdefault(sizes[size], []).append(factor)
         if straight and all(max(f) - min(f) <= EQUAL * max(map(abs, f)) for f in of_size.values()):
             means = {size: sum(f) / len(f) for size, f in sorted(of_size.items())}
@@ -70,11 +70,11 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
 
 def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:
     """How much a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
-    found = {}
+    factors = {}
     for chance, world in _coins(group_size).items():
         (gradient,) = world.expected(subject, ordered=ordered)
-        found[chance] = beside(-gradient, world.prompts[0].gradient())[1]
-    return found
+        factors[chance] = beside(-gradient, world.prompts[0].gradient())[1]
+    return factors
 
 
 @cache

@@ -49,8 +49,8 @@ def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
     dirty = clean.with_(
         **{n: getattr(clean, n).masked_fill(~clean.mask, k * rubbish) for n, k in names.items()}
     )
-    expected, found = subject.weights(clean), subject.weights(dirty)
-    inside = torch.where(clean.mask, found, 0.0)
+    expected, after = subject.weights(clean), subject.weights(dirty)
+    inside = torch.where(clean.mask, after, 0.0)
     unread = same(inside, torch.where(clean.mask, expected, 0.0))
     return unread and finite(subject, dirty)
 
@@ -100,9 +100,9 @@ def micro_batches(subject: Subject) -> Split:
         subject.weights(whole.with_(**{name: getattr(whole, name)[rows] for name in names}))
         for rows in (slice(0, 3), slice(3, 6))
     ]
-    expected, found = subject.weights(whole), torch.cat(parts)
-    by = "mean" if same(found / 2, expected) else "sum" if same(found, expected) else "neither"
-    error = ((found / 2 - expected).norm() / expected.norm().clamp(min=1e-12)).item()
+    expected, halves = subject.weights(whole), torch.cat(parts)
+    by = "mean" if same(halves / 2, expected) else "sum" if same(halves, expected) else "neither"
+    error = ((halves / 2 - expected).norm() / expected.norm().clamp(min=1e-12)).item()
     return Split(by, error)
 
 
@@ -115,8 +115,10 @@ def detached(subject: Subject) -> list[str]:
     loss = subject.loss({**quantities, **{name: leaf.clone() for name, leaf in leaves.items()}})
     if not names or not loss.requires_grad:
         return []
-    found = torch.autograd.grad(loss, [leaves[n] for n in names], allow_unused=True)
-    return [n for n, g in zip(names, found, strict=True) if g is not None and bool((g != 0).any())]
+    gradients = torch.autograd.grad(loss, [leaves[n] for n in names], allow_unused=True)
+    return [
+        n for n, g in zip(names, gradients, strict=True) if g is not None and bool((g != 0).any())
+    ]
 
 
 def leaves_arguments_alone(subject: Subject) -> list[str]:
@@ -157,6 +159,8 @@ def computes_in_half_precision(subject: Subject) -> bool:
         return False
     if not loss.requires_grad:
         return False
-    (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
+    (gradient,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
     expected = subject.weights(exact)
-    return found is not None and bool((found.double() - expected).norm() > 0.01 * expected.norm())
+    return gradient is not None and bool(
+        (gradient.double() - expected).norm() > 0.01 * expected.norm()
+    )

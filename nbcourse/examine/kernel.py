@@ -35,13 +35,13 @@ class Kernel:
 
 def _kernel_of(values: list[float]) -> Kernel:
     """The kernel that has these values at `DISTANCES`."""
-    found, d = (torch.tensor(x, dtype=torch.float64) for x in (values, DISTANCES))
-    if bool((found.abs() < 1e-9).all()):
+    read, d = (torch.tensor(x, dtype=torch.float64) for x in (values, DISTANCES))
+    if bool((read.abs() < 1e-9).all()):
         return Kernel("none", 0.0)
     for name, form in KERNELS.items():
         expected = form(d)
-        scale = ((found @ expected) / (expected @ expected)).item()
-        if same(found, scale * expected):
+        scale = ((read @ expected) / (expected @ expected)).item()
+        if same(read, scale * expected):
             return Kernel(name, scale)
     return Kernel("other", math.nan)
 
@@ -77,8 +77,8 @@ def kernel_in_reward(subject: Subject) -> Kernel:
         return subject.weights(plain.with_(ref_log_probs=ref))[0, 0].item()
 
     zero = weight(0.0)
-    found = _kernel_of([weight(shift) - zero for shift in DISTANCES])
-    return Kernel(found.name, 2 * found.scale)
+    read = _kernel_of([weight(shift) - zero for shift in DISTANCES])
+    return Kernel(read.name, 2 * read.scale)
 
 
 def kernel_is_clamped(subject: Subject) -> bool:

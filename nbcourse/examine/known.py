@@ -147,8 +147,8 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
         subject: the loss.
         steps: its own, in the worlds `fresh`, `stale` and `far`.
     """
-    found = features(subject)
-    name = max(ALGORITHMS, key=lambda name: _likeness(found, _features_of_row(name)))
+    ours = features(subject)
+    name = max(ALGORITHMS, key=lambda name: _likeness(ours, _features_of_row(name)))
     own = torch.cat([one.gradients for one in steps])
     expected = _gradients_of_row(name, "rewards" not in subject.takes)
     factor = ((own @ expected) / (expected @ expected)).item()
@@ -161,8 +161,8 @@ def _gradients_of_row(name: str, handed: bool) -> Tensor:
     subject = Remembered.by(row(name, beta=0.0, handed=handed))
     sampler = reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler) for world in (stale, far)]
-    found = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
-    return torch.cat([one.gradients for one in found])
+    directions = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
+    return torch.cat([one.gradients for one in directions])
 
 
 def features(subject: Subject) -> dict[str, Any]:
@@ -185,10 +185,10 @@ def _features_of_row(name: str) -> Mapping[str, Any]:
     return features(row(name, beta=0.0))
 
 
-def _likeness(found: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+def _likeness(ours: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """How many features agree; those of the advantages, which may be given, count less."""
     less = {"influence": 0.75, "spread": 0.75, "scale": 0.5}
-    return sum(less.get(key, 1.0) * (other[key] == value) for key, value in found.items())
+    return sum(less.get(key, 1.0) * (other[key] == value) for key, value in ours.items())
 
 
 def _rounded(values: list[float]) -> tuple[float, ...]:

@@ -208,8 +208,8 @@ def _of_torchrl(kind: Any, settings: dict[str, Any]) -> Callable[..., Tensor]:
         batch[keys.sample_log_prob] = given["old_log_probs"].detach()  # it refuses a gradient
         if "ref_log_probs" in given:
             batch[keys.ref_log_probs] = given["ref_log_probs"]
-        found = module(batch)
-        parts = [found.loss_objective, found.loss_kl_to_ref]
+        losses = module(batch)
+        parts = [losses.loss_objective, losses.loss_kl_to_ref]
         total: Tensor = torch.stack([part.sum() for part in parts if part is not None]).sum()
         return total
 

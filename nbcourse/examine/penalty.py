@@ -47,16 +47,16 @@ def descent(
         (_part(subject, with_it, without, ordered), truths)
         for with_it, without, truths in _settings(space, distance)
     ]
-    cosines = [beside(found, truths["reverse"])[0] for found, truths in pairs]
-    size = max(found.abs().max().item() for found, _ in pairs)
+    cosines = [beside(part, truths["reverse"])[0] for part, truths in pairs]
+    size = max(part.abs().max().item() for part, _ in pairs)
     if size <= 1e-9:
         return Descent("none", 0.0, 0.0)
     scale = _reward_factor(subject, space, ordered)
     for name in ("reverse", "token", "forward"):
-        found = torch.cat([gradient.flatten() for gradient, _ in pairs])
+        part = torch.cat([gradient.flatten() for gradient, _ in pairs])
         truth = torch.cat([truths[name].flatten() for _, truths in pairs])
-        beta = ((found @ truth) / (truth @ truth)).item()
-        if (found - beta * truth).norm() <= EQUAL * found.norm():
+        beta = ((part @ truth) / (truth @ truth)).item()
+        if (part - beta * truth).norm() <= EQUAL * part.norm():
             return Descent(name, beta / scale, min(cosines))
     _, beta = beside(pairs[0][0], pairs[0][1]["reverse"])
     return Descent("other", beta / scale, min(cosines))
@@ -92,7 +92,7 @@ def _settings(
     space: SequenceSpace, distance: float
 ) -> list[tuple[World, World, dict[str, Tensor]]]:
     """Worlds without a reward: with a reference, without one, and what a KL may descend there."""
-    found = []
+    settings = []
     for seed in (0, 1, 2):
         one = prompt(space, seed)
         one = replace(
@@ -102,11 +102,13 @@ def _settings(
             ref_logits=away(one, OFF_REFERENCE, seed + 10),
         )
         without = World([replace(one, ref_logits=None)], 2)
-        found.append((World([one], 2), without, one.kl_gradients()))
-    return found
+        settings.append((World([one], 2), without, one.kl_gradients()))
+    return settings
 
 
 def _part(subject: Subject, with_it: World, without: World, ordered: bool) -> Tensor:
     """What the reference makes of the expected gradient."""
-    (found,), (alone,) = (world.expected(subject, ordered=ordered) for world in (with_it, without))
-    return found - alone
+    (referred,), (alone,) = (
+        world.expected(subject, ordered=ordered) for world in (with_it, without)
+    )
+    return referred - alone

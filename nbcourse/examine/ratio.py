@@ -68,8 +68,8 @@ def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) ->
     """
     rewards = [1.0, 0.0] if advantage_sign > 0 else [0.0, 1.0]
     fresh = batch([1, 1], rewards, group_size=2)
-    unit, *found = (_moved(subject, fresh, ratio)[0, 0].item() for ratio in (1.0, *ratios))
-    return [w / unit if unit else math.nan for w in found]
+    unit, *moved = (_moved(subject, fresh, ratio)[0, 0].item() for ratio in (1.0, *ratios))
+    return [w / unit if unit else math.nan for w in moved]
 
 
 def ratio_is_to_the_reference(subject: Subject) -> bool:

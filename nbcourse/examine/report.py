@@ -44,8 +44,8 @@ class Report:
         mistakes = [f for f in self.findings if f.kind == MISTAKE]
         choices = sum(f.kind == CHOICE for f in self.findings)
         named = ", ".join(f.code for f in mistakes)
-        found = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else "No mistake"
-        known = f"{found} and {_many(choices, 'choice')} to know of"
+        wrong = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else "No mistake"
+        known = f"{wrong} and {_many(choices, 'choice')} to know of"
         return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
 
     def _gap(self) -> str:

@@ -43,17 +43,17 @@ class LossInputs:
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
-        found: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         for name in names:
             if name == "values":
-                found[name] = torch.zeros_like(self.log_probs)
+                given[name] = torch.zeros_like(self.log_probs)
             elif name == "advantages" and self.advantages is None:
-                found[name] = self._leave_one_out
+                given[name] = self._leave_one_out
             else:
-                found[name] = getattr(self, name)
+                given[name] = getattr(self, name)
         return {
             name: value.detach().clone() if isinstance(value, Tensor) else value
-            for name, value in found.items()
+            for name, value in given.items()
         }
 
     @cached_property
@@ -131,21 +131,23 @@ class Subject:
         """
         chosen = {name: quantities[name] for name in self.takes}
         try:
-            found = self.function(**chosen)
+            returned = self.function(**chosen)
         except Exception as error:
             raise UserError(f"{self.name} raises {type(error).__name__}: {error}") from error
-        if isinstance(found, tuple) and found:
-            found = found[0]
+        if isinstance(returned, tuple) and returned:
+            returned = returned[0]
         mask = quantities["mask"]
-        if not isinstance(found, Tensor) or found.shape not in ((), (1,), mask.shape):
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(returned, Tensor) or returned.shape not in ((), (1,), mask.shape):
+            shape = (
+                tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
+            )
             raise UserError(
                 f"{self.name} returns {shape}, expected a scalar, or losses of tokens "
                 f"{tuple(mask.shape)}"
             )
-        if found.shape == mask.shape and found.dim() == 2:
-            return aggregate(found, mask, "seq-mean-token-sum")
-        return found.sum()
+        if returned.shape == mask.shape and returned.dim() == 2:
+            return aggregate(returned, mask, "seq-mean-token-sum")
+        return returned.sum()
 
     def weights(self, batch: LossInputs) -> Tensor:
         """∂L/∂log π of each token: (B, T), 0 where the loss does not depend on it.
@@ -160,8 +162,8 @@ class Subject:
         loss = self.loss(quantities)
         if not loss.requires_grad:
             return torch.zeros_like(log_probs)
-        (found,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
-        return torch.zeros_like(log_probs) if found is None else found
+        (gradient,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
+        return torch.zeros_like(log_probs) if gradient is None else gradient
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,12 +88,12 @@ class World:
         listed = self._in_order if ordered else self._as_sets
         weights = torch.stack([subject.weights(batch).double() for batch in listed.batches])
         parts = (listed.chances[:, None, None] * weights).split(self.group_size, dim=1)
-        found = []
+        expected = []
         for prompt, rows, part in zip(self.prompts, listed.rows.unbind(1), parts, strict=True):
             total = torch.zeros(prompt.space.tokens.shape, dtype=torch.float64)
             total.index_add_(0, rows.flatten(), part.flatten(0, 1))
-            found.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
-        return found
+            expected.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
+        return expected
 
     def batches(
         self, subject: Subject, *, ordered: bool = True
