@@ -5,7 +5,10 @@ from nbcourse.training.recipe import Pretraining, Recipe
 
 
 def slow(recipe: Recipe | Pretraining, *, sampling: bool = True) -> list[str]:
-    """What would be slow here, and what to do: a line for each; of sampling, if that is asked."""
+    """What would be slow here, and what to do: a line for each; of sampling, if that is asked.
+
+    Book: section 15.6.
+    """
     lines = [_slow_products(recipe), _slow_sampling(recipe) if sampling else ""]
     return [line for line in lines if line]
 

@@ -21,6 +21,8 @@ class Launch:
         log: a tracker that is told the numbers as well, one of `trackers.NAMES`.
         like: a run that was made on this machine, which is expected again; see `forecast`.
         max_minutes: begin no step after so many, counted from the start.
+
+    Book: chapter 8, "One loop".
     """
 
     folder: Path

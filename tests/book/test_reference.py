@@ -19,7 +19,7 @@ ALL_MODULES = pytest.mark.parametrize(
 )
 # Machinery, and the checks, whose source would tell the answers.
 # "cli" has a page of another kind: what its commands say of themselves
-NOT_FOR_READERS = {"builds", "checks", "classroom", "cli", "publishing", "recipes"}
+NOT_FOR_READERS = {"builds", "checks", "classroom", "cli", "confined", "publishing", "recipes"}
 
 
 BOOK = reference.Book(
@@ -203,7 +203,7 @@ def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
     found = entry_of(pages, reference.PACKAGE / "examine" / "peers.py", "installed")
     assert "](../appendix-b-errata.ipynb), by way of `studies.field`." in found
     tables = entry_of(pages, reference.PACKAGE / "training" / "recipe_keys.py", "tables")
-    assert "*Part of* `nbcourse train`." in tables
+    assert "*Part of* `nbcourse recipes`." in tables
     plans = entry_of(pages, reference.PACKAGE / "experiments" / "comparison.py", "plan_rows")
     assert "*Its module is used in* [chapter 15](../15-gpu-runs.ipynb)." in plans
 
