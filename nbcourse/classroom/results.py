@@ -219,10 +219,16 @@ def write_result(result: SubmissionResult, path: Path) -> None:
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
     for name in NOT_STORED:
         del fields[name]
-    for exercise, stored in zip(result.exercises, fields[FILE_KEYS["exercises"]], strict=True):
-        stored["points"] = exercise.points  # for readers of the file
+    fields[FILE_KEYS["exercises"]] = [_stored_exercise(each) for each in result.exercises]
     text = json.dumps(fields, indent=1, ensure_ascii=False)
     files.write_file(path, text + "\n")
+
+
+def _stored_exercise(exercise: ExerciseResult) -> dict[str, Any]:
+    """An exercise for a file: with its points, and last what they were given for."""
+    fields = asdict(exercise)
+    name, ledger = fields.pop("exercise"), fields.pop("ledger")
+    return {"exercise": name, "points": exercise.points, **fields, "ledger": ledger}
 
 
 def read_result(path: Path) -> SubmissionResult:

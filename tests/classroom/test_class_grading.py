@@ -119,7 +119,9 @@ def test_a_result_file_has_the_keys_that_other_programs_know(folder, grading):
         "student", "user_id", "assignment", "file", "late", "verdicts", "notes", "submission",
         "conditions", "failure", "watched", "memory",
     ]  # fmt: skip
-    assert list(stored["verdicts"][0]) == ["exercise", "points", "max_points", "state", "feedback"]
+    assert list(stored["verdicts"][0]) == [
+        "exercise", "points", "max_points", "state", "feedback", "ledger",
+    ]  # fmt: skip
 
 
 def assert_one_line(run, line: str) -> None:
