@@ -25,6 +25,7 @@ from nbcourse.tasks.task import Task
 from nbcourse.training import algorithms, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training import learner as learners
+from nbcourse.training.algorithms import per_response
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 from nbcourse.training.recipe_sections import RewardSection
@@ -60,14 +61,14 @@ def _in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
     return plant_of
 
 
-def _with_surrogate(row: str, wrong: Callable[..., Tensor]) -> Plant:
-    """The plant that gives a row of the table another surrogate."""
+def _with(row: str, **functions: Callable[..., Any]) -> Plant:
+    """The plant that gives a row of the table another function."""
 
     @contextmanager
     def swapped() -> Iterator[None]:
         table = algorithms.ALGORITHMS
         original = table[row]
-        table[row] = replace(original, surrogate=wrong)
+        table[row] = replace(original, **functions)  # type: ignore[arg-type]
         try:
             yield
         finally:
@@ -330,22 +331,17 @@ def _charged_backwards(rewards: Any, experience: Experience, penalty: Any) -> Te
 # ---------------------------------------------------------------- whose credit it is
 
 
-@_in_place_of(advantages, "group_relative")
-def _across_prompts(estimate: Any, rewards: Tensor, *, group_size: int, **settings: Any) -> Tensor:
+def _across_prompts(rewards: Tensor, *, group_size: int, eps: float = 1e-4) -> Tensor:
     order = torch.arange(len(rewards)).view(group_size, -1).T.flatten()
-    mixed = estimate(rewards[order], group_size=group_size, **settings)
-    return mixed[order.argsort()]
+    found = advantages.group_relative(rewards[order], group_size=group_size, eps=eps)
+    return found[order.argsort()]
 
 
-@_in_place_of(advantages, "leave_one_out")
-def _no_baseline(_: Any, rewards: Tensor, *, group_size: int) -> Tensor:
+def _no_baseline(rewards: Tensor, *, group_size: int) -> Tensor:
     return rewards.clone()
 
 
-@_in_place_of(advantages, "group_relative")
-def _no_zero_test(
-    _: Any, rewards: Tensor, *, group_size: int, eps: float, scale: bool = True
-) -> Tensor:
+def _no_zero_test(rewards: Tensor, *, group_size: int, eps: float = 1e-4) -> Tensor:
     groups = rewards.view(-1, group_size)
     mean, spread = groups.mean(dim=1, keepdim=True), groups.std(dim=1, keepdim=True)
     return ((groups - mean) / (spread + eps)).flatten()
@@ -476,13 +472,13 @@ PLANTS: Mapping[str, Plant] = {
     "kl-sign-in-loss": _negative_estimate,
     "inverted-kl": _inverted_estimate,
     "wrong-kl-estimator": _always_k1,
-    "mixed-groups": _across_prompts,
-    "missing-baseline": _no_baseline,
-    "amplified-flat-groups": _no_zero_test,
+    "mixed-groups": _with("grpo", advantage=per_response(_across_prompts)),
+    "missing-baseline": _with("rloo", advantage=per_response(_no_baseline)),
+    "amplified-flat-groups": _with("grpo", advantage=per_response(_no_zero_test)),
     "padded-whitening": _whitened_with_padding,
     "value-target-rewards": _rewards_as_targets,
-    "inverted-ratio": _with_surrogate("grpo", inverted_ratio),
-    "inverted-clip": _with_surrogate("grpo", inverted_clip),
+    "inverted-ratio": _with("grpo", surrogate=inverted_ratio),
+    "inverted-clip": _with("grpo", surrogate=inverted_clip),
     "flipped-loss": _negative_loss,
     "micro-batch-means": _mean_of_means,
     "padding-in-denominator": _counting_padding,

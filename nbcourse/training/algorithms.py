@@ -9,6 +9,8 @@ bounds of its annotation. Nothing else in the package asks which algorithm it is
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Signature, signature
 from types import MappingProxyType
 from typing import Any
 
@@ -48,38 +50,61 @@ class Estimate:
 # response is one action, and every token of it gets the same advantage.
 
 
-def batch_mean(rewards: Tensor, mask: Tensor) -> Estimate:
-    """The mean of the whole batch, one baseline for all prompts. Book: (eq-mean-baseline)."""
+def per_response(advantage: Callable[..., Tensor], **fixed: Any) -> Callable[..., Estimate]:
+    """The advantage function of a row, of one that knows a single reward for each response.
+
+    Args:
+        advantage: (rewards (B,), *, what it needs, its settings) → (B,), such as
+            `functional.advantages.leave_one_out`. It is given what each response earned in all.
+        fixed: settings of it that a recipe may not change.
+    """
+    rewards, *others = signature(advantage).parameters.values()
+
+    @wraps(advantage)
+    def of_tokens(rewards: Tensor, mask: Tensor, **given: Any) -> Estimate:
+        return Estimate(_on_tokens(advantage(rewards.sum(dim=1), **given, **fixed), mask))
+
+    asked = [parameter for parameter in others if parameter.name not in fixed]
+    of_tokens.__signature__ = Signature(  # type: ignore[attr-defined]  # read by `nbcourse.rows`
+        [rewards, rewards.replace(name="mask"), *asked]
+    )
+    return of_tokens
+
+
+def _on_tokens(per_response: Tensor, mask: Tensor) -> Tensor:
+    return per_response[:, None].expand(mask.shape).masked_fill(~mask, 0.0)
+
+
+leave_one_out = per_response(advantages.leave_one_out)
+group_relative = per_response(advantages.group_relative, scale=True)
+
+
+@per_response
+def group_centred(rewards: Tensor, *, group_size: int) -> Tensor:
+    """The distance from the group's mean, not divided by its spread (Dr. GRPO)."""
+    return advantages.group_relative(rewards, group_size=group_size, scale=False)
+
+
+@per_response
+def batch_mean(rewards: Tensor) -> Tensor:
+    """The distance from the mean of the whole batch, of all prompts. Book: (eq-mean-baseline)."""
     if len(rewards) == 1:
         raise ValueError("the batch has one response, expected at least 2 to compare")
-    return _to_tokens(advantages.mean_baseline(rewards.sum(1), group_size=len(rewards)), mask)
+    return advantages.mean_baseline(rewards, group_size=len(rewards))
+
+
+@per_response
+def greedy_baseline(rewards: Tensor, *, greedy_scores: Tensor) -> Tensor:
+    """The distance from the score of the greedy response to the same prompt (ReMax)."""
+    return rewards - greedy_scores
 
 
 def moving_average(
     rewards: Tensor, mask: Tensor, *, average: float, decay: Share = 0.9
 ) -> Estimate:
-    """The running mean of earlier batches. Book: (eq-moving-average)."""
-    per_response, average = advantages.moving_average_baseline(rewards.sum(1), average, decay=decay)
-    return Estimate(_to_tokens(per_response, mask).advantages, average=average)
-
-
-def greedy_baseline(rewards: Tensor, mask: Tensor, *, greedy_scores: Tensor) -> Estimate:
-    """The score of the greedy response to the same prompt (ReMax)."""
-    return _to_tokens(rewards.sum(1) - greedy_scores, mask)
-
-
-def leave_one_out(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate:
-    """The mean of the other responses to the same prompt. Book: (eq-rloo)."""
-    return _to_tokens(advantages.leave_one_out(rewards.sum(1), group_size=group_size), mask)
-
-
-def group_relative(
-    rewards: Tensor, mask: Tensor, *, group_size: int, eps: NonNegative = 1e-4
-) -> Estimate:
-    """The standard score within the group. Book: (eq-group-relative)."""
-    return _to_tokens(
-        advantages.group_relative(rewards.sum(1), group_size=group_size, eps=eps), mask
-    )
+    """The distance from the running mean of earlier batches. Book: (eq-moving-average)."""
+    found, average = advantages.moving_average_baseline(rewards.sum(1), average, decay=decay)
+    return Estimate(_on_tokens(found, mask), average=average)
 
 
 def process_supervised(
@@ -99,13 +124,6 @@ def process_supervised(
         step_rewards, step_ends, mask.sum(dim=1), group_size=group_size, eps=eps
     )
     return Estimate(pad(per_token, (0, mask.shape[1] - per_token.shape[1])))
-
-
-def group_centred(rewards: Tensor, mask: Tensor, *, group_size: int) -> Estimate:
-    """The distance from the group's mean, not divided by its spread (Dr. GRPO)."""
-    return _to_tokens(
-        advantages.group_relative(rewards.sum(1), group_size=group_size, scale=False), mask
-    )
 
 
 def whitened_returns(rewards: Tensor, mask: Tensor, *, gamma: Share = 1.0) -> Estimate:
@@ -131,10 +149,6 @@ def gae(
         rewards = masked_whiten(rewards, mask, shift_mean=False)
     per_token, targets = returns.token_gae(rewards, values, mask, gamma=gamma, lam=lam)
     return Estimate(masked_whiten(per_token, mask) if whiten else per_token, returns=targets)
-
-
-def _to_tokens(per_response: Tensor, mask: Tensor) -> Estimate:
-    return Estimate(per_response[:, None].expand(mask.shape).masked_fill(~mask, 0.0))
 
 
 # ---------------------------------------------------------------- a row, and the table
