@@ -26,7 +26,7 @@ from _pairs import Pairs
 from transformers import TrainerCallback
 
 from nbcourse.experiments import trl_trainer
-from nbcourse.training import loop
+from nbcourse.training import loop, update
 from nbcourse.training.learner import Learner
 from nbcourse.training.models import frozen
 from nbcourse.training.preparation import build
@@ -100,7 +100,7 @@ class EachPromptForItself(Learner):
 
 
 VARIANTS = {
-    "as shipped": (Learner, loop.leaves_out_flat_groups),
+    "as shipped": (Learner, update.leaves_out_flat_groups),
     "flat groups computed": (Learner, lambda recipe, penalty: False),
     "and prompts not shared": (EachPromptForItself, lambda recipe, penalty: False),
 }
@@ -108,7 +108,7 @@ VARIANTS = {
 
 def measure(start: Learner, variant: str, precision: str, threads: int, pairs: int) -> InTurn:
     torch.set_num_threads(threads)
-    kind, loop.leaves_out_flat_groups = VARIANTS[variant]
+    kind, update.leaves_out_flat_groups = VARIANTS[variant]
     # Ours has a step to spare: the last step of a run evaluates.
     turns = InTurn(learner(start, recipe(precision, pairs + 2), kind))
     with tempfile.TemporaryDirectory() as folder:

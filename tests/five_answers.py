@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.toys.sequences import SequenceSpace
-from nbcourse.training.algorithms import ALGORITHMS, Penalty, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, Penalty, Tokens, policy_loss
 
 SPACE = SequenceSpace(2, 4, eos=0)
 LOGITS = torch.zeros(4, 2, dtype=torch.float64)
@@ -36,11 +36,7 @@ def update(name: str, members: Tensor) -> Tensor:
         row,
         row.all_settings,
         Penalty(),
-        log_probs=log_probs,
-        old_log_probs=log_probs.detach(),
-        ref_log_probs=log_probs.detach(),
-        advantages=estimate.advantages,
-        mask=mask,
+        Tokens(log_probs, log_probs.detach(), log_probs.detach(), estimate.advantages, mask),
         max_length=4,
     )
     return -torch.autograd.grad(loss, leaf)[0]

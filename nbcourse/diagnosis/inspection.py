@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.rows import needs_of
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
 
 OF_THE_RUN = ("mask", "values", "greedy_scores", "step_rewards", "step_ends")
 
@@ -82,13 +82,15 @@ def inspect(row: Algorithm, witness: Witness) -> Inspection:
         row,
         settings,
         Penalty(),
-        log_probs=log_probs,
-        old_log_probs=old_log_probs,
-        ref_log_probs=old_log_probs,
-        advantages=advantages,
-        mask=mask,
+        Tokens(
+            log_probs,
+            old_log_probs,
+            ref_log_probs=old_log_probs,
+            advantages=advantages,
+            mask=mask,
+            values=_offered(witness).get("values"),
+        ),
         max_length=witness.facts["max_new_tokens"],
-        values=_offered(witness).get("values"),
     )
     (slopes,) = torch.autograd.grad(loss, log_probs)
     pushes = -slopes

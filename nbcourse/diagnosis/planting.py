@@ -25,10 +25,12 @@ from nbcourse.tasks.task import Task
 from nbcourse.training import algorithms, loop
 from nbcourse.training import experience as experiences
 from nbcourse.training import learner as learners
+from nbcourse.training import update as updating
 from nbcourse.training.algorithms import per_response
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 from nbcourse.training.recipe_sections import RewardSection
+from nbcourse.training.update import Update
 
 Plant = Callable[[], AbstractContextManager[Any]]
 Wrong = Callable[..., Any]
@@ -106,9 +108,9 @@ def _while_learning(change: Callable[[Learner, int], AbstractContextManager[Any]
     """The plant within which each step's updates are made within `change(learner, step)`."""
 
     @_in_place_of(loop, "learn")
-    def changed(learn: Any, learner: Learner, *others: Any) -> Any:
-        with change(learner, others[3]):
-            return learn(learner, *others)
+    def changed(learn: Any, update: Update, step: int) -> Any:
+        with change(update.learner, step):
+            return learn(update, step)
 
     return changed
 
@@ -228,15 +230,15 @@ def _reading_padding(_: Any, rollout: Rollout) -> dict[str, Tensor]:
 
 
 @_in_place_of(loop, "add_old_log_probs")
-def _old_of_reference(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
-    group = learner.recipe.rollouts.group_size
-    theirs = learner.ref_log_probs(experience.rollout, group_size=group)
-    return replace(experience, old_log_probs=theirs)
+def _old_of_reference(_: Any, update: Update, epoch: Any) -> Update:
+    group = update.learner.recipe.rollouts.group_size
+    theirs = update.learner.ref_log_probs(update.experience.rollout, group_size=group)
+    return replace(update, experience=replace(update.experience, old_log_probs=theirs))
 
 
 @_in_place_of(loop, "add_old_log_probs")
-def _old_not_taken(_: Any, learner: Learner, experience: Experience, *others: Any) -> Experience:
-    return experience
+def _old_not_taken(_: Any, update: Update, epoch: Any) -> Update:
+    return update
 
 
 @_after_collecting
@@ -368,7 +370,7 @@ def _negative(original: Any, *arguments: Any, **given: Any) -> Tensor:
 
 
 _negative_estimate = _in_place_of(kl, "estimate")(_negative)
-_negative_loss = _in_place_of(loop, "policy_loss")(_negative)
+_negative_loss = _in_place_of(updating, "policy_loss")(_negative)
 
 
 @_in_place_of(kl, "estimate")
@@ -381,11 +383,10 @@ def _always_k1(estimate: Any, log_probs: Tensor, ref: Tensor, kind: str) -> Tens
     return estimate(log_probs, ref, "k1")
 
 
-@_in_place_of(loop, "policy_loss")
-def _mean_of_means(loss: Any, *arguments: Any, **given: Any) -> Tensor:
-    mask, whole = given["mask"], given["batch_mask"]
-    share = len(mask) / len(whole)
-    return share * loss(*arguments, **given | {"batch_mask": None})
+@_in_place_of(updating, "policy_loss")
+def _mean_of_means(loss: Any, *given: Any, batch_mask: Tensor, **others: Any) -> Tensor:
+    _, _, _, tokens = given
+    return len(tokens.mask) / len(batch_mask) * loss(*given, batch_mask=None, **others)
 
 
 @_in_place_of(algorithms, "aggregate")
@@ -395,7 +396,7 @@ def _counting_padding(_: Any, per_token: Tensor, mask: Tensor, mode: str, **give
     return per_token.masked_fill(~mask, 0.0).sum() / whole.numel()
 
 
-@_in_place_of(loop, "slices")
+@_in_place_of(updating, "slices")
 def _without_last(slices: Any, *arguments: Any) -> list[Tensor]:
     parts = slices(*arguments)
     return parts[:-1] if len(parts) > 1 else parts

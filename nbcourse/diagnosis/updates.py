@@ -18,7 +18,7 @@ from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
 from nbcourse.functional.surrogates import ppo_clip, truncated_importance_weights
-from nbcourse.training.algorithms import Algorithm, Penalty, policy_loss
+from nbcourse.training.algorithms import Algorithm, Penalty, Tokens, policy_loss
 
 NOTHING = 1e-9  # a derivative that is none
 ON_GRID = 0.99  # share of the weights that bfloat16 can hold
@@ -49,22 +49,22 @@ class _Update:
     ) -> Tensor:
         """(r, T) of the algorithm's loss with this penalty, or with another surrogate as well."""
         row = replace(self.row, surrogate=surrogate, settings={}) if surrogate else self.row
-        witness, advantages = self.witness, self.witness["advantages"][self.rows]
+        witness, cap = self.witness, self.witness.facts["importance_cap"]
         leaf, old = self.log_probs.clone().requires_grad_(), self.old_log_probs
-        cap = witness.facts["importance_cap"]
+        tokens = Tokens(
+            leaf,
+            old,
+            witness["ref_log_probs"][self.rows] if witness.has("ref_log_probs") else old,
+            witness["advantages"][self.rows],
+            self.mask,
+            witness["values"][self.rows] if witness.has("values") else None,
+        )
         loss = policy_loss(
             row,
             witness.facts["settings"],
             penalty,
-            log_probs=leaf,
-            old_log_probs=old,
-            ref_log_probs=witness["ref_log_probs"][self.rows]
-            if witness.has("ref_log_probs")
-            else old,
-            advantages=advantages,
-            mask=self.mask,
+            tokens,
             max_length=witness.facts["max_new_tokens"],
-            values=witness["values"][self.rows] if witness.has("values") else None,
             sampler_weights=None
             if cap is None
             else truncated_importance_weights(
@@ -154,11 +154,7 @@ def _inverted(update: _Update, penalty: Penalty) -> Tensor:
         row,
         {},
         replace(penalty, placement="none"),
-        log_probs=penalty.beta * estimates,
-        old_log_probs=ref,
-        ref_log_probs=ref,
-        advantages=torch.zeros_like(ref),
-        mask=update.mask,
+        Tokens(penalty.beta * estimates, ref, ref, torch.zeros_like(ref), update.mask),
         max_length=update.witness.facts["max_new_tokens"],
         batch_mask=update.batch_mask(),
     )

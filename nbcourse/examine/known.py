@@ -16,7 +16,7 @@ from nbcourse.examine.direction import EQUAL, Direction, direction
 from nbcourse.examine.subject import Remembered, Subject
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
-from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
 
 BETA = 0.1  # of a row that was published with a KL
 LONGEST = 4000  # of a row that divides by the longest possible response
@@ -109,13 +109,8 @@ class _Row:
             self.algorithm,
             self.algorithm.all_settings,
             self.penalty,
-            log_probs=log_probs,
-            old_log_probs=old,
-            ref_log_probs=ref,
-            advantages=advantages,
-            mask=mask,
+            Tokens(log_probs, old, ref, advantages, mask, values),
             max_length=self.longest,
-            values=values,
         )
 
 

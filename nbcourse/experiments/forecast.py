@@ -31,8 +31,8 @@ from nbcourse.experiments import records
 from nbcourse.training.clock import resident
 from nbcourse.training.experience import ROUNDS
 from nbcourse.training.held_out import AT_ONCE
-from nbcourse.training.loop import leaves_out_flat_groups
 from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.update import leaves_out_flat_groups
 
 PHASES = {
     "sample": ("read prompts", "draw tokens", "draw greedily"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from inspect import Signature, signature
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -154,6 +154,26 @@ def gae(
 # ---------------------------------------------------------------- a row, and the table
 
 
+class Tokens(NamedTuple):
+    """What a surrogate may be computed from, and a penalty: all (B, T).
+
+    Attributes:
+        log_probs: of the policy that learns, with gradient.
+        old_log_probs: of the learner before its first update on the batch.
+        ref_log_probs: of the reference.
+        advantages: what each token is credited with.
+        mask: bool, True on the tokens of a response, EOS included.
+        values: of the critic, where there is one.
+    """
+
+    log_probs: Tensor
+    old_log_probs: Tensor
+    ref_log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    values: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class Algorithm(Row):
     """One row.
@@ -165,8 +185,7 @@ class Algorithm(Row):
             `step_ends` (B, S), as `functional.advantages.process_supervision` takes them: the
             steps that the task sees in a response, and last the score, at the last token.
         surrogate: a function of `functional.surrogates`, or one like it: → (B, T). It may ask for
-            `log_probs` (B, T) with gradient, `old_log_probs`, `ref_log_probs`, `advantages` and
-            `values`, all (B, T) and constant, and `mask`.
+            whatever there is of `Tokens`, by its name there.
         aggregation: one of `functional.aggregation.MODES`.
         kl: where the KL to the reference goes if a recipe asks for one (beta > 0): into the
             "reward", into the "advantage" after that has been divided or whitened, into the "loss"
@@ -203,14 +222,7 @@ class Algorithm(Row):
                 "step_rewards",
                 "step_ends",
             ),
-            "surrogate": (
-                "log_probs",
-                "old_log_probs",
-                "ref_log_probs",
-                "advantages",
-                "values",
-                "mask",
-            ),
+            "surrogate": Tokens._fields,
         }
     )
 
@@ -326,44 +338,27 @@ class Penalty:
         """Whether it is computed from divergences over the whole vocabulary."""
         return self.placement == "surrogate" and self.estimator == "exact"
 
-    def charged(
-        self,
-        advantages: Tensor,
-        *,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        ref_log_probs: Tensor,
-        mask: Tensor,
-    ) -> Tensor:
-        """(B, T) the advantages that the row's surrogate sees: less the penalty, if it sees it."""
+    def charged(self, tokens: Tokens) -> Tokens:
+        """The tokens as the row's surrogate sees them: less the penalty, if it sees that."""
         if self.placement != "advantage" or self.weight != ROW:
-            return advantages
-        return advantages - self.beta * self._to_go(log_probs, old_log_probs, ref_log_probs, mask)
+            return tokens
+        return tokens._replace(advantages=tokens.advantages - self.beta * self._to_go(tokens))
 
-    def per_token(
-        self, *, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor
-    ) -> Tensor | float:
+    def per_token(self, tokens: Tokens) -> Tensor | float:
         """(B, T) what is added to the loss of each token."""
         if self.placement == "loss":
-            return self.beta * kl.estimate(log_probs, ref_log_probs, self.estimator)
+            return self.beta * kl.estimate(tokens.log_probs, tokens.ref_log_probs, self.estimator)
         if self.placement == "advantage" and self.weight != ROW:
-            to_go = self._to_go(log_probs, old_log_probs, ref_log_probs, mask)
-            return self.beta * surrogates.policy_gradient(log_probs, -to_go)
+            return self.beta * surrogates.policy_gradient(tokens.log_probs, -self._to_go(tokens))
         return 0.0
 
     def of_the_batch(
-        self,
-        *,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        ref_log_probs: Tensor,
-        mask: Tensor,
-        divergences: Tensor | None,
-        batch_mask: Tensor | None,
+        self, tokens: Tokens, *, divergences: Tensor | None, batch_mask: Tensor | None
     ) -> Tensor | float:
         """What is added to the mean: a surrogate of ∇KL, never divided by a length."""
         if self.placement != "surrogate":
             return 0.0
+        log_probs, old_log_probs, ref_log_probs, _, mask, _ = tokens
         common: dict[str, Any] = {
             "old_log_probs": old_log_probs,
             "weight_cap": self.weight_cap,
@@ -376,14 +371,12 @@ class Penalty:
             raise ValueError("divergences is None, expected (B, T): the estimator is 'exact'")
         return self.beta * kl.exact_surrogate(log_probs, divergences, mask, **common)
 
-    def _to_go(
-        self, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor
-    ) -> Tensor:
+    def _to_go(self, tokens: Tokens) -> Tensor:
         return kl.penalty_to_go(
-            log_probs,
-            ref_log_probs,
-            mask,
-            old_log_probs=old_log_probs,
+            tokens.log_probs,
+            tokens.ref_log_probs,
+            tokens.mask,
+            old_log_probs=tokens.old_log_probs,
             frozen=not self.recomputed,
             weight=None if self.weight == ROW else self.weight,
             weight_cap=self.weight_cap,
@@ -394,14 +387,9 @@ def policy_loss(
     algorithm: Algorithm,
     settings: Mapping[str, Any],
     penalty: Penalty,
+    tokens: Tokens,
     *,
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    ref_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
     max_length: int,
-    values: Tensor | None = None,
     divergences: Tensor | None = None,
     sampler_weights: Tensor | None = None,
     batch_mask: Tensor | None = None,
@@ -418,13 +406,8 @@ def policy_loss(
         algorithm: the row.
         settings: its settings, `clip_low` and the like.
         penalty: the KL.
-        log_probs: (B, T) with gradient.
-        old_log_probs: (B, T) of the learner before its first update on the batch.
-        ref_log_probs: (B, T) of the reference.
-        advantages: (B, T).
-        mask: (B, T) bool.
+        tokens: of B responses.
         max_length: longest possible response, for `seq-mean-token-sum-norm`.
-        values: (B, T) of the critic, for a surrogate that asks for them.
         divergences: (B, T) of `hidden_divergences`, with gradient, for a penalty that is exact.
         sampler_weights: (B, T) of `surrogates.truncated_importance_weights`, by which the loss of
             each token is multiplied; a surrogate of ∇KL has weights of its own, and is not.
@@ -435,21 +418,14 @@ def policy_loss(
 
     Book: chapter 10, "One table"; chapter 11, "The decision card".
     """
-    policies = {
-        "log_probs": log_probs,
-        "old_log_probs": old_log_probs,
-        "ref_log_probs": ref_log_probs,
-        "mask": mask,
-    }
-    charged = penalty.charged(advantages, **policies)
-    per_token = algorithm.per_token_loss(settings, advantages=charged, values=values, **policies)
-    per_token = per_token + penalty.per_token(**policies)
+    per_token = algorithm.per_token_loss(settings, **penalty.charged(tokens)._asdict())
+    per_token = per_token + penalty.per_token(tokens)
     if sampler_weights is not None:
-        per_token = per_token * sampler_weights.masked_fill(~mask, 0.0)
+        per_token = per_token * sampler_weights.masked_fill(~tokens.mask, 0.0)
     loss = aggregate(
-        per_token, mask, algorithm.aggregation, max_length=max_length, batch_mask=batch_mask
+        per_token, tokens.mask, algorithm.aggregation, max_length=max_length, batch_mask=batch_mask
     )
-    return loss + penalty.of_the_batch(**policies, divergences=divergences, batch_mask=batch_mask)
+    return loss + penalty.of_the_batch(tokens, divergences=divergences, batch_mask=batch_mask)
 
 
 def moves_without_advantage(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:

@@ -35,7 +35,7 @@ from nbcourse.functional.masking import masked_mean
 from nbcourse.functional.returns import discounted_returns
 from nbcourse.functional.values import explained_variance
 from nbcourse.lm.rollouts import Rollout, select
-from nbcourse.training.algorithms import Algorithm, Estimate, Penalty
+from nbcourse.training.algorithms import Algorithm, Estimate, Penalty, Tokens
 from nbcourse.training.experience import Experience
 from nbcourse.training.learner import Learner
 
@@ -137,7 +137,7 @@ def of_tokens(
     means: Means,
     algorithm: Algorithm,
     settings: Mapping[str, Any],
-    tokens: Mapping[str, Tensor],
+    tokens: Tokens,
     *,
     sampler_log_probs: Tensor | None = None,
 ) -> None:
@@ -150,11 +150,10 @@ def of_tokens(
         means: where they are counted.
         algorithm: the row.
         settings: its settings.
-        tokens: what the row's surrogate is offered, each (B, T).
+        tokens: what the row's surrogate is offered.
         sampler_log_probs: (B, T), if no update has been made since sampling.
     """
-    log_probs, old_log_probs = tokens["log_probs"], tokens["old_log_probs"]
-    advantages, mask = tokens["advantages"], tokens["mask"]
+    log_probs, old_log_probs, _, advantages, mask, _ = tokens
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     # The old policy sampled, so it comes first.
@@ -165,7 +164,7 @@ def of_tokens(
         return
     with torch.enable_grad():
         leaf = log_probs.detach().requires_grad_()
-        per_token = algorithm.per_token_loss(settings, **{**tokens, "log_probs": leaf})
+        per_token = algorithm.per_token_loss(settings, **tokens._replace(log_probs=leaf)._asdict())
         (gradient,) = torch.autograd.grad(per_token[mask].sum(), leaf)
     clipped = mask & (advantages != 0) & (gradient == 0)
     dual_clip = settings.get("dual_clip") or math.inf

@@ -14,8 +14,9 @@ from nbcourse.training import learner as module
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.experience import Draws, add_reference_and_values, collect
 from nbcourse.training.learner import Learner
-from nbcourse.training.loop import backward, begin, learn, one_step
+from nbcourse.training.loop import begin, learn, one_step
 from nbcourse.training.recipe import check
+from nbcourse.training.update import Update, backward
 from tests.small import ALONE, learner, recipe, tables, weights
 
 KINDS = {
@@ -132,7 +133,9 @@ def test_an_update_is_the_same(both, kind):
         **experience.rewards_of_steps(),
     )
     found = [
-        backward(one, experience, estimate, penalty, torch.arange(6), ALONE, first=True).result()
+        backward(
+            Update(one, experience, estimate, penalty, ALONE), torch.arange(6), first=True
+        ).result()
         for one in learners
     ]
     tolerance = 0.05 if "bfloat16" in kind else 1e-4
@@ -262,7 +265,7 @@ def test_the_critics_own_parameters_move_at_their_own_rate(shared):
         values=experience.values,
         group_size=4,
     )
-    learn(made, experience, estimate, chosen.penalty, state.step, ALONE)
+    learn(Update(made, experience, estimate, chosen.penalty, ALONE), state.step)
     policy = {id(p) for p in made.policy.parameters()}
     for name, parameter in made.trained():
         rate = 1e-4 if id(parameter) in policy else 1e-2

@@ -29,6 +29,7 @@ from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import CHUNKED_VOCABULARY, Learner, assemble
 from nbcourse.training.models import reference_of
 from nbcourse.training.recipe import Recipe, check
+from nbcourse.training.update import Update
 from tests.effort import swept
 from tests.small import ALONE, recipe
 
@@ -407,7 +408,7 @@ def learning(learner: Learner, batch: Experience) -> Callable[[], object]:
         greedy_scores=None,
         average=0.0,
     )
-    return partial(loop.learn, learner, batch, estimate, recipe.penalty, 0, ALONE)
+    return partial(loop.learn, Update(learner, batch, estimate, recipe.penalty, ALONE), 0)
 
 
 def drawing(learner: Learner) -> Callable[[], object]:

@@ -5,9 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from nbcourse.lm import places
-from nbcourse.training import loop
 from nbcourse.training.experience import Draws, Experience, collect
 from nbcourse.training.recipe import check
+from nbcourse.training.update import Update, backward
 from tests import hub, small
 
 GROUP = 3
@@ -86,9 +86,8 @@ def test_the_gradient_of_a_step_is_that_of_its_answers_one_by_one(step):
     ends = mask.sum(dim=1, keepdim=True) - 1
     rewards = torch.zeros(mask.shape).scatter_(1, ends, scores[:, None])
     estimate = recipe.row.estimate(recipe.settings, rewards=rewards, mask=mask, group_size=GROUP)
-    loop.backward(
-        learner, experience, estimate, recipe.penalty, torch.arange(2), small.ALONE, first=True
-    )
+    update = Update(learner, experience, estimate, recipe.penalty, small.ALONE)
+    backward(update, torch.arange(2), first=True)
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     assert largest > 0
     for name, parameter in learner.trained():

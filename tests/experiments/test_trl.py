@@ -26,13 +26,14 @@ from nbcourse.functional import aggregation, kl, surrogates
 from nbcourse.lm import loading, lora, sampling
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.seeds import generator
-from nbcourse.training import algorithms, loop
+from nbcourse.training import algorithms
 from nbcourse.training.algorithms import ALGORITHMS, Estimate
 from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, Experience, score
 from nbcourse.training.held_out import verdicts
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import check
+from nbcourse.training.update import Update, backward
 from tests import small
 from tests.effort import swept
 
@@ -425,7 +426,8 @@ def our_gradient(
         group_size=4,
     )
     groups = torch.arange(6)
-    loop.backward(learner, experience, estimate, chosen.penalty, groups, small.ALONE, first=True)
+    update = Update(learner, experience, estimate, chosen.penalty, small.ALONE)
+    backward(update, groups, first=True)
     inputs = their_inputs(experience, estimate, trainer)
     if trainer == "RLOO":  # on-policy: ours has no ratio, and theirs is 1
         with torch.no_grad():

@@ -10,8 +10,8 @@ import torch
 
 from nbcourse.experiments import evaluation, records, trl_trainer
 from nbcourse.lm import lora
-from nbcourse.training import loop
 from nbcourse.training.experience import Experience
+from nbcourse.training.update import Update, backward
 from tests import script, small
 from tests.experiments.test_trl import TOLD
 
@@ -161,9 +161,8 @@ def test_the_gradient_is_that_of_the_whole_batch(two, name):
         mask=rollout.mask,
         group_size=group,
     )
-    loop.backward(
-        learner, experience, estimate, recipe.penalty, torch.arange(6), small.ALONE, first=True
-    )
+    update = Update(learner, experience, estimate, recipe.penalty, small.ALONE)
+    backward(update, torch.arange(6), first=True)
     norm = math.sqrt(sum(p.grad.square().sum().item() for _, p in learner.trained()))
     assert norm > 0.01
     assert lora.is_on(learner.policy) == (name == "adapter")

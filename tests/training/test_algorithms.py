@@ -20,6 +20,7 @@ from nbcourse.training.algorithms import (
     Algorithm,
     Estimate,
     Penalty,
+    Tokens,
     policy_loss,
 )
 from nbcourse.training.experience import Experience
@@ -368,13 +369,15 @@ def loss_and_slope(name, penalty, advantages, rows=None, **settings):
         row,
         {**row.all_settings, **settings},
         penalty,
-        log_probs=take(log_probs),
-        old_log_probs=take(padded(OLD)),
-        ref_log_probs=take(padded(REF)),
-        advantages=take(advantages),
-        values=take(padded(VALUES)),
+        Tokens(
+            take(log_probs),
+            old_log_probs=take(padded(OLD)),
+            ref_log_probs=take(padded(REF)),
+            advantages=take(advantages),
+            mask=take(MASK),
+            values=take(padded(VALUES)),
+        ),
         divergences=take(padded(DIVERGENCES)),
-        mask=take(MASK),
         max_length=MAX_LENGTH,
         batch_mask=None if rows is None else MASK,
     )
@@ -495,11 +498,7 @@ def test_weights_for_the_samplers_rounding_multiply_the_loss_of_each_token(name)
         row,
         row.all_settings,
         penalty,
-        log_probs=log_probs,
-        old_log_probs=padded(OLD),
-        ref_log_probs=padded(REF),
-        advantages=advantages,
-        mask=MASK,
+        Tokens(log_probs, padded(OLD), padded(REF), advantages, MASK),
         max_length=MAX_LENGTH,
         sampler_weights=padded(weights),
     )
@@ -521,11 +520,7 @@ def test_a_cap_keeps_the_loss_of_a_long_stale_response_finite(placement, weight)
             row,
             row.all_settings,
             penalty,
-            log_probs=log_probs,
-            old_log_probs=old,
-            ref_log_probs=ref,
-            advantages=torch.ones(1, 2000),
-            mask=mask,
+            Tokens(log_probs, old, ref, torch.ones(1, 2000), mask),
             max_length=2000,
         )
         assert loss.isfinite() == finite
@@ -534,10 +529,7 @@ def test_a_cap_keeps_the_loss_of_a_long_stale_response_finite(placement, weight)
 def test_an_exact_penalty_asks_for_divergences():
     with pytest.raises(ValueError, match=r"divergences is None, expected \(B, T\)"):
         Penalty("surrogate", "exact", BETA).of_the_batch(
-            log_probs=padded(NEW),
-            old_log_probs=padded(OLD),
-            ref_log_probs=padded(REF),
-            mask=MASK,
+            Tokens(padded(NEW), padded(OLD), padded(REF), padded(VALUES), MASK),
             divergences=None,
             batch_mask=None,
         )
@@ -553,11 +545,13 @@ def test_no_garbage_behind_the_end_reaches_a_loss(garbage):
             row,
             row.all_settings,
             penalty,
-            log_probs=log_probs,
-            old_log_probs=padded(OLD, garbage),
-            ref_log_probs=padded(REF, 3.0),
-            advantages=estimate(name, penalty).advantages,
-            mask=MASK,
+            Tokens(
+                log_probs,
+                old_log_probs=padded(OLD, garbage),
+                ref_log_probs=padded(REF, 3.0),
+                advantages=estimate(name, penalty).advantages,
+                mask=MASK,
+            ),
             max_length=MAX_LENGTH,
         )
         (slope,) = torch.autograd.grad(loss, log_probs)

@@ -9,7 +9,7 @@ import torch
 
 from nbcourse.functional.surrogates import clip_fraction
 from nbcourse.training import diagnostics
-from nbcourse.training.algorithms import ALGORITHMS, Estimate, Penalty, gae
+from nbcourse.training.algorithms import ALGORITHMS, Estimate, Penalty, Tokens, gae
 from nbcourse.training.diagnostics import Means
 from nbcourse.training.experience import Draws, collect
 from tests.small import ALONE, learner, recipe
@@ -29,12 +29,7 @@ def tokens(name, log_ratio, advantages, mask, *, sampler_log_probs=None, **setti
         means,
         ALGORITHMS[name],
         {**ALGORITHMS[name].all_settings, **settings},
-        {
-            "log_probs": old + log_ratio,
-            "old_log_probs": old,
-            "advantages": advantages,
-            "mask": mask,
-        },
+        Tokens(old + log_ratio, old, old, advantages, mask),
         sampler_log_probs=sampler_log_probs,
     )
     return means.result()
@@ -136,12 +131,13 @@ def test_counting_leaves_no_trace():
         Means(),
         ALGORITHMS["ppo"],
         ALGORITHMS["ppo"].all_settings,
-        {
-            "log_probs": log_probs,
-            "old_log_probs": doubles([[-1.5, -1.5]]),
-            "advantages": doubles([[1.0, 1.0]]),
-            "mask": torch.tensor([[True, True]]),
-        },
+        Tokens(
+            log_probs,
+            old_log_probs=doubles([[-1.5, -1.5]]),
+            ref_log_probs=doubles([[-1.5, -1.5]]),
+            advantages=doubles([[1.0, 1.0]]),
+            mask=torch.tensor([[True, True]]),
+        ),
     )
     assert log_probs.grad is None
 

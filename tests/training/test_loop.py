@@ -15,10 +15,12 @@ from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.rollouts import group_rows, model_inputs, select
 from nbcourse.training import diagnostics, loop
 from nbcourse.training import experience as experiences
-from nbcourse.training.algorithms import ALGORITHMS, moves_without_advantage, policy_loss
+from nbcourse.training import update as updating
+from nbcourse.training.algorithms import ALGORITHMS, Tokens, moves_without_advantage, policy_loss
 from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, add_reference_and_values, collect
 from nbcourse.training.held_out import verdicts
+from nbcourse.training.update import Update, backward, minibatches, packed, slices
 from tests.effort import swept
 from tests.small import ALONE, learner, recipe, weights
 
@@ -59,7 +61,17 @@ def prepared(name, **changes):
     if isinstance(made.critic, Critic):
         jolt(made.policy, 0.01, seed=4)
     experience = replace(experience, old_log_probs=experience.rollout.log_probs)
-    return made, experience, estimate, penalty
+    return Update(made, experience, estimate, penalty, ALONE)
+
+
+def parts(update):
+    return update.learner, update.experience, update.estimate, update.penalty
+
+
+def silent(update):
+    """The same without any advantage."""
+    advantages = torch.zeros_like(update.estimate.advantages)
+    return replace(update, estimate=replace(update.estimate, advantages=advantages))
 
 
 def choosing(model, part):
@@ -68,8 +80,9 @@ def choosing(model, part):
     return model(**inputs).logits[:, -part.tokens.shape[1] :].log_softmax(dim=-1)
 
 
-def plain_gradient(made, experience, estimate, penalty, groups):
+def plain_gradient(update, groups):
     """All rows at once, each with its own prompt, one loss, one backward pass."""
+    made, experience, estimate, penalty = parts(update)
     rows = group_rows(groups, made.recipe.rollouts.group_size)
     batch, width = experience.rollout, experience.rollout.tokens.shape[1]
     part = replace(
@@ -93,12 +106,14 @@ def plain_gradient(made, experience, estimate, penalty, groups):
         made.recipe.row,
         made.recipe.settings,
         penalty,
-        log_probs=log_probs,
-        old_log_probs=experience.old_log_probs[rows],
-        ref_log_probs=log_probs.detach() if reference is None else reference[rows],
-        advantages=estimate.advantages[rows],
+        Tokens(
+            log_probs,
+            old_log_probs=experience.old_log_probs[rows],
+            ref_log_probs=log_probs.detach() if reference is None else reference[rows],
+            advantages=estimate.advantages[rows],
+            mask=part.mask,
+        ),
         divergences=divergences,
-        mask=part.mask,
         max_length=made.recipe.rollouts.max_new_tokens,
     )
     if values is not None:
@@ -148,22 +163,21 @@ GRADIENTS = {
 def test_the_gradient_is_that_of_one_plain_backward_pass(case):
     """With every number of prompts at once, on the whole batch and on a shuffled minibatch."""
     name, changes = GRADIENTS[case]
-    made, experience, estimate, penalty = prepared(name, **changes)
-    assert estimate.advantages.abs().sum() > 0
+    update = prepared(name, **changes)
+    made, experience = update.learner, update.experience
+    assert update.estimate.advantages.abs().sum() > 0
     lengths = experience.rollout.mask.sum(dim=1)
     assert lengths.min() < lengths.max()
     count = len(experience.scores) // made.recipe.rollouts.group_size
     for groups in (torch.arange(count), torch.tensor([4, 0, 5])):
-        expected, value = plain_gradient(made, experience, estimate, penalty, groups)
+        expected, value = plain_gradient(update, groups)
         largest = max(gradient.abs().max().item() for gradient in expected.values())
         for at_once in (None, 1, 2, 5):
             optimiser = made.recipe.optimiser.model_copy(update={"prompts_at_once": at_once})
             made.recipe = made.recipe.model_copy(update={"optimiser": optimiser})
             for _, parameter in made.trained():
                 parameter.grad = torch.full_like(parameter, 7.0)  # of the step before
-            seen = loop.backward(
-                made, experience, estimate, penalty, groups, ALONE, first=True
-            ).result()
+            seen = backward(update, groups, first=True).result()
             for key, parameter in made.trained():
                 assert_close(parameter.grad, expected[key], rtol=1e-3, atol=1e-5 * largest)
             critic = made.recipe.critic.coefficient * seen.get("value_loss", 0.0)
@@ -181,24 +195,23 @@ def test_the_gradient_is_that_of_one_plain_backward_pass(case):
     ],
 )
 def test_as_many_go_together_as_their_longest_leaves_room_for(lengths, room, sizes):
-    assert loop.packed(lengths, room=room) == sizes
+    assert packed(lengths, room=room) == sizes
 
 
 def test_short_answers_go_together_in_micro_batches_of_no_more_memory():
     """Prompts of 4 tokens, answers of at most 8: room for 2 · 12 tokens of a row of each prompt."""
-    made, experience, estimate, penalty = prepared(
+    update = prepared(
         "ppo",
         rollouts={"prompts": 6, "group_size": 2, "max_new_tokens": 8},
         optimiser={"prompts_at_once": 2},
     )
-    assert experience.rollout.prompt_ids.shape == (12, 4)
+    rollout = update.experience.rollout
+    assert rollout.prompt_ids.shape == (12, 4)
     ends = torch.tensor([1, 2, 2, 1, 8, 3, 3, 8, 1, 1, 2, 2])
-    experience = replace(
-        experience,
-        rollout=replace(experience.rollout, mask=torch.arange(8) < ends[:, None]),
-    )
-    parts = loop.slices(made, experience, estimate, penalty, torch.arange(6), ALONE)
-    assert [part.tolist() for part in parts] == [[8, 9, 0, 1, 2, 3, 10, 11], [4, 5, 6, 7]]
+    rollout = replace(rollout, mask=torch.arange(8) < ends[:, None])
+    update = replace(update, experience=replace(update.experience, rollout=rollout))
+    found = slices(update, torch.arange(6))
+    assert [part.tolist() for part in found] == [[8, 9, 0, 1, 2, 3, 10, 11], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize(
@@ -208,13 +221,14 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
     case, dropped, monkeypatch
 ):
     name, changes = GRADIENTS.get(case, (case, {}))
-    made, experience, estimate, penalty = prepared(name, **changes)
+    update = prepared(name, **changes)
+    made, experience, estimate, _ = parts(update)
     group = made.recipe.rollouts.group_size
     flat = torch.tensor([0, 2, 3])
     estimate.advantages[group_rows(flat, group)] = 0.0
     estimate.advantages[group_rows(torch.tensor([1, 4, 5]), group)] += 0.1
     estimate.advantages.masked_fill_(~experience.rollout.mask, 0.0)
-    expected, _ = plain_gradient(made, experience, estimate, penalty, torch.arange(6))
+    expected, _ = plain_gradient(update, torch.arange(6))
     seen, whole = [], made.log_probs_and_values
 
     def watch(part, *, group_size):
@@ -222,7 +236,7 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
         return whole(part, group_size=group_size)
 
     monkeypatch.setattr(made, "log_probs_and_values", watch)
-    loop.backward(made, experience, estimate, penalty, torch.arange(6), ALONE, first=True)
+    backward(update, torch.arange(6), first=True)
     assert sum(seen) == (3 if dropped else 6) * group
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     for key, parameter in made.trained():
@@ -231,16 +245,13 @@ def test_groups_without_spread_are_left_out_only_where_nothing_wants_them(
 
 @pytest.mark.parametrize("flat", [[0, 2, 3], [0, 1, 2, 3, 4, 5]])
 def test_a_clip_share_is_of_all_tokens_those_of_groups_without_spread_too(flat):
-    made, experience, estimate, penalty = prepared(
-        "dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02}
-    )
+    update = prepared("dapo", algorithm={"clip_low": 0.02, "clip_high": 0.02})
+    made, experience = update.learner, update.experience
     group, mask = made.recipe.rollouts.group_size, experience.rollout.mask
     advantages = torch.where(torch.arange(mask.shape[1]) % 2 == 0, 1.0, -1.0) * mask
     advantages[group_rows(torch.tensor(flat), group)] = 0.0
-    estimate = replace(estimate, advantages=advantages)
-    found = loop.backward(
-        made, experience, estimate, penalty, torch.arange(6), ALONE, first=True
-    ).result()
+    update = replace(update, estimate=replace(update.estimate, advantages=advantages))
+    found = backward(update, torch.arange(6), first=True).result()
     with torch.no_grad():
         now = made.log_probs(experience.rollout, group_size=group)
     ratio = (now - experience.old_log_probs).exp()
@@ -252,21 +263,21 @@ def test_a_clip_share_is_of_all_tokens_those_of_groups_without_spread_too(flat):
 
 
 def test_a_batch_that_says_nothing_has_gradient_zero_and_numbers_all_the_same():
-    made, experience, estimate, penalty = prepared("grpo")
-    silent = replace(estimate, advantages=torch.zeros_like(estimate.advantages))
-    before = weights(made)
-    numbers = loop.learn(made, experience, silent, penalty, 0, ALONE)
+    update = silent(prepared("grpo"))
+    made, before = update.learner, weights(update.learner)
+    numbers = loop.learn(update, 0)
     assert (numbers["policy_loss"], numbers["grad_norm"], numbers["updates"]) == (0.0, 0.0, 1)
     assert_close(weights(made), before, rtol=0, atol=0)
 
 
 def test_one_step_of_adamw_by_hand():
     """The first step of Adam is lr · g/(|g| + ε), whatever the size of g; clipping comes first."""
-    made, experience, estimate, penalty = prepared("grpo", optimiser={"max_grad_norm": 1e-3})
+    update = prepared("grpo", optimiser={"max_grad_norm": 1e-3})
+    made = update.learner
     before = weights(made)
-    expected, _ = plain_gradient(made, experience, estimate, penalty, torch.arange(6))
+    expected, _ = plain_gradient(update, torch.arange(6))
     norm = math.sqrt(sum(g.double().square().sum().item() for g in expected.values()))
-    numbers = loop.learn(made, experience, estimate, penalty, 0, ALONE)
+    numbers = loop.learn(update, 0)
     assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert norm > 1e-3
     rate = made.recipe.optimiser.learning_rate
@@ -281,9 +292,9 @@ def test_one_step_of_adamw_by_hand():
     ("step", "share"), [(0, 1 / 4), (1, 2 / 4), (2, 3 / 4), (3, 1.0), (9, 1.0)]
 )
 def test_the_learning_rate_warms_up(step, share):
-    made, experience, estimate, penalty = prepared("grpo", optimiser={"warm_up": 3})
-    loop.learn(made, experience, estimate, penalty, step, ALONE)
-    assert made.optimiser.param_groups[0]["lr"] == pytest.approx(3e-4 * share)
+    update = prepared("grpo", optimiser={"warm_up": 3})
+    loop.learn(update, step)
+    assert update.learner.optimiser.param_groups[0]["lr"] == pytest.approx(3e-4 * share)
 
 
 # ---------------------------------------------------------------- minibatches, epochs, early stop
@@ -297,7 +308,7 @@ def test_each_epoch_goes_through_every_group_once_in_an_order_of_its_own(prompts
     experience = collect(made, Draws(made.recipe), ALONE)
     orders = []
     for step in (0, 1):
-        found = list(loop.minibatches(made.recipe, experience, step))
+        found = list(minibatches(made.recipe, experience, step))
         assert len(found) == 3 * parts
         sizes = [len(groups) for groups in found]
         assert max(sizes) - min(sizes) <= 1
@@ -306,7 +317,7 @@ def test_each_epoch_goes_through_every_group_once_in_an_order_of_its_own(prompts
             assert sorted(order) == list(range(prompts))
             orders.append(tuple(order))
     assert len(set(orders)) == 6
-    again = list(loop.minibatches(made.recipe, experience, 1))
+    again = list(minibatches(made.recipe, experience, 1))
     assert torch.cat(again[:parts]).tolist() == list(orders[3])
 
 
@@ -332,21 +343,21 @@ def test_every_ratio_is_exactly_one_before_the_first_update(case, name):
         changes["critic"] = {"shared": False}
     made = learner(recipe(name.split(",")[0], **changes))
     state, penalty = loop.begin(made.recipe), made.recipe.penalty
-    seen, whole, collected = [], loop.policy_loss, loop.collect
+    seen, whole, collected = [], updating.policy_loss, loop.collect
 
     def another_sampler(*arguments):
         experience = collected(*arguments)
         rollout = experience.rollout
         return replace(experience, rollout=replace(rollout, log_probs=rollout.log_probs - 0.5))
 
-    def watch(*arguments, **tokens):
-        ratio = (tokens["log_probs"] - tokens["old_log_probs"])[tokens["mask"]]
+    def watch(row, settings, penalty, tokens, **others):
+        ratio = (tokens.log_probs - tokens.old_log_probs)[tokens.mask]
         seen.append(ratio.abs().max().item())
-        return whole(*arguments, **tokens)
+        return whole(row, settings, penalty, tokens, **others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "collect", another_sampler)
-        patch.setattr(loop, "policy_loss", watch)
+        patch.setattr(updating, "policy_loss", watch)
         patch.setattr(made.optimiser, "step", lambda: None)  # no update at all
         numbers = loop.one_step(made, state, ALONE)
     assert seen
@@ -368,13 +379,13 @@ def test_an_update_on_what_the_static_engine_wrote_corrects_its_rounding(precisi
             optimiser={"truncated_importance_sampling": 2.0},
         )
     )
-    seen, whole = {}, loop.policy_loss
+    seen, whole = {}, updating.policy_loss
 
-    def watch(*arguments, **tokens):
-        seen.update(tokens)
-        return whole(*arguments, **tokens)
+    def watch(row, settings, penalty, tokens, **others):
+        seen.update(tokens._asdict(), **others)
+        return whole(row, settings, penalty, tokens, **others)
 
-    monkeypatch.setattr(loop, "policy_loss", watch)
+    monkeypatch.setattr(updating, "policy_loss", watch)
     numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
     # Without a processor's vector instructions, the two may well round alike.
     assert numbers["gap"] < (1e-5 if precision == "float32" else 4 * 2**-6)
@@ -419,11 +430,11 @@ def test_the_old_policy_stays_the_same_while_a_batch_is_used(monkeypatch):
     batches, before = [], {}
     whole = loop.add_old_log_probs
 
-    def keep(*arguments):
-        experience = whole(*arguments)
-        before["log_probs"] = experience.old_log_probs.clone()
-        batches.append(experience)
-        return experience
+    def keep(update, epoch):
+        update = whole(update, epoch)
+        before["log_probs"] = update.experience.old_log_probs.clone()
+        batches.append(update.experience)
+        return update
 
     monkeypatch.setattr(loop, "add_old_log_probs", keep)
     numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
@@ -450,7 +461,7 @@ def test_the_samplers_rounding_is_a_weight_of_its_own(cap, monkeypatch):
     """The sampler's log-probs are moved by hand; the ratio does not see it, the weight does."""
     settings = {} if cap is None else {"optimiser": {"truncated_importance_sampling": cap}}
     made = learner(recipe("grpo", warm_start=WARM, **settings))
-    seen, whole, collected = {}, loop.policy_loss, loop.collect
+    seen, whole, collected = {}, updating.policy_loss, loop.collect
 
     def shifted(*arguments):
         experience = collected(*arguments)
@@ -460,12 +471,12 @@ def test_the_samplers_rounding_is_a_weight_of_its_own(cap, monkeypatch):
         )
         return replace(experience, rollout=replace(experience.rollout, log_probs=moved))
 
-    def watch(*arguments, **tokens):
-        seen.update(tokens)
-        return whole(*arguments, **tokens)
+    def watch(row, settings, penalty, tokens, **others):
+        seen.update(tokens._asdict(), **others)
+        return whole(row, settings, penalty, tokens, **others)
 
     monkeypatch.setattr(loop, "collect", shifted)
-    monkeypatch.setattr(loop, "policy_loss", watch)
+    monkeypatch.setattr(updating, "policy_loss", watch)
     loop.one_step(made, loop.begin(made.recipe), ALONE)
     assert torch.equal(seen["log_probs"].detach(), seen["old_log_probs"])
     if cap is None:
@@ -842,11 +853,11 @@ def test_the_parameter_whose_gradient_is_broken_is_named_and_no_other(number):
 
 
 def test_the_loss_that_is_broken_is_named():
-    made, experience, estimate, penalty = prepared("ppo")
-    estimate.returns[0, 0] = math.nan
-    before = silence(made)
+    update = prepared("ppo")
+    update.estimate.returns[0, 0] = math.nan
+    made, before = update.learner, silence(update.learner)
     with pytest.raises(FloatingPointError, match="the value_loss is nan"):
-        loop.learn(made, experience, estimate, penalty, 0, ALONE)
+        loop.learn(update, 0)
     assert_close(weights(made), before, rtol=0, atol=0)
 
 
@@ -939,12 +950,10 @@ def test_published_surrogates_do_nothing_without_an_advantage_and_others_may():
 
 def test_groups_without_advantage_are_computed_where_the_surrogate_moves_them(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "lively", replace(ALGORITHMS["rloo"], surrogate=lively))
-    made, experience, estimate, penalty = prepared("lively")
-    flat = replace(estimate, advantages=torch.zeros_like(estimate.advantages))
-    groups = torch.arange(6)
-    expected, _ = plain_gradient(made, experience, flat, penalty, groups)
-    loop.backward(made, experience, flat, penalty, groups, ALONE, first=True)
-    for name, parameter in made.trained():
+    update, groups = silent(prepared("lively")), torch.arange(6)
+    expected, _ = plain_gradient(update, groups)
+    backward(update, groups, first=True)
+    for name, parameter in update.learner.trained():
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-6)
     assert max(gradient.abs().max() for gradient in expected.values()) > 0
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from nbcourse.functional import advantages, kl
 from nbcourse.toys import enumeration, regularised
 from nbcourse.toys.sequences import SequenceSpace, exact_gradient
-from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, policy_loss
+from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, Tokens, policy_loss
 
 BETA = 0.7
 ENDING = SequenceSpace(vocab_size=3, length=3, eos=0)
@@ -89,12 +89,8 @@ def mean_gradient(world, penalty, scores, row="rloo", **settings):
                 chosen,
                 {**chosen.all_settings, **settings},
                 penalty,
-                log_probs=own[i : i + 1],
-                old_log_probs=old[i : i + 1],
-                ref_log_probs=ref[i : i + 1],
-                advantages=per_token[i : i + 1],
+                Tokens(*(x[i : i + 1] for x in (own, old, ref, per_token, space.mask))),
                 divergences=divergences[i : i + 1],
-                mask=space.mask[i : i + 1],
                 max_length=1,
             )
             for i in range(len(space.tokens))
@@ -178,12 +174,14 @@ def test_at_the_reference_and_on_fresh_samples_no_response_moves_the_policy(form
                 row,
                 row.all_settings,
                 penalty,
-                log_probs=space.log_probs(x)[i : i + 1],
-                old_log_probs=own,
-                ref_log_probs=own,
-                advantages=torch.zeros_like(own),
+                Tokens(
+                    space.log_probs(x)[i : i + 1],
+                    old_log_probs=own,
+                    ref_log_probs=own,
+                    advantages=torch.zeros_like(own),
+                    mask=space.mask[i : i + 1],
+                ),
                 divergences=kl.exact(x, logits)[space.states][i : i + 1],
-                mask=space.mask[i : i + 1],
                 max_length=1,
             )
 
@@ -217,11 +215,13 @@ def of_groups(penalty):
                 row,
                 row.all_settings,
                 in_group,
-                log_probs=space.log_probs(logits)[group],
-                old_log_probs=own[group],
-                ref_log_probs=ref[group],
-                advantages=A[:, None].expand(-1, 2),
-                mask=space.mask[group],
+                Tokens(
+                    space.log_probs(logits)[group],
+                    old_log_probs=own[group],
+                    ref_log_probs=ref[group],
+                    advantages=A[:, None].expand(-1, 2),
+                    mask=space.mask[group],
+                ),
                 max_length=2,
             )
         return total
