@@ -99,8 +99,8 @@ def grpo(tokenizer: "Tokenizer", policy: "Model", seed: int, steps: int) -> Iter
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, (step + 1) / (WARM_UP + 1))
         optimiser.step()
 
-        numbers = {"step": step + 1, "policy_loss": loss.item(), "grad_norm": norm.item()}
-        numbers |= measured(rollout, rewards)
+        numbers = {"step": step + 1, "updates": 1} | measured(rollout, rewards)
+        numbers |= {"policy_loss": loss.item(), "grad_norm": norm.item()}
         gap = (old_log_probs - batch.log_probs)[batch.mask].abs().max()  # by rounding
         numbers |= {"gap": gap.item(), "kl_old": 0.0, "clip_low": 0.0, "clip_high": 0.0}
         evaluates = (step + 1) % EVERY == 0 or step + 1 == steps
@@ -131,7 +131,6 @@ def measured(rollout: Rollout, rewards: Tensor) -> Numbers:
         "length_right": lengths[rewards == 1].mean().item(),
         "length_wrong": lengths[rewards == 0].mean().item(),
         "entropy": -masking.masked_mean(rollout.log_probs, rollout.mask).item(),
-        "updates": 1,
         "responses": len(rewards),
         "tokens": int(rollout.mask.sum()),
     }

@@ -37,7 +37,7 @@ ROOMS = {
     "display": "Figures, tables and explorers of the chapters",
 }
 BESIDE = "beside-the-rooms"  # the page of what lies in no folder
-MODULES = ("grpo_on_one_page", "rows", "seeds")
+MODULES = ("grpo_on_one_page", "ppo_on_one_page", "rows", "seeds")
 COMMAND_LINE = "command-line"
 FOLDER = "reference"
 MANY_TESTS = 4

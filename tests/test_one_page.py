@@ -1,4 +1,4 @@
-"""The plain program and the real loop: the same numbers, to the last bit."""
+"""The plain programs and the real loop: the same numbers, to the last bit."""
 
 import copy
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nbcourse import grpo_on_one_page as page
+from nbcourse import ppo_on_one_page
 from nbcourse.experiments import records
 from nbcourse.training import loop
 from nbcourse.training.recipe import check, load
@@ -13,25 +14,38 @@ from tests.effort import swept
 from tests.small import ALONE, learner, without_costs
 
 SFT = records.RUNS / "arithmetic-sft-seed0" / "model"
-STEPS = 12  # past the warm-up of the learning rate, and two evaluations
+STEPS, EVERY = 7, 5  # past the warm-up of the learning rate, and two evaluations
 SEEDS = pytest.mark.parametrize("seed", swept([0, 1], keep=[0]))
+PPO = ["kl.beta=0.05", "optimiser.epochs=2", "optimiser.minibatches=2"]
+PAGES = {
+    "grpo": (page, page.grpo, load("arithmetic-grpo"), [1, EVERY, STEPS]),
+    "ppo": (ppo_on_one_page, ppo_on_one_page.ppo, load("arithmetic-ppo", PPO), range(1, STEPS + 1)),
+}
 
 
 @pytest.mark.slow
 @SEEDS
-def test_the_page_gives_the_numbers_of_the_real_loop(seed):
-    """From one model that was warmed up before; the next test compares two warm starts."""
-    tables = load("arithmetic-grpo").model_dump(exclude_unset=True, exclude={"warm_start"})
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_gives_the_numbers_of_the_real_loop(name, seed, monkeypatch):
+    """From one model that was warmed up before; the next test compares two warm starts.
+
+    It is loaded twice, not copied: where in memory weights begin decides how products are rounded.
+    """
+    module, program, whole, measured = PAGES[name]
+    monkeypatch.setattr(module, "EVERY", EVERY)
+    tables = whole.model_dump(exclude_unset=True, exclude={"warm_start"})
     tables |= {"seed": seed, "steps": STEPS, "model": {"source": str(SFT)}}
-    recipe = check(tables)
-    made = learner(recipe)
-    plain = page.grpo(made.tokenizer, copy.deepcopy(made.policy), seed, STEPS)
+    recipe = check({**tables, "evaluation": {"every": EVERY}})
+    made, start = learner(recipe), learner(recipe).policy
+    plain = program(made.tokenizer, start, seed, STEPS)
     real = without_costs(loop.steps(made, loop.begin(recipe), ALONE))
     assert len(real) == STEPS
     assert {"reward", "grad_norm", "policy_loss", "updates"} < real[0].keys()
-    assert [row["step"] for row in real if "held_out" in row] == [10, STEPS]
-    assert [row["step"] for row in real if "kl_ref" in row] == [1, 10, STEPS]
+    assert [row["step"] for row in real if "held_out" in row] == [EVERY, STEPS]
+    assert [row["step"] for row in real if "kl_ref" in row] == list(measured)
     assert 0 < real[0]["no_spread"] < 1  # some groups have something to teach, and not all
+    if name == "ppo":
+        assert all(min(row["clip_low"], row["clip_high"], row["kl_old"]) > 0 for row in real)
     for expected, found in zip(real, plain, strict=True):
         assert found == expected
 
@@ -72,9 +86,10 @@ def test_a_batch_without_any_spread_is_a_step_without_a_gradient(monkeypatch):
 
 def test_what_these_runs_cannot_show_is_as_in_the_recipe():
     """How long the teachers teach and training lasts; and a clip, which is idle at first."""
-    recipe = load("arithmetic-grpo")
-    warm_start, settings = recipe.warm_start, recipe.settings
-    assert [steps for steps, _, _ in page.TEACHERS] == [warm_start.steps, warm_start.careless_steps]
-    assert recipe.steps == page.STEPS
+    for _, _, recipe, _ in PAGES.values():
+        taught = [recipe.warm_start.steps, recipe.warm_start.careless_steps]
+        assert [steps for steps, _, _ in page.TEACHERS] == taught
+        assert (recipe.steps, recipe.evaluation.every) == (page.STEPS, page.EVERY)
+    settings = PAGES["grpo"][2].settings
     assert settings["clip_low"] == page.CLIP
     assert settings["clip_high"] is settings["dual_clip"] is None
