@@ -13,6 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from nbcourse.functional import surrogates
+from nbcourse.functional.arguments import Share
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.algorithms import (
     ALGORITHMS,
@@ -21,6 +22,7 @@ from nbcourse.training.algorithms import (
     Estimate,
     Penalty,
     Tokens,
+    per_response,
     policy_loss,
 )
 from nbcourse.training.experience import Experience
@@ -452,6 +454,30 @@ def test_one_response_has_no_mean_to_be_compared_with():
         ALGORITHMS["reinforce"].estimate({}, **one)
 
 
+def test_one_number_a_response_makes_a_row_whose_settings_are_those_not_fixed():
+    def shifted(rewards, *, group_size, by: Share = 0.5, times=2.0):
+        """What a reader may write."""
+        return times * (rewards - by) + group_size
+
+    row = Algorithm(
+        per_response(shifted, times=10.0), surrogates.policy_gradient, "token-mean", "a reader"
+    )
+    assert row.all_settings == {"by": 0.5}
+    assert row.needs("group_size")
+    with pytest.raises(ValueError, match="a name in settings is 'times', expected one of 'by'"):
+        row.with_settings(times=2.0)
+    assert (row.advantage.__name__, row.advantage.__doc__) == (
+        "shifted",
+        "What a reader may write.",
+    )
+    rewards, mask = (
+        torch.tensor([[1.0, 2.0], [4.0, 0.0]]),
+        torch.tensor([[True] * 2, [True, False]]),
+    )
+    found = row.estimate({"by": 0.25}, rewards=rewards, mask=mask, group_size=3)
+    assert found.advantages.tolist() == [[30.5, 30.5], [40.5, 0.0]]  # 10 · (3 − .25) + 3, (4 − .25)
+
+
 def test_the_running_mean_moves_after_the_batch():
     """0.9 · 0.25 + 0.1 · mean of the scores; 0.7 where a recipe says so."""
     average = mean(SCORES)
@@ -487,18 +513,22 @@ def test_the_published_place_of_the_kl(name):
     assert ALGORITHMS[name].kl_estimator == "k3"
 
 
+@pytest.mark.parametrize("behind", [math.nan, -1.0])
 @pytest.mark.parametrize("name", PAPERS)
-def test_weights_for_the_samplers_rounding_multiply_the_loss_of_each_token(name):
-    """A KL in the loss included; NaN behind the end of a response does no harm."""
+def test_weights_for_the_samplers_rounding_multiply_the_loss_of_each_token(name, behind):
+    """A KL in the loss included; NaN behind the end of a response does no harm.
+
+    Of the weights alone too: a log-prob that is NaN itself has no gradient to be spoiled.
+    """
     row, penalty = ALGORITHMS[name], PENALTIES["loss k2"]
     advantages = estimate(name, penalty).advantages
     weights = [[0.5 + 0.1 * t + 0.2 * i for t in range(LENGTHS[i])] for i in ROWS]
-    log_probs = padded(NEW).requires_grad_()
+    log_probs = padded(NEW, behind).requires_grad_()
     loss = policy_loss(
         row,
         row.all_settings,
         penalty,
-        Tokens(log_probs, padded(OLD), padded(REF), advantages, MASK),
+        Tokens(log_probs, padded(OLD, behind), padded(REF, behind), advantages, MASK),
         max_length=MAX_LENGTH,
         sampler_weights=padded(weights),
     )

@@ -448,6 +448,22 @@ def test_the_old_policy_stays_the_same_while_a_batch_is_used(monkeypatch):
     assert numbers["kl_old"] > 1e-6
 
 
+@pytest.mark.parametrize("two", [{"epochs": 2}, {"minibatches": 2}])
+def test_the_second_of_two_updates_is_told_and_clipped_by_how_far_the_first_has_moved(two):
+    made = learner(
+        recipe(
+            "grpo",
+            warm_start=WARM,
+            algorithm={"clip_low": 0.01, "clip_high": 0.01},
+            optimiser={"learning_rate": 1e-2, **two},
+        )
+    )
+    numbers = loop.one_step(made, loop.begin(made.recipe), ALONE)
+    assert numbers["updates"] == 2
+    assert numbers["kl_old"] > 1e-6
+    assert numbers["clip_low"] + numbers["clip_high"] > 0
+
+
 def test_one_update_needs_no_pass_for_the_old_policy(monkeypatch):
     made = learner(recipe("grpo", warm_start=WARM))
     monkeypatch.setattr(made, "log_probs", None)
