@@ -94,15 +94,16 @@ def diagnose(
         Path | None,
         typer.Argument(
             help="A run's folder, or its log: `trainer_state.json` of TRL, TensorBoard's event "
-            "files, or the history of a run of W&B as `.csv`, `.json` or `.jsonl`."
+            "files, the history of a run of W&B as `.csv`, `.json` or `.jsonl`, or what TRL, verl, "
+            "OpenRLHF or ms-swift printed, as `.log` or `.txt`."
         ),
     ] = None,
     json_file: Json = None,
     require: Annotated[
         str | None,
         typer.Option(
-            help="Requirements, `healthy`, `witness` or both, separated by a comma: exit code 1 if "
-            "one is not met."
+            help="Requirements, of `healthy`, `witness` and `complete` (every question was looked "
+            "at), separated by commas: exit code 1 if one is not met."
         ),
     ] = None,
     causes: Annotated[

@@ -1,15 +1,28 @@
-"""What curves alone can show: little, and never one cause to the exclusion of others."""
+"""What curves alone can show: little, and never one cause to the exclusion of others.
+
+Each question of `QUESTIONS` is answered by a finding, by nothing where the curves are as they
+should be, or by a sentence that says why it could not be looked at.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from statistics import mean
 
-from nbcourse.diagnosis.report import POSSIBLE, Finding, seen
+from nbcourse.diagnosis.report import LIKELY, POSSIBLE, Answer, seen
 
 GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 1.5  # in bfloat16, in which a real model has up to 1
 LATE = 2  # the last half of a run
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
+TREND = 30  # points, of which a fifth is enough for a mean with a scatter
+# Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
+# standard errors of such a mean, those that collapsed from .9 by 7.4 to 10.3, and by .23 to .29 of
+# it. Short of 6 sound runs fall by more than a fifth, too.
+COLLAPSE_ERRORS, COLLAPSE_SHARE = 6.0, 0.2
+# Sound runs that end with a tenth of their entropy had learned something for it: the reward rose.
+ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
 
 History = Sequence[Mapping[str, float]]
 
@@ -24,39 +37,270 @@ NAMES: Mapping[str, str] = {
     "cispo_clip_ratio": "clip_high",
     "loss": "policy_loss",
     "critic/score/mean": "reward",
+    "critic/kl": "kl",
+    "critic/vf_loss": "value_loss",
+    "critic/grad_norm": "critic_grad_norm",
+    "critic/vf_explained_var": "explained_variance",
+    "critic/advantages/max": "advantage_max",
+    "critic/advantages/min": "advantage_min",
     "response_length/mean": "length",
     "response_length/clip_ratio": "truncated",
     "actor/entropy": "entropy",
+    "actor/entropy_loss": "entropy",
     "actor/grad_norm": "grad_norm",
+    "actor/kl_loss": "kl",
     "actor/pg_loss": "policy_loss",
+    "actor/pg_clipfrac": "clip_high",
+    "actor/pg_clipfrac_lower": "clip_low",
+    "actor/ppo_kl": "kl_old",
     "training/rollout_probs_diff_max": "probability_gap",
+    "response_length": "length",
+    "ppo_clip_ratio": "clip_high",
+    "ppo_kl": "kl_old",
+    "entropy_loss": "entropy",
+    "critic_loss": "value_loss",
+    "actor_grad_norm": "grad_norm",
+    "critic_grad_norm": "critic_grad_norm",
+}
+# Numbers that are defined in every step of a sound run, and what they are called in a sentence.
+ALWAYS: Mapping[str, str] = {
+    "policy_loss": "the loss",
+    "grad_norm": "the gradient norm",
+    "kl": "the KL",
+    "kl_ref": "the KL to the reference",
+    "kl_old": "the KL to the old policy",
+    "entropy": "the entropy",
+    "value_loss": "the critic's loss",
+    "critic_grad_norm": "the critic's gradient norm",
+    "reward": "the reward",
+    "accuracy": "the accuracy",
+}
+OTHERS = {
+    *("advantage_max", "advantage_min", "reward_std", "no_spread", "truncated", "length"),
+    *("length_right", "length_wrong", "held_out", "responses", "tokens", "updates"),
+    *("clip_low", "clip_high", "explained_variance", "monte_carlo_explained_variance"),
+    *("gap", "gap_in_any_precision", "probability_gap", "learning_rate"),
+}
+KNOWN = {*ALWAYS, *OTHERS}
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The numbers of a run.
+
+    Attributes:
+        history: one mapping for each step, under our names.
+        precision: in which the run computed.
+        rounded: a number that is smaller is written as 0.
+    """
+
+    history: History
+    precision: str = "float32"
+    rounded: float = 0.0
+
+    def values(self, name: str) -> list[float]:
+        """The finite ones."""
+        return _values(self.history, name)
+
+    def step(self, place: int) -> int:
+        """What a row calls its step; its number where it does not say."""
+        return int(self.history[place].get("step", place + 1))
+
+
+def translated(row: Mapping[str, float]) -> dict[str, float]:
+    """A line of another trainer's log under our names."""
+    bare = {name.removeprefix("train/"): value for name, value in row.items()}
+    return {NAMES.get(name, name): value for name, value in bare.items()}
+
+
+# ---------------------------------------------------------------- the questions
+
+
+def numbers(curves: Curves) -> Answer:
+    """Whether a number is nan or infinite that never should be, from which step."""
+    if not any(name in row for row in curves.history for name in ALWAYS):
+        return "the log has none of the numbers that a step always has"
+    for place, row in enumerate(curves.history):
+        wrong = [name for name in ALWAYS if _not_finite(row.get(name))]
+        wrong = [name for name in wrong if not _skipped(curves.history, name)]
+        if wrong:
+            later = curves.history[place + 1 :]
+            return seen(
+                "not-finite",
+                LIKELY,
+                number=" and ".join(ALWAYS[name] for name in wrong),
+                value=row[wrong[0]],
+                step=curves.step(place),
+                again=sum(_not_finite(one.get(wrong[0])) for one in later),
+                later=len(later),
+            )
+    return None
+
+
+def gradient(curves: Curves) -> Answer:
+    """Whether the gradient is 0 in steps whose groups have a spread."""
+    spread = [
+        (place, row["grad_norm"])
+        for place, row in enumerate(curves.history)
+        if _number(row.get("grad_norm")) and _spread(row) and row.get("truncated", 0) < 1
+    ]
+    if not curves.values("grad_norm"):
+        return "the log has no gradient norm"
+    if len(spread) < 2:
+        return "the log has no two steps with a gradient norm whose groups are known to differ"
+    last = max((n for n, (_, norm) in enumerate(spread) if norm != 0), default=-1) + 1
+    silent = spread[last:]
+    if len(silent) < (2 if last == 0 else 5):
+        return None
+    if curves.rounded:
+        return f"numbers below {curves.rounded:g} are written as 0, the gradient norm among them"
+    return seen(
+        "detached-loss",
+        LIKELY,
+        steps=len(silent),
+        first=curves.step(silent[0][0]),
+        spread=_spread(curves.history[silent[0][0]]),
+    )
+
+
+def truncation(curves: Curves) -> Answer:
+    """Whether nearly every response is cut off."""
+    late = _late(curves)
+    cut, reward = _mean(late, "truncated"), _reward(late)
+    if cut is None:
+        return "the log does not say how many responses were cut off"
+    if cut < NEARLY_ALL:
+        return None
+    if reward is None or reward > HARDLY_ANY:
+        return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
+    return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
+
+
+def signal(curves: Curves) -> Answer:
+    """Whether there is anything to learn from."""
+    late = _late(curves)
+    flat, reward = _mean(late, "no_spread"), _reward(late)
+    if flat is None or reward is None:
+        return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
+    if flat < NEARLY_ALL or reward > HARDLY_ANY:
+        return None
+    return seen("no-signal", POSSIBLE, steps=len(late), flat=flat, reward=reward)
+
+
+def gap(curves: Curves) -> Answer:
+    """Whether sampler and learner agree on the tokens that were sampled."""
+    exact, coarse = curves.values("gap"), curves.values("gap_in_any_precision")
+    if not exact and not coarse:
+        return "the log does not compare the log-probs of sampler and learner"
+    gaps = [gap for gap in exact if gap > GAP and curves.precision == "float32"]
+    gaps += [gap for gap in coarse if gap > COARSE]
+    return seen("sampler-mismatch", POSSIBLE, gap=max(gaps)) if gaps else None
+
+
+def weights(curves: Curves) -> Answer:
+    """Whether the policy leaves its reference."""
+    distances, norms = curves.values("kl_ref"), curves.values("grad_norm")
+    measured = [n for n, row in enumerate(curves.history, start=1) if _number(row.get("kl_ref"))]
+    steps = max(measured, default=0)
+    if not norms or steps < 5:
+        return "the log has no gradient norm and KL to the reference over five steps"
+    if max(map(abs, distances)) >= 1e-9 or max(norms) <= 0:
+        return None
+    if curves.rounded:
+        return f"numbers below {curves.rounded:g} are written as 0, the KL among them"
+    return seen("idle-optimiser", POSSIBLE, steps=steps)
+
+
+def reward(curves: Curves) -> Answer:
+    """Whether the reward ends far below its best, as no sound run's does."""
+    paid = _paid(curves)
+    if len(paid) < TREND:
+        return _too_few(len(paid), "reward")
+    count = len(paid) // 5
+    values = [value for _, value in paid]
+    means = [mean(values[n : n + count]) for n in range(len(values) - count + 1)]
+    peak = max(range(len(means)), key=means.__getitem__)
+    fall, scale = means[peak] - means[-1], max(abs(means[peak]), abs(means[-1]))
+    steps = [after - before for before, after in pairwise(values)]
+    error = math.sqrt(mean(step * step for step in steps) / count)  # of a difference of two means
+    if fall <= COLLAPSE_SHARE * scale or fall <= COLLAPSE_ERRORS * error:
+        return None
+    return seen(
+        "reward-collapse",
+        POSSIBLE,
+        count=count,
+        best=means[peak],
+        until=curves.step(paid[peak + count - 1][0]),
+        last=means[-1],
+        errors=fall / error,
+    )
+
+
+def entropy(curves: Curves) -> Answer:
+    """Whether the entropy went without a reward for it."""
+    values, paid = curves.values("entropy"), [value for _, value in _paid(curves)]
+    if min(len(values), len(paid)) < TREND:
+        return _too_few(len(values), "entropy") if len(values) < TREND else NO_REWARD
+    (before, left), (earned, earns) = _ends(values), _ends(paid)
+    gained = earns - earned > HARDLY_ANY * max(abs(earned), abs(earns))
+    if gained or left > ENTROPY_LOW or left > ENTROPY_LEFT * before:
+        return None
+    step = next(
+        curves.step(place)
+        for place, row in enumerate(curves.history)
+        if _number(value := row.get("entropy")) and value <= ENTROPY_LEFT * before
+    )
+    return seen(
+        "entropy-collapse",
+        POSSIBLE,
+        before=before,
+        left=left,
+        step=step,
+        earned=earned,
+        earns=earns,
+    )
+
+
+def critic(curves: Curves) -> Answer:
+    """Whether the critic predicts better than one number for all would."""
+    values, norms = curves.values("explained_variance"), curves.values("critic_grad_norm")
+    if not values:
+        has_critic = norms or curves.values("value_loss")
+        return "the log does not say how much the critic explains" if has_critic else None
+    late = values[len(values) // LATE :]
+    if max(late) >= 0:
+        return None
+    if len(values) < TREND:
+        norm = f", its gradient norm was up to {max(norms):.3g}" if norms else ""
+        return (
+            f"the critic explains nothing yet (explained variance {values[-1]:.3g}{norm}), but "
+            + _too_few(len(values), "explained variance")
+        )
+    return seen("blind-critic", POSSIBLE, steps=len(late), most=max(late))
+
+
+# The likeliest first: of those that are only possible the first is named.
+QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
+    "numbers": numbers,
+    "gradient": gradient,
+    "truncation": truncation,
+    "signal": signal,
+    "gap of the sampler": gap,
+    "weights": weights,
+    "trend of the reward": reward,
+    "trend of the entropy": entropy,
+    "critic": critic,
 }
 
 
-def findings(history: History, *, precision: str = "float32") -> Iterator[Finding]:
-    """What the curves of a run make one suspect."""
-    late = history[len(history) // LATE :]
-    reward = _mean(late, "accuracy", "reward")
-    cut, flat = _mean(late, "truncated"), _mean(late, "no_spread")
-    if cut is not None and cut >= NEARLY_ALL:
-        yield seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
-    elif flat is not None and reward is not None and flat >= NEARLY_ALL and reward <= HARDLY_ANY:
-        yield seen("no-signal", POSSIBLE, steps=len(late), flat=flat, reward=reward)
-    gaps = [gap for gap in _values(history, "gap") if gap > GAP and precision == "float32"]
-    gaps += [gap for gap in _values(history, "gap_in_any_precision") if gap > COARSE]
-    if gaps:
-        yield seen("sampler-mismatch", POSSIBLE, gap=max(gaps))
-    distances, norms = _values(history, "kl_ref"), _values(history, "grad_norm")
-    steps = max(
-        (n for n, row in enumerate(history, start=1) if _values([row], "kl_ref")), default=0
-    )
-    if steps >= 5 and max(map(abs, distances)) < 1e-9 and max(norms, default=0.0) > 0:
-        yield seen("idle-optimiser", POSSIBLE, steps=steps)
+# ---------------------------------------------------------------- what looks wrong and is not
 
 
 def notes(history: History) -> Iterator[str]:
-    """Metrics that look wrong and are not."""
-    if not history:
+    """Metrics that look wrong and are not; none while a gradient is 0 or a number not finite."""
+    if any(row.get("grad_norm") == 0 for row in history):
+        return
+    if any(_not_finite(row.get(name)) for row in history for name in ALWAYS):
         return
     clipped = [*_values(history, "clip_low"), *_values(history, "clip_high")]
     if clipped and max(clipped) == 0 and _one_update(history):
@@ -77,19 +321,70 @@ def _one_update(history: History) -> bool:
     return max(_values(history, "updates"), default=2) <= 1
 
 
-def translated(row: Mapping[str, float]) -> dict[str, float]:
-    """A line of another trainer's log under our names."""
-    bare = {name.removeprefix("train/"): value for name, value in row.items()}
-    return {NAMES.get(name, name): value for name, value in bare.items()}
+# ---------------------------------------------------------------- numbers of a history
+
+NO_REWARD = f"the log has a reward in fewer than {TREND} points"
+
+
+def _too_few(count: int, what: str) -> str:
+    if not count:
+        return f"the log has no {what}"
+    return f"{count} point{'' if count == 1 else 's'} with {what}, expected at least {TREND}"
+
+
+def _number(value: float | None) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _not_finite(value: float | None) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _skipped(history: History, name: str) -> bool:
+    """Whether it is a gradient that overflowed now and then: float16's scaler skips such a step."""
+    values = [row[name] for row in history if name in row]
+    return name == "grad_norm" and _number(values[-1])
+
+
+def _spread(row: Mapping[str, float]) -> str:
+    """How a row shows that advantages are not all 0; empty if it does not."""
+    if _number(flat := row.get("no_spread")):
+        return f"{1 - flat:.0%} of the groups had a spread" if flat < 1 else ""
+    for name in ("reward_std", "advantage_max"):
+        if _number(value := row.get(name)) and value > 0:
+            return f"{name.replace('_', ' ')} was {value:.3g}"
+    return ""
+
+
+def _late(curves: Curves) -> History:
+    return curves.history[len(curves.history) // LATE :]
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last fifth."""
+    count = len(values) // 5
+    return mean(values[:count]), mean(values[-count:])
+
+
+def _paid(curves: Curves) -> list[tuple[int, float]]:
+    """The rows with a reward, and what it was: the accuracy where there is one."""
+    for name in ("accuracy", "reward"):
+        if found := [
+            (n, row[name]) for n, row in enumerate(curves.history) if _number(row.get(name))
+        ]:
+            return found
+    return []
 
 
 def _values(history: History, name: str) -> list[float]:
-    values = (row.get(name) for row in history)
-    return [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
+    return [value for row in history if _number(value := row.get(name))]
 
 
-def _mean(history: History, *names: str) -> float | None:
-    for name in names:
-        if values := _values(history, name):
-            return mean(values)
-    return None
+def _mean(history: History, name: str) -> float | None:
+    values = _values(history, name)
+    return mean(values) if values else None
+
+
+def _reward(history: History) -> float | None:
+    accuracy = _mean(history, "accuracy")
+    return _mean(history, "reward") if accuracy is None else accuracy

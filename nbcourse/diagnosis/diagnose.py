@@ -5,29 +5,79 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
-from nbcourse.diagnosis.report import CONFIDENCES, Finding, Report
+from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, Answer, Finding, Report
 from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 
-TOGETHER: tuple[Callable[[Sequence[Witness]], Finding | None], ...] = (
-    draws.samples,
-    draws.distribution,
-)
-OF_ONE: tuple[Callable[[Witness], Finding | None], ...] = (  # in the order of a step
-    draws.tokens,
-    policies.sampler,
-    credit.masks,
-    credit.padding,
-    credit.verdicts,
-    policies.reference,
-    credit.token_rewards,
-    credit.advantages,
-    credit.value_targets,
-    policies.learner,
-    policies.old,
-    updates.loss,
-    updates.optimiser,
-)
+Lack = Callable[[Witness], bool]
+
+
+def _without(*names: str) -> Lack:
+    """Whether a witness lacks one of these tables."""
+    return lambda witness: not witness.has(*names)
+
+
+def _reference_unknown(witness: Witness) -> bool:
+    charged = penalty_of(witness).placement != "none"
+    return charged and not witness.has("ref_log_probs", "plain_ref_log_probs")
+
+
+def _loss_unknown(witness: Witness) -> bool:
+    there = witness.has("log_probs", "advantages", "mask") and not penalty_of(witness).exact
+    return not there or row_of(witness) is None
+
+
+def _targets_unknown(witness: Witness) -> bool:
+    """A run without a critic has no targets, and none that are wrong."""
+    return witness.has("values") and (
+        not witness.has("returns") or credit.estimate(witness) is None
+    )
+
+
+# In the order of a step: what is asked of each witness, and whether it lacks what answers it.
+OF_ONE: Mapping[str, tuple[Callable[[Witness], Finding | None], Lack]] = {
+    "tokens": (draws.tokens, _without("drawn_tokens", "encoded_tokens", "tokens", "mask")),
+    "sampler": (policies.sampler, _without("sampler_log_probs", "plain_log_probs", "mask")),
+    "ends of the mask": (credit.masks, _without("tokens", "mask", "lengths")),
+    "padding": (credit.padding, _without("tokens", "mask", "lengths")),
+    "verdicts": (
+        credit.verdicts,
+        lambda one: "reward" not in one.facts or not one.has("verdicts", "verified", "scores"),
+    ),
+    "reference": (policies.reference, _reference_unknown),
+    "rewards of tokens": (
+        credit.token_rewards,
+        lambda one: penalty_of(one).placement == "reward" and not one.has("token_rewards"),
+    ),
+    "advantages": (credit.advantages, lambda one: credit.estimate(one) is None),
+    "targets of the critic": (credit.value_targets, _targets_unknown),
+    "learner": (policies.learner, _without("scored_log_probs", "plain_log_probs")),
+    "old log-probs": (
+        policies.old,
+        _without("log_probs", "old_log_probs", "scored_log_probs", "minibatch"),
+    ),
+    "loss": (updates.loss, _loss_unknown),
+    "optimiser": (
+        updates.optimiser,
+        lambda one: "weight_change" not in one.facts or not one.has("coefficients"),
+    ),
+}
+# What is asked of all witnesses together; of batches that were chosen by their reward, nothing.
+TOGETHER: Mapping[str, tuple[Callable[[Sequence[Witness]], Finding | None], Lack]] = {
+    "repetitions": (
+        draws.samples,
+        lambda one: (
+            bool(one.facts.get("selected")) or not one.has("plain_log_probs", "lengths", "group")
+        ),
+    ),
+    "distribution of tokens": (
+        draws.distribution,
+        lambda one: bool(one.facts.get("selected")) or not one.has("plain_log_probs"),
+    ),
+}
+NO_WITNESS = "there is no witness batch"
+UNTOLD = "the trainer does not tell what would answer it"
+BY_WITNESS = ("gap of the sampler", "weights")  # of the curves' questions, where there is one
 
 # What a cause brings about, which is then no finding of its own.
 SAMPLER = {"mismatch", "rounding", "temperature", "truncation"}
@@ -49,12 +99,18 @@ class Evidence:
         witnesses: oldest first.
         history: one mapping of numbers for each step, under our names.
         recipe: the run's, as it was recorded; empty where none is known.
+        recognised: columns of another program's log that the questions know; of ours, none.
+        unknown: its other columns of numbers.
+        rounded: a number of the log that is smaller is written as 0.
     """
 
     name: str
     witnesses: Sequence[Witness] = ()
     history: curves.History = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    recognised: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+    rounded: float = 0.0
 
     @property
     def precision(self) -> str:
@@ -74,14 +130,10 @@ def diagnose(evidence: Evidence) -> Report:
 
     Book: chapter 16.
     """
-    by_witness = {"sampler-mismatch", "idle-optimiser"} if evidence.witnesses else {}
-    suspected = [
-        finding
-        for finding in curves.findings(evidence.history, precision=evidence.precision)
-        if finding.cause not in by_witness
-    ]
+    by_witness = dict(_of_witnesses(evidence.witnesses))
+    by_curves = dict(_of_curves(evidence))
     seen: dict[str, Finding] = {}
-    for finding in list(_of_witnesses(evidence.witnesses)) or suspected[:1]:
+    for finding in _found(by_witness) or _suspected(_found(by_curves)):
         seen.setdefault(finding.cause, finding)
     explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in seen))
     kept = [finding for cause, finding in seen.items() if cause not in explained]
@@ -92,15 +144,42 @@ def diagnose(evidence: Evidence) -> Report:
         findings=sorted(kept, key=_rank),
         notes=list(curves.notes(evidence.history)),
         unseen=list(dict.fromkeys(what for one in evidence.witnesses for what in unseen(one))),
+        answers=by_witness | by_curves,
+        recognised=evidence.recognised,
+        unknown=evidence.unknown,
     )
 
 
-def _of_witnesses(witnesses: Sequence[Witness]) -> Iterator[Finding]:
-    for rule in OF_ONE:
-        findings = [finding for one in witnesses if (finding := rule(one)) is not None]
-        if findings:
-            yield min(findings, key=_rank)
-    yield from filter(None, (rule(witnesses) for rule in TOGETHER))
+def _found(answers: Mapping[str, Answer]) -> list[Finding]:
+    return [answer for answer in answers.values() if isinstance(answer, Finding)]
+
+
+def _suspected(findings: Sequence[Finding]) -> list[Finding]:
+    """What is likely; of what is only possible the first, and that where nothing is likely."""
+    return [one for one in findings if one.confidence == LIKELY] or list(findings[:1])
+
+
+def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:
+    run = curves.Curves(evidence.history, evidence.precision, evidence.rounded)
+    for name, question in curves.QUESTIONS.items():
+        if not (evidence.witnesses and name in BY_WITNESS):
+            yield name, question(run)
+
+
+def _of_witnesses(witnesses: Sequence[Witness]) -> Iterator[tuple[str, Answer]]:
+    """A question is looked at if one witness can answer it; the most certain answer counts."""
+    for name, (rule, lacks) in OF_ONE.items():
+        found = [finding for one in witnesses if (finding := rule(one)) is not None]
+        yield name, min(found, key=_rank) if found else _none_of(witnesses, lacks)
+    for name, (together, lacks) in TOGETHER.items():
+        yield name, together(witnesses) or _none_of(witnesses, lacks)
+
+
+def _none_of(witnesses: Sequence[Witness], lacks: Lack) -> str | None:
+    """Why nothing was looked at; None if something was."""
+    if not witnesses:
+        return NO_WITNESS
+    return UNTOLD if all(map(lacks, witnesses)) else None
 
 
 def unseen(witness: Witness) -> Iterator[str]:
@@ -121,8 +200,7 @@ def unseen(witness: Witness) -> Iterator[str]:
             f"advantages and loss: {witness.facts.get('algorithm')!r} is not made of the package's "
             "functions"
         )
-    charged = penalty_of(witness).placement != "none"
-    if charged and not witness.has("ref_log_probs", "plain_ref_log_probs"):
+    if _reference_unknown(witness):
         yield "the reference, which is not a model of its own in this trainer"
 
 

@@ -1,7 +1,7 @@
 """What a diagnosis says: to people first, then to machines."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nbcourse.diagnosis.causes import CAUSES
@@ -53,6 +53,17 @@ def seen(cause: str, how: str, **numbers: Any) -> Finding:
     return Finding(cause, how.partition(":")[0], CAUSES[cause].evidence[how].format(**numbers))
 
 
+# Of a question: what was found; None if all is as it should be; else why it was not looked at.
+Answer = Finding | str | None
+
+
+def state(answer: Answer) -> str:
+    """`found`, `fine` or `not looked at`."""
+    if answer is None:
+        return "fine"
+    return "not looked at" if isinstance(answer, str) else "found"
+
+
 @dataclass(frozen=True)
 class Report:
     """What was seen in a run.
@@ -64,6 +75,9 @@ class Report:
         findings: the most certain first, and of these what comes first in a step.
         notes: what looks like a fault and is none.
         unseen: what could not be looked at, for want of what the run did not tell.
+        answers: to each question.
+        recognised: columns of another program's log that the questions know.
+        unknown: its other columns of numbers.
     """
 
     name: str
@@ -72,11 +86,23 @@ class Report:
     findings: Sequence[Finding]
     notes: Sequence[str] = ()
     unseen: Sequence[str] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    recognised: Sequence[str] = ()
+    unknown: Sequence[str] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether nothing was found."""
         return not self.findings
+
+    @property
+    def complete(self) -> bool:
+        """Whether every question was looked at."""
+        return bool(self.answers) and not self._missed()
+
+    def _missed(self) -> dict[str, str]:
+        """The questions that were not looked at, and why."""
+        return {name: why for name, why in self.answers.items() if isinstance(why, str)}
 
     def __str__(self) -> str:
         """What was looked at, then a paragraph for each finding."""
@@ -92,9 +118,27 @@ class Report:
             ]
         used = {finding.confidence for finding in self.findings}
         lines += [f"{word}: {MEANING[word]}" for word in CONFIDENCES if word in used]
+        lines += self._coverage()
         lines += [f"[not looked at] {what}" for what in self.unseen]
         lines += [f"[note] {note}" for note in self.notes]
         return "\n".join(lines).rstrip()
+
+    def _coverage(self) -> list[str]:
+        """How much was looked at, of the questions and of the log."""
+        lines, missed = [], self._missed()
+        if self.answers:
+            count = len(self.answers)
+            lines.append(f"Looked at {count - len(missed)} of {count} questions.")
+        if columns := len(self.recognised) + len(self.unknown):
+            others = ", ".join(self.unknown[:3])
+            more = f"; not, for example, {others}" if others else ""
+            lines.append(
+                f"Recognised {len(self.recognised)} of {columns} columns of the log{more}."
+            )
+        for reason in dict.fromkeys(missed.values()):
+            names = ", ".join(name for name, why in missed.items() if why == reason)
+            lines.append(f"[not looked at] {names}: {reason}")
+        return lines
 
     def verdict(self) -> str:
         """What was looked at, and how many causes were seen."""
@@ -106,8 +150,10 @@ class Report:
             batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
             said = f"{seen} in the witness {batches} {steps}, and in {points} of curves."
             return said + (" Part of a step could not be looked at: see below." * bool(self.unseen))
+        few = isinstance(self.answers.get("trend of the reward"), str) and self.steps > 0
+        young = ", too few to judge a trend" * few
         return (
-            f"{seen} in {points} of its curves. There is no witness batch, and most faults leave "
+            f"{seen} in {points} of its curves{young}. There is no witness batch, and most faults leave "
             "curves as they are: set witness.every in the recipe (with a trainer of TRL's, call "
             "keep_witnesses), and ask again."
         )
@@ -123,6 +169,10 @@ class Report:
             "findings": [finding.as_dict() for finding in self.findings],
             "notes": list(self.notes),
             "not_looked_at": list(self.unseen),
+            "questions": {name: state(answer) for name, answer in self.answers.items()},
+            "complete": self.complete,
+            "recognised": list(self.recognised),
+            "not_recognised": list(self.unknown),
         }
 
     def missing(self, requirements: Sequence[str]) -> list[str]:
@@ -133,4 +183,5 @@ class Report:
 REQUIREMENTS: dict[str, Callable[[Report], bool]] = {
     "healthy": lambda report: report.healthy,
     "witness": lambda report: bool(report.witnesses),
+    "complete": lambda report: report.complete,
 }

@@ -115,12 +115,22 @@ CHECKS: Mapping[str, Check] = {
     "weights": Check(
         "weights stay as they were, are rounded, or moments are lost",
         "weight_change and fingerprints of the witness; updates that the optimiser has counted",
-        ("idle-optimiser", "lost-moments", "rounded-updates"),
+        ("idle-optimiser", "lost-moments", "rounded-updates", "detached-loss"),
     ),
     "signal": Check(
         "none of these, and still nothing is learned",
         "the metrics no_spread, truncated and accuracy",
         ("no-signal", "all-truncated"),
+    ),
+    "numbers": Check(
+        "a number is nan or infinite, or the critic explains less than nothing",
+        "the first row of the log with such a number; the metric explained_variance",
+        ("not-finite", "blind-critic"),
+    ),
+    "trend": Check(
+        "reward or entropy is far below what it was",
+        "the metrics accuracy and entropy, the best fifth of the run against the last",
+        ("reward-collapse", "entropy-collapse"),
     ),
 }
 
@@ -130,7 +140,9 @@ SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "reward rises, held-out accuracy does not (see also chapter 14)": ("verdicts",),
     "sampled answers better than greedy ones would be": ("sampler",),
     "learns, more slowly than it should": ("advantages", "ratio", "loss", "reference"),
-    "rises, then falls apart": ("tokens", "ratio", "penalty", "loss", "targets"),
+    "rises, then falls apart": (
+        *("tokens", "ratio", "penalty", "loss", "targets", "numbers", "trend"),
+    ),
     "lengths run into the limit": ("mask", "verdicts"),
     "gradient norm or loss jumps with the batch size": ("loss",),
     "after a restart the run is a different one": ("weights",),

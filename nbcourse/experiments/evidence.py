@@ -4,7 +4,8 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                trainer_state.json of transformers, or TensorBoard's event files, somewhere below
 *.zip          the first of these, packed: the recorded runs of the silent-failure benchmark
 *tfevents*     one event file of TensorBoard
-*.jsonl        a line of numbers for each step: ours, or the history of a run of W&B
+*.jsonl, *.log, *.txt, *.out
+               what trainers print or write, line by line (`log_lines`), and the history of W&B
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
                history, as W&B's `run.scan_history()` gives them
 *.csv          what a dashboard exports: a column for each number. Of W&B the chart of one run
@@ -12,6 +13,7 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                sync` them first
 
 Names are translated by `curves.NAMES`, without the "train/" that transformers puts before them.
+A log of which no column is known there is refused: nothing could be said of it.
 """
 
 import csv
@@ -20,20 +22,20 @@ import json
 import math
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbcourse.diagnosis.curves import translated
+from nbcourse.diagnosis.curves import KNOWN, translated
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
-from nbcourse.experiments import event_files, records
+from nbcourse.experiments import event_files, log_lines, records
 from nbcourse.experiments.records import WITNESS
 
 STATE = "trainer_state.json"
 EVENTS = "events.out.tfevents."
-KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json or .csv"
+KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .log or .txt"
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
@@ -58,17 +60,46 @@ def read(path: str | Path) -> Evidence:
         except zipfile.BadZipFile as error:
             raise UserError(f"{path} is damaged: {error}") from error
         return _of_files(path.stem, content)
-    readers = {".jsonl": _lines, ".json": _state, ".csv": _table}
+    readers: dict[str, Callable[[bytes, str], list[dict[str, Any]]]] = {
+        ".json": _state,
+        ".csv": _table,
+        ".jsonl": _rows_of_lines,
+        **dict.fromkeys((".log", ".txt", ".out"), _printed),
+    }
     if path.name.startswith(EVENTS):
         if not (rows := _events([path])):
             raise UserError(f"{path} holds no scalars")
-        return Evidence(path.name, (), tuple(map(translated, rows)))
+        return _of_others(path.name, rows)
     if path.suffix == ".wandb":
         raise UserError(f"{path} is {SYNC}")
     if path.suffix not in readers:
         raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
-    rows = readers[path.suffix](path.read_bytes(), str(path))
-    return Evidence(path.name, (), tuple(map(translated, rows)))
+    content = path.read_bytes()
+    if path.name == records.METRICS:
+        return Evidence(path.name, (), tuple(map(translated, _lines(content, str(path)))))
+    rows = readers[path.suffix](content, str(path))
+    return _of_others(path.name, rows, rounded=log_lines.rounded(_text(content)))
+
+
+def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float = 0.0) -> Evidence:
+    """The curves of another program, under our names, with the columns that are known.
+
+    Raises:
+        ValueError: if none is.
+    """
+    measured = [row for row in map(log_lines.measured, rows) if row.keys() - {"step"}]
+    history = tuple(map(translated, log_lines.in_order(measured)))
+    columns = dict.fromkeys(name for row in measured for name in row)
+    columns = [one for one in columns if one not in log_lines.BOOKKEEPING]
+    known = [one for one in columns if next(iter(translated({one: 0.0}))) in KNOWN]
+    if not known:
+        there = f"columns {', '.join(columns[:5])}" if columns else "no numbers"
+        raise UserError(
+            f"nothing in {name} was recognised: found {there}; expected some such as reward, loss, "
+            "grad_norm, critic/score/mean (of TRL, verl, OpenRLHF, ms-swift, W&B or our own runs)"
+        )
+    unknown = [one for one in columns if one not in known]
+    return Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
 
 
 def pack(evidence: Evidence) -> bytes:
@@ -103,14 +134,16 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
         if file.startswith(f"{WITNESS}/")
     ]
     rows: list[dict[str, Any]] = []
-    for file, reader in ((records.METRICS, _lines), (STATE, _state)):
-        if file in files:
-            rows = reader(content(file), file)
-            break
+    if records.METRICS in files:
+        rows = _lines(content(records.METRICS), records.METRICS)
+    elif STATE in files and not witnesses:
+        return _of_others(name, _state(content(STATE), STATE))
+    elif STATE in files:
+        rows = _state(content(STATE), STATE)
     if not rows and not witnesses:
         paths = [file for file in files.values() if isinstance(file, Path)]
-        rows = _events([path for path in paths if path.name.startswith(EVENTS)])
-    if not rows and not witnesses:
+        if rows := _events([path for path in paths if path.name.startswith(EVENTS)]):
+            return _of_others(name, rows)
         if any(file.endswith(".wandb") for file in files):
             raise UserError(f"{name} holds {SYNC}")
         raise NotFound(
@@ -124,6 +157,27 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace")
+
+
+def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
+    rows = log_lines.rows(_text(content))
+    if not rows:
+        raise UserError(
+            f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
+            "or {'loss': 0.1, 'reward': 0.5} (TRL, ms-swift, OpenRLHF)"
+        )
+    return rows
+
+
+def _rows_of_lines(content: bytes, name: str) -> list[dict[str, Any]]:
+    """Objects, or what a trainer printed; a damaged object among objects is refused."""
+    try:
+        return _lines(content, name)
+    except UserError:
+        mixed = any(line.lstrip()[:1] not in ("", "{") for line in _text(content).splitlines())
+        if mixed and (rows := log_lines.rows(_text(content))):
+            return rows
+        raise
 
 
 def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
@@ -165,10 +219,11 @@ def _table(content: bytes, name: str) -> list[dict[str, Any]]:
     if twice := [column for column, count in Counter(columns.values()).items() if count > 1]:
         raise UserError(f"{name} has several columns {twice[0]!r}: export one run")
     rows = [
-        {columns[number]: _number(value) for number, value in enumerate(row) if number in columns}
+        {columns[number]: value for number, value in enumerate(row) if number in columns}
         for row in lines
     ]
-    if not rows or not any(math.isfinite(v) for row in rows for v in row.values()):
+    numbers = (log_lines.number_of(value) for row in rows for value in row.values())
+    if not any(number is not None and math.isfinite(number) for number in numbers):
         raise UserError(f"{name} holds no numbers: expected a header and a row for each step")
     return rows
 
@@ -195,10 +250,3 @@ def _json(text: str, name: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{name} is damaged: it is not JSON ({error})") from error
-
-
-def _number(text: Any) -> float:
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        return math.nan

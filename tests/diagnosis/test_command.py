@@ -89,9 +89,9 @@ def test_of_curves_alone_it_says_that_they_are_all_it_has(tmp_path):
 @pytest.mark.parametrize(
     ("content", "rows"),
     [
-        ('{"step": 1}\n{"step": 2}\n', 2),
-        ('{"step": 1}\n\n{"step": 2}', 2),  # as other programs write it
-        ('{"step": 1}\n{"ste', 1),  # a kill
+        ('{"step": 1, "reward": 0}\n{"step": 2, "reward": 0}\n', 2),
+        ('{"step": 1, "reward": 0}\n\n{"step": 2, "reward": 0}', 2),  # as other programs write it
+        ('{"step": 1, "reward": 0}\n{"ste', 1),  # a kill
     ],
 )
 def test_every_whole_line_is_read(tmp_path, content, rows):
@@ -258,7 +258,7 @@ def test_a_clip_fraction_of_zero_is_excused_only_where_there_is_one_update():
     ("name", "content", "line"),
     [
         (
-            "run.txt",
+            "run.doc",
             "",
             "is of an unknown kind: expected a folder, TensorBoard's event file",
         ),

@@ -26,6 +26,8 @@ def test_what_rounding_does_in_bfloat16_is_no_mismatch(folder):
     report = diagnose(evidence.read(folder))
     # in two trials of two and three steps every response was cut off, which is so
     so = ["all-truncated"] if folder.name.startswith("trial-") else []
+    # and three runs fell from .90 to .65
+    so = ["reward-collapse"] if "-fast-grpo-" in folder.name else so
     assert [finding.cause for finding in report.findings] == so, str(report)
 
 

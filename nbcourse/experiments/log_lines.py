@@ -1,0 +1,140 @@
+"""The numbers in what trainers print, line by line, between whatever else stands there.
+
+verl       `step:12 - critic/score/mean:0.3 - actor/grad_norm:1.0`, and its file logger's
+           `{"step": 12, "data": {…}}`
+TRL        the dictionaries that transformers prints: `{'loss': 0.0, 'grad_norm': nan}`
+ms-swift   the same as JSON, with strings: `"global_step/max_steps": "3/100", "percentage": "3%"`
+OpenRLHF   `Global step 12: {'policy_loss': 0.1, …}`
+"""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "training/global_step")
+# What orders a log and is none of its measurements.
+BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
+CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
+GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
+THREE_DECIMALS = re.compile(r"-?\d+\.\d{3}")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    """A mapping for each line, or part of one behind a progress bar, that holds numbers."""
+    lines = re.split(r"[\r\n]+", COLOURS.sub("", text))
+    return [row for line in lines if (row := _row(line))]
+
+
+def rounded(text: str) -> float:
+    """Half a unit of the last decimal where all numbers of console lines have three; else 0."""
+    written = [
+        part.rpartition(":")[2].strip()
+        for line in text.splitlines()
+        if (match := CONSOLE.search(line))
+        for part in match[2].split(" - ")
+    ]
+    return 5e-4 if written and all(map(THREE_DECIMALS.fullmatch, written)) else 0.0
+
+
+def measured(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row, with its `step`; a cell that is empty, or a text, is left out."""
+    if isinstance(data := row.get("data"), Mapping):  # of verl's file logger
+        row = {**{name: value for name, value in row.items() if name != "data"}, **data}
+    bare = {str(name).removeprefix("train/"): value for name, value in row.items()}
+    made = {
+        name: number
+        for name, value in bare.items()
+        if name not in STEPS and (number := number_of(value)) is not None
+    }
+    stated = (number_of(bare.get(name)) for name in STEPS)
+    step = next((one for one in stated if one is not None and math.isfinite(one)), None)
+    return made if step is None else {"step": int(step), **made}
+
+
+def number_of(value: Any) -> float | None:
+    """A number, also as `"0.3"`, `"3%"`, `"3/100"` (three, of a hundred), `"nan"` and `"inf"`."""
+    if isinstance(value, int | float):
+        return value
+    if not isinstance(value, str):
+        return None
+    text, share = value.strip(), 1.0
+    if text.endswith("%"):
+        text, share = text[:-1], 0.01
+    elif re.fullmatch(r"\d+/\d+", text):
+        text = text.partition("/")[0]
+    try:
+        return float(text) * share
+    except ValueError:
+        return None
+
+
+def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    """Rows of one step as one; where steps begin again, as after a restart, the later ones count."""
+    kept: list[dict[str, float]] = []
+    for row in made:
+        while kept and "step" in row and kept[-1].get("step", -math.inf) > row["step"]:
+            kept.pop()
+        if kept and "step" in row and kept[-1].get("step") == row["step"]:
+            kept[-1] = kept[-1] | row
+        else:
+            kept.append(row)
+    return kept
+
+
+def _row(line: str) -> dict[str, Any]:
+    if match := CONSOLE.search(line):
+        parts = (part.rpartition(":") for part in match[2].split(" - "))
+        numbers = {name.strip(): _printed(text) for name, _, text in parts if name}
+        return {"step": int(match[1]), **numbers}
+    begin, end = line.find("{"), line.rfind("}")
+    if not 0 <= begin < end:
+        return {}
+    row = _dictionary(line[begin : end + 1])
+    if (
+        row
+        and not any(name in row for name in STEPS)
+        and (said := GLOBAL_STEP.search(line[:begin]))
+    ):
+        row = {"step": int(said[1]), **row}
+    return row
+
+
+def _dictionary(text: str) -> dict[str, Any]:
+    """JSON, or as Python prints it; empty if it is neither."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = _printed(text)
+        except RecursionError:
+            return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _printed(text: str) -> Any:
+    """What Python printed as `text`; None if it is not of numbers, texts and dictionaries."""
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):  # nan, inf
+            return name
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            number = number_of(_value(operand))
+            return None if number is None else -number
+        case ast.Call(args=[first, *_]):  # np.float64(0.3), tensor(0.3)
+            return _value(first)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {_value(key): _value(value) for key, value in pairs if key is not None}
+    return None

@@ -1,0 +1,251 @@
+"""Logs of other trainers: what is read of them, what is said of them, and what is not looked at."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from nbcourse.diagnosis import curves
+from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.diagnosis.report import LIKELY, Finding, Report, state
+from nbcourse.experiments import evidence, log_lines, records, small_lab
+from tests.command import refused
+
+VERL = "(TaskRunner pid=7) step:{n} - critic/score/mean:{r} - actor/grad_norm:{g} - perf/mfu:0.41"
+TRL = "{{'loss': {l}, 'grad_norm': {g}, 'learning_rate': 1e-06, 'reward': {r}, 'epoch': 0.1}}"
+
+
+def read(folder, content, name="run.log"):
+    path = folder / name
+    path.write_bytes(content.encode())
+    return evidence.read(path)
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("run.log", VERL.format(n=3, r=0.25, g=1.5)),
+        ("run.log", "\x1b[36m(T pid=7)\x1b[0m step:3 - critic/score/mean:np.float64(0.25)"),
+        ("run.txt", "Epoch 1: 40%| 3/9 [00:1<?]\r{'reward': '0.25', 'step': 3, 'loss': '4e-08'}"),
+        ("run.out", "INFO Global step 3: {'policy_loss': -0.1, 'reward': 0.25, 'actor_lr': 1e-6}"),
+        ("run.jsonl", '{"reward": 0.25, "global_step/max_steps": "3/9", "percentage": "33.3%"}'),
+        ("run.jsonl", '{"step": 3, "data": {"critic/score/mean": 0.25, "perf/mfu": 0.4}}'),
+        ("run.csv", "Step,mine - train/reward,mine - train/reward__MIN\n3,0.25,0.1"),
+        ("run.csv", "step,reward,kl\n3,0.25,"),
+        ("run.json", '{"log_history": [{"step": 3, "reward": 0.25}, {"step": 3, "eval_x": 1}]}'),
+    ],
+)
+def test_a_point_is_read_of_each_kind(tmp_path, name, line, end):
+    (row,) = read(tmp_path, line.replace("\n", end) + end, name).history
+    assert (row["step"], row["reward"]) == (3, 0.25)
+    assert "kl" not in row  # an empty cell is no number
+
+
+def test_lines_between_others_are_read_and_what_is_not_recognised_is_named(tmp_path):
+    lines = [
+        "Loading: 50%|###",
+        VERL.format(n=1, r=0.5, g=1.0),
+        "{broken",
+        "{}",
+        "{'a': f(x for x)}",
+    ]
+    found = read(tmp_path, "\n".join([*lines, VERL.format(n=2, r=0.5, g=1.0)]))
+    assert [row["step"] for row in found.history] == [1, 2]
+    said = str(diagnose(found))
+    assert "Recognised 2 of 3 columns of the log; not, for example, perf/mfu." in said
+    assert "too few to judge a trend" in said
+
+
+def test_steps_that_begin_again_are_those_of_a_restart(tmp_path):
+    steps = [(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.5), (3, 0.6)]
+    found = read(tmp_path, "\n".join(VERL.format(n=n, r=r, g=1.0) for n, r in steps))
+    assert [(row["step"], row["reward"]) for row in found.history] == [(1, 0.1), (2, 0.5), (3, 0.6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("-0.5", -0.5), ("12%", 0.12), ("3/100", 3.0), ("nan", math.nan), ("-inf", -math.inf)],
+)
+def test_numbers_that_are_written_as_text(text, number):
+    assert log_lines.number_of(text) == pytest.approx(number, nan_ok=True)
+    assert log_lines.number_of("5m 18s") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("run.log", "", "holds no numbers: expected lines such as step:1"),
+        ("run.log", "nothing\nbut text\n", "holds no numbers: expected lines such as step:1"),
+        ("run.jsonl", "", "was recognised: found no numbers; expected some such as reward, loss"),
+        ("run.jsonl", '{"step": 1, "a": 2}', "was recognised: found columns a; expected some such"),
+        ("run.csv", "step,weather\n1,2\n", "was recognised: found columns weather; expected some"),
+        ("run.jsonl", '{"reward": 1}\n{"rew\n{"reward": 1}\n', "line 2 is damaged"),
+    ],
+)
+def test_a_file_of_which_nothing_is_recognised_is_an_error(tmp_path, name, content, line):
+    (tmp_path / name).write_text(content)
+    assert line in refused("diagnose", tmp_path / name)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def rows(count=40, **numbers):
+    """Constant numbers, or for a function of the step its values."""
+    return [
+        {"step": n, **{k: v(n) if callable(v) else v for k, v in numbers.items()}}
+        for n in range(1, count + 1)
+    ]
+
+
+def causes(history, **more):
+    return [one.cause for one in diagnose(Evidence("x", (), history, **more)).findings]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_the_first_number_that_is_not_finite_is_named_with_its_step(tmp_path, value):
+    lines = [TRL.format(l=0.1 if n < 3 else value, g=1.0, r=0.5) for n in range(1, 6)]
+    (finding,) = diagnose(read(tmp_path, "\n".join(lines))).findings
+    assert (finding.cause, finding.confidence) == ("not-finite", LIKELY)
+    assert finding.evidence == (f"the loss is {value} at step 3, and in 2 of the 2 points after it")
+
+
+def test_a_gradient_that_overflows_once_is_what_a_loss_scaler_is_for():
+    assert not causes(rows(grad_norm=lambda n: math.inf if n == 2 else 1.0, reward=0.5))
+    assert causes(rows(grad_norm=lambda n: math.inf if n > 20 else 1.0)) == ["not-finite"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"grad_norm": 0.0, "no_spread": 0.5}, True),
+        ({"grad_norm": 0.0, "reward_std": 0.2}, True),
+        ({"grad_norm": 0.0, "advantage_max": 0.2}, True),
+        ({"grad_norm": lambda n: 1.0 if n < 9 else 0.0, "no_spread": 0.5}, True),
+        ({"grad_norm": lambda n: 0.0 if n < 9 else 1.0, "no_spread": 0.5}, False),
+        ({"grad_norm": lambda n: 0.0 if n > 37 else 1.0, "no_spread": 0.5}, False),
+        ({"grad_norm": 0.0, "no_spread": 1.0}, False),  # nothing to learn from
+        ({"grad_norm": 0.0, "no_spread": 0.5, "truncated": 1.0}, False),  # masked whole
+        ({"grad_norm": 0.0}, False),
+    ],
+)
+def test_a_gradient_of_0_is_a_fault_where_groups_have_a_spread(numbers, named):
+    assert causes(rows(**numbers)) == ["detached-loss"] * named
+    history = rows(**{"policy_loss": 0.0, "updates": 1, "clip_low": 0.0, **numbers})
+    assert not list(curves.notes(history))  # no excuse while it is 0
+
+
+def test_a_zero_of_three_decimals_is_not_taken_for_one(tmp_path):
+    line = (
+        "step:{n} - actor/grad_norm:0.000 - critic/advantages/max:1.500 - critic/score/mean:0.300"
+    )
+    report = diagnose(read(tmp_path, "\n".join(line.format(n=n) for n in range(1, 5))))
+    assert report.healthy
+    assert "[not looked at] gradient: numbers below 0.0005 are written as 0" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("reward", "named"),
+    [
+        (lambda n: 0.9 if n < 20 else 0.6, ["reward-collapse"]),
+        (lambda n: min(n / 20, 2 - n / 20), ["reward-collapse"]),  # up, and down to 0
+        (lambda n: -1.0 if n < 20 else -9.0, ["reward-collapse"]),
+        (lambda n: 0.9 if n < 20 else 0.8, []),  # less than a fifth
+        (lambda n: 0.5 + 0.4 * (-1) ** n * (n < 20), []),  # calm after noise
+        (lambda n: 0.6 if n < 20 else 0.9, []),
+    ],
+)
+def test_a_reward_that_falls_and_stays_down(reward, named):
+    assert causes(rows(reward=reward)) == named
+    assert not causes(rows(29, reward=reward))  # too few points
+
+
+@pytest.mark.parametrize(
+    ("entropy", "reward", "named"),
+    [
+        (lambda n: 0.5 if n < 20 else 0.01, 0.3, True),
+        (lambda n: 0.5 if n < 20 else 0.01, lambda n: n / 50, False),  # it has learned something
+        (lambda n: 0.5 if n < 20 else 0.1, 0.3, False),
+        (0.004, 0.9, False),  # it began like that
+    ],
+)
+def test_an_entropy_that_goes_for_nothing(entropy, reward, named):
+    report = diagnose(Evidence("x", (), rows(entropy=entropy, reward=reward)))
+    assert [one.cause for one in report.findings] == ["entropy-collapse"] * named
+    if named:
+        assert "below a tenth from step 20 on" in report.findings[0].evidence
+
+
+def test_answers_that_are_all_cut_off_and_earn_nothing():
+    report = diagnose(Evidence("x", (), rows(truncated=1.0, reward=0.0)))
+    assert [one.cause for one in report.findings] == ["all-truncated"]
+    assert report.findings[0].evidence.endswith("cut off, and the mean reward is 0.000")
+
+
+def test_a_critic_that_explains_less_than_nothing():
+    assert causes(rows(explained_variance=-4.0, reward=0.5)) == ["blind-critic"]
+    assert not causes(rows(explained_variance=lambda n: -4.0 if n < 38 else 0.1, reward=0.5))
+    early = diagnose(Evidence("x", (), rows(3, explained_variance=-4.0, critic_grad_norm=554.1)))
+    assert early.healthy
+    assert "explained variance -4, its gradient norm was up to 554" in str(early)
+
+
+# ---------------------------------------------------------------- found, fine, not looked at
+
+
+def test_every_question_is_answered_in_one_of_three_ways():
+    report = diagnose(Evidence("x", (), rows(grad_norm=0.0, no_spread=0.5, reward=0.5)))
+    states = report.as_dict()["questions"]
+    assert states["gradient"] == "found"
+    assert states["numbers"] == states["signal"] == "fine"
+    assert states["loss"] == states["truncation"] == "not looked at"
+    looked = sum(one != "not looked at" for one in states.values())
+    assert f"Looked at {looked} of {len(states)} questions." in str(report)
+    assert report.missing(["complete"]) == ["complete"]
+
+
+def test_complete_is_a_report_in_which_nothing_is_open():
+    def of(**answers):
+        return Report("x", [1], 1, [], answers=answers)
+
+    found = Finding("no-signal", LIKELY, "")
+    assert of(a=None, b=found).missing(["complete"]) == []
+    assert of(a=None, b="why").missing(["complete"]) == of().missing(["complete"]) == ["complete"]
+    assert [state(answer) for answer in (found, None, "why")] == ["found", "fine", "not looked at"]
+
+
+def test_a_loss_that_is_not_the_packages_is_not_looked_at():
+    """Whatever else is sound, such a report is not complete."""
+    (left,) = evidence.read(records.RUNS / "smollm2-word-problems-batch").witnesses[:1]
+    assert diagnose(Evidence("x", [left])).as_dict()["questions"]["loss"] == "fine"
+    left.facts["algorithm"] = "mine"
+    left.facts.pop("parts", None)
+    states = diagnose(Evidence("x", [left])).as_dict()["questions"]
+    assert states["loss"] == states["advantages"] == "not looked at"
+    assert states["padding"] == "fine"
+
+
+# ---------------------------------------------------------------- the recorded runs
+
+RECORDED = sorted(path.parent for path in records.RUNS.rglob(records.METRICS))
+COLLAPSED = "word-problems-small-h100-fast-grpo"
+NEW = ("numbers", "gradient", "trend of the reward", "trend of the entropy", "critic")
+LOGS = records.RUNS / "silent-failures"
+SOUND = [
+    LOGS / small_lab.LOGS / f"{run}.zip"
+    for run, answer in json.loads((LOGS / small_lab.ANSWERS).read_text("utf-8")).items()
+    if answer["cause"] is None
+]
+
+
+@pytest.mark.parametrize("path", [*RECORDED, *SOUND], ids=lambda path: path.name)
+def test_no_sound_recorded_run_is_accused(path: Path):
+    run = curves.Curves(evidence.read(path).history)
+    answers = [curves.QUESTIONS[name](run) for name in NEW]
+    found = [answer.cause for answer in answers if isinstance(answer, Finding)]
+    assert found == ["reward-collapse"] * path.name.startswith(COLLAPSED)
