@@ -153,9 +153,9 @@ class Report:
         few = isinstance(self.answers.get("trend of the reward"), str) and self.steps > 0
         young = ", too few to judge a trend" * few
         return (
-            f"{seen} in {points} of its curves{young}. There is no witness batch, and most faults leave "
-            "curves as they are: set witness.every in the recipe (with a trainer of TRL's, call "
-            "keep_witnesses), and ask again."
+            f"{seen} in {points} of its curves{young}. There is no witness batch, and most faults "
+            "leave curves as they are: set witness.every in the recipe (with a trainer of TRL's, "
+            "call keep_witnesses), and ask again."
         )
 
     def as_dict(self) -> dict[str, Any]:

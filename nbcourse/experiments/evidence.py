@@ -93,13 +93,18 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     columns = [one for one in columns if one not in log_lines.BOOKKEEPING]
     known = [one for one in columns if next(iter(translated({one: 0.0}))) in KNOWN]
     if not known:
-        there = f"columns {', '.join(columns[:5])}" if columns else "no numbers"
-        raise UserError(
-            f"nothing in {name} was recognised: found {there}; expected some such as reward, loss, "
-            "grad_norm, critic/score/mean (of TRL, verl, OpenRLHF, ms-swift, W&B or our own runs)"
-        )
+        raise _unrecognised(name, columns)
     unknown = [one for one in columns if one not in known]
     return Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
+
+
+def _unrecognised(name: str, columns: Iterable[str]) -> UserError:
+    there = ", ".join(list(columns)[:5])
+    return UserError(
+        f"nothing in {name} was recognised: found {f'columns {there}' if there else 'no numbers'}; "
+        "expected some such as reward, loss, grad_norm, critic/score/mean (of TRL, verl, OpenRLHF, "
+        "ms-swift, W&B or our own runs)"
+    )
 
 
 def pack(evidence: Evidence) -> bytes:
@@ -152,7 +157,12 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
         )
     known = _json(_text(content(records.RECIPE)), records.RECIPE) if records.RECIPE in files else {}
     recipe = known if isinstance(known, dict) else {}  # another program's
-    return Evidence(name, witnesses, tuple(map(translated, rows)), recipe)
+    history = tuple(map(translated, rows))
+    if not witnesses and not any(row.keys() & KNOWN for row in history):
+        raise _unrecognised(
+            name, dict.fromkeys(one for row in rows for one in row if one != "step")
+        )
+    return Evidence(name, witnesses, history, recipe)
 
 
 def _text(content: bytes) -> str:

@@ -73,7 +73,7 @@ def number_of(value: Any) -> float | None:
 
 
 def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
-    """Rows of one step as one; where steps begin again, as after a restart, the later ones count."""
+    """Rows of one step as one; where steps begin again, after a restart, the later ones count."""
     kept: list[dict[str, float]] = []
     for row in made:
         while kept and "step" in row and kept[-1].get("step", -math.inf) > row["step"]:

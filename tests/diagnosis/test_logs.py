@@ -76,6 +76,11 @@ def test_numbers_that_are_written_as_text(text, number):
     assert log_lines.number_of("5m 18s") is None
 
 
+def test_a_folder_with_the_curves_of_something_else_is_an_error(tmp_path):
+    (tmp_path / records.METRICS).write_text('{"step": 1, "weather": 2}')
+    assert "was recognised: found columns weather" in refused("diagnose", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
@@ -135,7 +140,7 @@ def test_a_gradient_that_overflows_once_is_what_a_loss_scaler_is_for():
     ],
 )
 def test_a_gradient_of_0_is_a_fault_where_groups_have_a_spread(numbers, named):
-    assert causes(rows(**numbers)) == ["detached-loss"] * named
+    assert ("detached-loss" in causes(rows(**numbers))) == named
     history = rows(**{"policy_loss": 0.0, "updates": 1, "clip_low": 0.0, **numbers})
     assert not list(curves.notes(history))  # no excuse while it is 0
 
@@ -232,7 +237,9 @@ def test_a_loss_that_is_not_the_packages_is_not_looked_at():
 
 # ---------------------------------------------------------------- the recorded runs
 
-RECORDED = sorted(path.parent for path in records.RUNS.rglob(records.METRICS))
+RECORDED = sorted(
+    path.parent for path in records.RUNS.rglob(records.METRICS) if path.stat().st_size
+)
 COLLAPSED = "word-problems-small-h100-fast-grpo"
 NEW = ("numbers", "gradient", "trend of the reward", "trend of the entropy", "critic")
 LOGS = records.RUNS / "silent-failures"
