@@ -176,8 +176,7 @@ def rollout_states(model: "PreTrainedModel", rollout: Rollout, *, group_size: in
     Raises:
         ValueError: if the rows are not groups of this size with one prompt each.
     """
-    backbone = partial(_last_hidden_state, model.base_model)
-    return _choosing(backbone, rollout, group_size)
+    return _choosing(_last_hidden_state, model, rollout, group_size)
 
 
 def rollout_log_probs(
@@ -210,7 +209,7 @@ def rollout_log_probs(
         states = rollout_states(model, rollout, group_size=group_size)
         weight = model.get_output_embeddings().weight
         return state_log_probs(states, weight, rollout, temperature=temperature)
-    logits = _choosing(partial(_logits, model), rollout, group_size)
+    logits = _choosing(_logits, model, rollout, group_size)
     return token_log_probs(logits, rollout.tokens, temperature=temperature, consume=True)
 
 
@@ -233,17 +232,17 @@ def state_log_probs(
     return found.new_zeros(mask.shape).masked_scatter(mask, found)
 
 
-def _last_hidden_state(backbone: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any]:
-    output = backbone(**inputs)
-    return output.last_hidden_state[:, -keep:], output.past_key_values
+def _last_hidden_state(model: "PreTrainedModel", keep: int, **inputs: Any) -> Tensor:
+    return model.base_model(**inputs).last_hidden_state[:, -keep:]
 
 
-def _logits(model: "PreTrainedModel", keep: int, **inputs: Any) -> tuple[Tensor, Any]:
-    output = model(**inputs, logits_to_keep=keep)
-    return output.logits, output.past_key_values
+def _logits(model: "PreTrainedModel", keep: int, **inputs: Any) -> Tensor:
+    return model(**inputs, logits_to_keep=keep).logits
 
 
-def _choosing(forward: Callable[..., tuple[Tensor, Any]], rollout: Rollout, group: int) -> Tensor:
+def _choosing(
+    forward: Callable[..., Tensor], model: "PreTrainedModel", rollout: Rollout, group: int
+) -> Tensor:
     """What `forward` gives, hidden states or logits, where each response token was chosen.
 
     That is one position before the token itself: the prompt's last position for the first token,
@@ -252,7 +251,7 @@ def _choosing(forward: Callable[..., tuple[Tensor, Any]], rollout: Rollout, grou
     inputs, width = model_inputs(rollout), rollout.tokens.shape[1]
     if group == 1:
         inputs = {name: x[:, :-1] for name, x in inputs.items()}
-        return forward(keep=width, use_cache=False, **inputs)[0]
+        return forward(model, keep=width, use_cache=False, **inputs)
 
     same = (
         rollout.prompt_ids.unflatten(0, (-1, group)) if len(rollout.tokens) % group == 0 else None
@@ -262,18 +261,17 @@ def _choosing(forward: Callable[..., tuple[Tensor, Any]], rollout: Rollout, grou
             f"group_size is {group}, expected rollouts in which the prompt changes only at "
             "multiples of it"
         )
-    prompt = rollout.prompt_ids.shape[1]
-    first, cache = forward(
-        keep=1, use_cache=True, **{name: x[::group, :prompt] for name, x in inputs.items()}
-    )
+    from transformers import DynamicCache  # takes seconds to import
+
+    prompt, cache = rollout.prompt_ids.shape[1], DynamicCache(config=model.config)
+    forward = partial(forward, model, past_key_values=cache, use_cache=True)
+    first = forward(keep=1, **{name: x[::group, :prompt] for name, x in inputs.items()})
     first = first.repeat_interleave(group, dim=0)
     if width == 1:
         return first
     cache.batch_repeat_interleave(group)
-    later, _ = forward(
+    later = forward(
         keep=width - 1,
-        use_cache=True,
-        past_key_values=cache,
         input_ids=rollout.tokens[:, :-1],
         attention_mask=inputs["attention_mask"][:, :-1],
         position_ids=inputs["position_ids"][:, prompt:-1],
