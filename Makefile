@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -191,6 +191,26 @@ lint: $(READY_DEV)  ## check format, style and types without changing anything
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy nbcourse book/studies
+
+# Both ends of the ranges of pyproject.toml: an environment of its own, made by uv, and the tests that
+# need the core, lm and agents. torch is the locked one, since a build for a GPU takes gigabytes; for
+# the oldest, where a build for the CPU is to be had: make test-oldest TORCH=2.6.0+cpu
+# uv reads its own variables, and where pip finds wheels is said once.
+TORCH  = $(shell sed -n 's/^torch==//p' requirements.txt)
+ROOMS := tests/functional tests/toys tests/lm tests/training book/07-language-model.ipynb
+TOOLS := hypothesis ipykernel ipython matplotlib nbval pytest pytest-xdist
+define TEST_RANGES
+	$(UV) venv --quiet --clear --python $(PYTHON) _build/$@
+	$(if $(PIP_FIND_LINKS),UV_FIND_LINKS=$(PIP_FIND_LINKS)) $(UV) pip install --quiet --python _build/$@ --resolution $(1) --editable '.[lm,agents]' torch==$(TORCH)
+	$(UV) pip freeze --quiet --python _build/$@ --exclude-editable > _build/$@/resolved.txt
+	$(UV) pip install --quiet --python _build/$@ --constraints _build/$@/resolved.txt $(TOOLS)
+	OMP_NUM_THREADS=1 _build/$@/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ROOMS)
+endef
+test-newest:  ## the tests of five rooms with the newest versions that pyproject.toml admits: minutes
+	$(call TEST_RANGES,highest)
+
+test-oldest:  ## the same with the oldest
+	$(call TEST_RANGES,lowest-direct)
 
 # The header of each file is written by hand and kept. So are its versions, as far as the ranges of
 # pyproject.toml allow: for a newer one, make lock UPGRADE="--upgrade-package torch".
