@@ -13,8 +13,10 @@ from inspect import Parameter, signature
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from annotated_types import Interval
+
 from nbcourse.errors import did_you_mean
-from nbcourse.functional.arguments import Bounds, bounds_of
+from nbcourse.functional.arguments import bounds_of, in_words, within
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Setting:
     name: str
     default: Any
     type: Any
-    bounds: Bounds | None
+    bounds: Interval | None
 
     def check(self, value: Any, *, name: str) -> None:
         """Require a value that the parameter takes.
@@ -42,12 +44,14 @@ class Setting:
         if self.bounds is None or (value is None and type(None) in get_args(self.type)):
             return
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{name} is {value!r}, expected {self.bounds}")
-        self.bounds.check(value, name=name)
+            raise ValueError(f"{name} is {value!r}, expected {in_words(self.bounds)}")
+        within(value, self.bounds, name=name)
 
     def __str__(self) -> str:
         """Such as `clip_low = 0.2 (a number from 0 to 1)`."""
-        return f"{self.name} = {self.default}" + (f" ({self.bounds})" if self.bounds else "")
+        return f"{self.name} = {self.default}" + (
+            f" ({in_words(self.bounds)})" if self.bounds else ""
+        )
 
 
 @lru_cache

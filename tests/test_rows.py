@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
+from annotated_types import Interval
 
 from nbcourse import rows
-from nbcourse.functional.arguments import Bounds, NonNegative, Share
+from nbcourse.functional.arguments import NonNegative, Share
 from nbcourse.rows import Row, Setting, needs_of, settings_of
 
 
@@ -39,11 +40,11 @@ class Pair(Row):
 def test_what_has_no_default_is_a_need_and_what_has_one_is_a_setting():
     assert needs_of(weigh) == ("rewards", "mask", "values")
     assert settings_of(weigh) == {
-        "decay": Setting("decay", 0.9, float, Bounds(0, 1)),
-        "cap": Setting("cap", None, float | None, Bounds(0)),
+        "decay": Setting("decay", 0.9, float, Interval(ge=0, le=1)),
+        "cap": Setting("cap", None, float | None, Interval(ge=0)),
     }
     assert settings_of(shrink) == {
-        "rate": Setting("rate", 0.5, float, Bounds(0, 1)),
+        "rate": Setting("rate", 0.5, float, Interval(ge=0, le=1)),
         "exact": Setting("exact", False, bool, None),  # by its default
         "mode": Setting("mode", "mean", str, None),
         "count": Setting("count", 3, int, None),
@@ -54,10 +55,10 @@ def test_the_fields_of_a_dataclass_are_read_alike():
     @dataclass
     class Sums:
         teacher: str
-        digits: Annotated[int, Bounds(1, 9)] = 2
+        digits: Annotated[int, Interval(ge=1, le=9)] = 2
 
     assert needs_of(Sums) == ("teacher",)
-    assert settings_of(Sums) == {"digits": Setting("digits", 2, int, Bounds(1, 9))}
+    assert settings_of(Sums) == {"digits": Setting("digits", 2, int, Interval(ge=1, le=9))}
 
 
 def test_a_setting_checks_its_bounds_where_it_has_some_and_a_value():
@@ -164,7 +165,7 @@ def test_a_rows_own_defaults_stand_before_those_of_its_functions():
         "mode": "sum",
         "count": 3,
     }
-    assert row.known_settings["decay"] == Setting("decay", 0.75, float, Bounds(0, 1))
+    assert row.known_settings["decay"] == Setting("decay", 0.75, float, Interval(ge=0, le=1))
     assert Pair().all_settings["mode"] == "mean"
 
 

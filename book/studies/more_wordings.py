@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Interval
 
 from nbcourse.experiments import records
 from nbcourse.experiments.pretraining import pretrain
-from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.word_problems import SHARES, WordProblem, WordProblems, problems
 from nbcourse.training import recipe_files
 from nbcourse.training.recipe import Pretraining, validate
@@ -38,7 +38,7 @@ class Reworded(WordProblems):
     """
 
     held_out: ClassVar[str] = "test"
-    wordings: Annotated[int, Bounds(1, len(TAUGHT))] = 1
+    wordings: Annotated[int, Interval(ge=1, le=len(TAUGHT))] = 1
 
     def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[WordProblem]:
         """Draw problems; those of "train" have its numbers, whatever their wording."""

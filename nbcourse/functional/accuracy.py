@@ -5,14 +5,17 @@ problems. Several samples of one problem are not several problems, so they are a
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from annotated_types import Ge, Interval
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean, dimensions, same_shape
+from nbcourse.functional.arguments import Axes, checked
 
 RESAMPLED_ENTRIES = 1 << 20  # drawn at a time: 8 MiB of indices, 8 MiB of values
+
+Verdicts = Annotated[Tensor, Axes("P", "bools")]
 
 
 def wilson_interval(successes: int, trials: int, *, z: float = 1.96) -> tuple[float, float]:
@@ -30,6 +33,9 @@ def wilson_interval(successes: int, trials: int, *, z: float = 1.96) -> tuple[fl
 
     Book: equation (eq-wilson). Source: Wilson 1927, "Probable Inference, the Law of Succession,
     and Statistical Inference".
+
+    >>> wilson_interval(0, 4, z=2.0)  # p = 0, z² = n: (½ ± 2 √(1/16)) / (1 + 1)
+    (0.0, 0.5)
     """
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(
@@ -43,7 +49,8 @@ def wilson_interval(successes: int, trials: int, *, z: float = 1.96) -> tuple[fl
     return max(0.0, (centre - radius) / scale), min(1.0, (centre + radius) / scale)
 
 
-def pass_at_k(correct: Tensor, *, k: int) -> Tensor:
+@checked
+def pass_at_k(correct: Annotated[Tensor, Axes("P n", "bools")], *, k: int) -> Tensor:
     """The chance that at least one of k samples is right, estimated from n ≥ k samples.
 
         1 − C(n−c, k) / C(n, k)        c of the n samples are right
@@ -66,9 +73,11 @@ def pass_at_k(correct: Tensor, *, k: int) -> Tensor:
 
     Book: equation (eq-pass-at-k). Source: Chen et al. 2021, "Evaluating Large Language Models
     Trained on Code", equation 1.
+
+    >>> correct = torch.tensor([[True, False, False, False], [False] * 4])
+    >>> pass_at_k(correct, k=2).tolist()  # 1 − C(3, 2)/C(4, 2) = 1 − 3/6, and never
+    [0.5, 0.0]
     """
-    boolean(correct, name="correct")
-    dimensions(correct, "Pn", name="correct")
     if correct.numel() == 0:
         raise ValueError(
             f"correct has shape {tuple(correct.shape)}, expected at least one problem and sample"
@@ -82,9 +91,14 @@ def pass_at_k(correct: Tensor, *, k: int) -> Tensor:
     return 1 - ((wrong - drawn) / (n - drawn)).prod(dim=1)
 
 
+@checked
 @torch.no_grad()
 def bootstrap_interval(
-    values: Tensor, *, generator: torch.Generator, resamples: int = 10_000, level: float = 0.95
+    values: Annotated[Tensor, Axes("P")],
+    *,
+    generator: torch.Generator,
+    resamples: Annotated[int, Ge(1)] = 10_000,
+    level: Annotated[float, Interval(gt=0, lt=1)] = 0.95,
 ) -> tuple[float, float]:
     """A confidence interval for the mean over problems: the percentiles of the bootstrap.
 
@@ -108,18 +122,16 @@ def bootstrap_interval(
             strictly between 0 and 1.
 
     Source: Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 13.
+
+    >>> dice = torch.Generator().manual_seed(0)
+    >>> bootstrap_interval(torch.ones(5), generator=dice)  # every resample has the mean 1
+    (1.0, 1.0)
     """
-    (values,) = same_shape(values=values)
-    dimensions(values, "P", name="values")
     if len(values) == 0:
         raise ValueError("values is empty, expected at least one problem")
     if not values.isfinite().all():
         row = int(values.isfinite().logical_not().nonzero()[0])
         raise ValueError(f"values[{row}] is {values[row].item()}, expected a finite number")
-    if resamples < 1:
-        raise ValueError(f"resamples is {resamples}, expected at least 1")
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}, expected a number strictly between 0 and 1")
     values, problems = values.double(), len(values)
     rows = max(1, RESAMPLED_ENTRIES // problems)
     means = []
@@ -140,8 +152,12 @@ class GainSplit(NamedTuple):
     content: Tensor
 
 
+@checked
 def gain_split(
-    before_strict: Tensor, before_lenient: Tensor, after_strict: Tensor, after_lenient: Tensor
+    before_strict: Verdicts,
+    before_lenient: Verdicts,
+    after_strict: Verdicts,
+    after_lenient: Verdicts,
 ) -> GainSplit:
     """Split a gain in strict accuracy into what was learned about form and about content.
 
@@ -170,25 +186,17 @@ def gain_split(
             answer is right strictly and wrong leniently.
 
     Book: equation (eq-gain-split).
+
+    >>> none, one, both = torch.tensor([[False, False], [True, False], [True, True]])
+    >>> split = gain_split(none, one, both, both)  # the first was right in the wrong form
+    >>> split.form.tolist(), split.content.tolist()
+    ([1.0, 0.0], [0.0, 1.0])
     """
-    verdicts = {
-        "before_strict": before_strict,
-        "before_lenient": before_lenient,
-        "after_strict": after_strict,
-        "after_lenient": after_lenient,
-    }
-    for name, verdict in verdicts.items():
-        boolean(verdict, name=name)
-        dimensions(verdict, "P", name=name)
-        if verdict.shape != before_strict.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(verdict.shape)}, "
-                f"expected {tuple(before_strict.shape)} as before_strict has"
-            )
     if len(before_strict) == 0:
         raise ValueError("before_strict is empty, expected at least one problem")
-    for when in ("before", "after"):
-        impossible = verdicts[f"{when}_strict"] & ~verdicts[f"{when}_lenient"]
+    before, after = (before_strict, before_lenient), (after_strict, after_lenient)
+    for when, (strict, lenient) in (("before", before), ("after", after)):
+        impossible = strict & ~lenient
         if impossible.any():
             row = int(impossible.nonzero()[0])
             raise ValueError(

@@ -5,28 +5,19 @@ row `i * group_size + j`. The advantages come back in the same order. They are t
 functions of the policy: no gradient flows through them.
 """
 
+from typing import Annotated
+
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from nbcourse.functional.arguments import (
-    NonNegative,
-    Share,
-    bounded,
-    dimensions,
-    integer,
-    same_shape,
-)
+from nbcourse.functional.arguments import Axes, B, K, NonNegative, Share, checked
+
+GroupSize = Annotated[int, Ge(2)]  # a response cannot be compared with itself
 
 
 def _groups(rewards: Tensor, group_size: int) -> Tensor:
     """View `(B,)` rewards as `(prompts, group_size)` without gradient."""
-    (rewards,) = same_shape(rewards=rewards)
-    dimensions(rewards, "B", name="rewards")
-    if group_size < 2:
-        raise ValueError(
-            f"group_size is {group_size}, expected at least 2: "
-            "a response cannot be compared with itself"
-        )
     if len(rewards) == 0 or len(rewards) % group_size:
         raise ValueError(
             f"rewards has {len(rewards)} entries, expected a multiple of group_size={group_size}"
@@ -41,7 +32,8 @@ def _centred(groups: Tensor) -> Tensor:
     return deviation.masked_fill(no_spread, 0.0)
 
 
-def mean_baseline(rewards: Tensor, *, group_size: int) -> Tensor:
+@checked
+def mean_baseline(rewards: B, *, group_size: GroupSize) -> Tensor:
     """Reward minus the mean reward of the group, the response itself included.
 
         Aᵢ = rᵢ − (1/G) Σⱼ rⱼ
@@ -60,11 +52,15 @@ def mean_baseline(rewards: Tensor, *, group_size: int) -> Tensor:
         ValueError: if B is not a multiple of G, or G < 2.
 
     Book: equation (eq-mean-baseline).
+
+    >>> mean_baseline(torch.tensor([1.0, 0.0, 5.0, 3.0]), group_size=2)  # the means are ½ and 4
+    tensor([ 0.5000, -0.5000,  1.0000, -1.0000])
     """
     return _centred(_groups(rewards, group_size)).view(-1)
 
 
-def leave_one_out(rewards: Tensor, *, group_size: int) -> Tensor:
+@checked
+def leave_one_out(rewards: B, *, group_size: GroupSize) -> Tensor:
     """Reward minus the mean reward of the *other* responses to the same prompt.
 
         Aᵢ = rᵢ − (1/(G−1)) Σ_{j≠i} rⱼ = G/(G−1) · (rᵢ − mean)
@@ -83,13 +79,16 @@ def leave_one_out(rewards: Tensor, *, group_size: int) -> Tensor:
 
     Book: equation (eq-rloo). Source: Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline
     for free!"; Ahmadian et al. 2024 (RLOO).
+
+    >>> leave_one_out(torch.tensor([3.0, 1.0, 2.0]), group_size=3)  # 3 − 3/2, 1 − 5/2, 2 − 4/2
+    tensor([ 1.5000, -1.5000,  0.0000])
     """
     return mean_baseline(rewards, group_size=group_size) * (group_size / (group_size - 1))
 
 
-@bounded
+@checked
 def group_relative(
-    rewards: Tensor, *, group_size: int, scale: bool = True, eps: NonNegative = 1e-4
+    rewards: B, *, group_size: GroupSize, scale: bool = True, eps: NonNegative = 1e-4
 ) -> Tensor:
     """The group-relative advantage of GRPO: a standard score within the group.
 
@@ -112,6 +111,10 @@ def group_relative(
 
     Book: equation (eq-group-relative). Source: Shao et al. 2024 (GRPO), section 4.1.2;
     Liu et al. 2025 (Dr. GRPO).
+
+    >>> rewards = torch.tensor([3.0, 1.0, 2.0, 0.7, 0.7, 0.7])
+    >>> group_relative(rewards, group_size=3, eps=0.0)  # mean 2, std √((1 + 1 + 0) / 2) = 1
+    tensor([ 1., -1.,  0.,  0.,  0.,  0.])
     """
     deviation = _centred(_groups(rewards, group_size))
     if scale:
@@ -120,13 +123,13 @@ def group_relative(
     return deviation.view(-1)
 
 
-@bounded
+@checked
 def process_supervision(
-    step_rewards: Tensor,
-    step_ends: Tensor,
-    lengths: Tensor,
+    step_rewards: Annotated[Tensor, Axes("B S")],
+    step_ends: Annotated[Tensor, Axes("B S", "integers")],
+    lengths: Annotated[Tensor, Axes("B", "integers")],
     *,
-    group_size: int,
+    group_size: GroupSize,
     eps: NonNegative = 1e-4,
 ) -> Tensor:
     """GRPO's advantages when every reasoning *step* has a reward of its own.
@@ -151,20 +154,13 @@ def process_supervision(
             two steps in all.
 
     Book: equation (eq-process-supervision). Source: Shao et al. 2024, section 4.1.3.
+
+    >>> steps, ends = torch.tensor([[3.0, 1.0], [2.0, 0.0]]), torch.tensor([[0, 1], [1, -1]])
+    >>> lengths = torch.tensor([3, 2])
+    >>> process_supervision(steps, ends, lengths, group_size=2, eps=0.0)  # 3, 1, 2: mean 2, std 1
+    tensor([[ 0., -1.,  0.],
+            [ 0.,  0.,  0.]])
     """
-    (step_rewards,) = same_shape(step_rewards=step_rewards)
-    dimensions(step_rewards, "BS", name="step_rewards")
-    integer(step_ends, name="step_ends")
-    integer(lengths, name="lengths")
-    if step_ends.shape != step_rewards.shape:
-        raise ValueError(
-            f"step_ends has shape {tuple(step_ends.shape)}, "
-            f"expected {tuple(step_rewards.shape)} as step_rewards has"
-        )
-    if lengths.shape != step_rewards.shape[:1]:
-        raise ValueError(
-            f"lengths has shape {tuple(lengths.shape)}, expected ({len(step_rewards)},)"
-        )
     outside = (step_ends < -1) | (step_ends >= lengths[:, None])
     if outside.any():
         row, step = (int(i) for i in outside.nonzero()[0])
@@ -172,11 +168,8 @@ def process_supervision(
             f"step_ends[{row}, {step}] is {int(step_ends[row, step])}, expected −1 (no such step) "
             f"or an index below lengths[{row}] = {int(lengths[row])}"
         )
-    if group_size < 2 or len(lengths) % group_size:
-        raise ValueError(
-            f"group_size is {group_size}, expected at least 2 and a divisor of B={len(lengths)}"
-        )
-
+    if len(lengths) % group_size:
+        raise ValueError(f"group_size is {group_size}, expected a divisor of B={len(lengths)}")
     exists = step_ends >= 0
     pooled = torch.where(exists, step_rewards.detach(), 0.0).reshape(
         -1, group_size * exists.shape[1]
@@ -190,16 +183,15 @@ def process_supervision(
     highest = pooled.masked_fill(~in_group, -torch.inf).amax(dim=1, keepdim=True)
     lowest = pooled.masked_fill(~in_group, torch.inf).amin(dim=1, keepdim=True)
     scores = (deviation / (std + eps)).masked_fill(highest == lowest, 0.0).view_as(step_rewards)
-
     tokens = torch.arange(int(lengths.max()), device=lengths.device)
     ends_later = step_ends[:, :, None] >= tokens  # (B, S, T)
     advantages = (scores[:, :, None] * ends_later).sum(dim=1)
     return torch.where(tokens < lengths[:, None], advantages, 0.0)
 
 
-@bounded
+@checked
 def moving_average_baseline(
-    rewards: Tensor, average: float, *, decay: Share = 0.9
+    rewards: B, average: float, *, decay: Share = 0.9
 ) -> tuple[Tensor, float]:
     """Reward minus a running mean of the rewards of *earlier* batches.
 
@@ -221,19 +213,19 @@ def moving_average_baseline(
 
     Book: equation (eq-moving-average). Source: Williams 1992, section 4 (reinforcement
     comparison, after Sutton 1984).
+
+    >>> moving_average_baseline(torch.tensor([2.0, 4.0]), 1.0, decay=0.5)  # ½ · 1 + ½ · 3
+    (tensor([1., 3.]), 2.0)
     """
-    (rewards,) = same_shape(rewards=rewards)
-    dimensions(rewards, "B", name="rewards")
     if len(rewards) == 0:
         raise ValueError("rewards is empty, expected at least one entry")
     rewards = rewards.detach()
     return rewards - average, decay * average + (1 - decay) * rewards.mean().item()
 
 
+@checked
 @torch.no_grad()
-def variance_optimal_baseline(
-    probs: Tensor, rewards: Tensor, *, per_component: bool = False
-) -> Tensor:
+def variance_optimal_baseline(probs: K, rewards: K, *, per_component: bool = False) -> Tensor:
     """The constant that minimises the variance of the policy gradient of a softmax bandit.
 
         b* = E[|g|² r] / E[|g|²],      g = ∇_θ log π(a)
@@ -256,9 +248,11 @@ def variance_optimal_baseline(
 
     Book: equation (eq-optimal-baseline). Source: Greensmith et al. 2004, "Variance Reduction
     Techniques for Gradient Estimates in Reinforcement Learning".
+
+    >>> pi, r = torch.tensor([0.75, 0.25]), torch.tensor([0.0, 4.0])
+    >>> variance_optimal_baseline(pi, r)  # |g|² = 2/16, 18/16; π|g|² ∝ 3/16, 9/16; 4 · 9/12
+    tensor(3.)
     """
-    probs, rewards = same_shape(probs=probs, rewards=rewards)
-    dimensions(probs, "K", name="probs")
     if (probs < 0).any():
         raise ValueError(f"probs goes down to {probs.min().item():.6g}, expected a distribution")
     if abs(probs.sum().item() - 1) > 1e-2:

@@ -1,19 +1,23 @@
 """From a loss for each token to one number: four ways, four different objectives."""
 
+from typing import Annotated
+
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean, boolean_mask, dimensions, one_of, same_shape
+from nbcourse.functional.arguments import BT, Axes, BTMask, checked, one_of
 
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+BatchMask = Annotated[Tensor, Axes("N T'", "bools")]
 
 
+@checked
 def aggregate(
-    per_token: Tensor,
-    mask: Tensor,
+    per_token: BT,
+    mask: BTMask,
     mode: str,
     *,
     max_length: int | None = None,
-    batch_mask: Tensor | None = None,
+    batch_mask: BatchMask | None = None,
 ) -> Tensor:
     """Reduce `(B, T)` losses to a scalar. With mᵢₜ the mask, |yᵢ| = Σₜ mᵢₜ and N responses:
 
@@ -39,11 +43,15 @@ def aggregate(
 
     Book: equation (eq-aggregation). Source: DAPO (Yu et al. 2025) for the token mean, Dr. GRPO
     (Liu et al. 2025) for the constant divisor; the names are verl's.
+
+    >>> from torch import tensor
+    >>> losses, mask = tensor([[3.0, 1.0], [8.0, 0.0]]), tensor([[True, True], [True, False]])
+    >>> aggregate(losses, mask, "token-mean")  # (3 + 1 + 8) / 3 tokens
+    tensor(4.)
+    >>> aggregate(losses, mask, "seq-mean-token-mean")  # (4/2 + 8/1) / 2 responses
+    tensor(5.)
     """
     one_of(mode, MODES, name="mode")
-    (per_token,) = same_shape(per_token=per_token)
-    dimensions(per_token, "BT", name="per_token")
-    boolean_mask(mask, like=per_token, name="per_token")
     divisor = 1
     if mode == "seq-mean-token-sum-norm":
         if max_length is None or max_length < 1:
@@ -51,11 +59,7 @@ def aggregate(
                 f"max_length is {max_length}, expected at least 1: {mode!r} divides by it"
             )
         divisor = max_length
-
     whole = mask if batch_mask is None else batch_mask
-    boolean(whole, name="batch_mask")
-    dimensions(whole, "BT", name="batch_mask")
-
     per_token = per_token.masked_fill(~mask, 0.0)
     if mode == "token-mean":
         return per_token.sum() / whole.sum().clamp(min=1)

@@ -14,20 +14,35 @@ differentiate.
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.functional.aggregation import aggregate
-from nbcourse.functional.arguments import boolean_mask, dimensions, one_of, same_shape
+from nbcourse.functional.aggregation import BatchMask, aggregate
+from nbcourse.functional.arguments import (
+    BT,
+    AnyShape,
+    AtLeastOne,
+    Axes,
+    B,
+    BTMask,
+    NonNegative,
+    Positive,
+    check_fields,
+    checked,
+    one_of,
+)
 from nbcourse.functional.masking import set_aside
 
 ESTIMATORS = ("k1", "k2", "k3", "abs")
 WEIGHTS = ("prefix", "sequence", "token")
+Logits = Annotated[Tensor, Axes("... V")]
 
 
-def estimate(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
+@checked
+def estimate(log_probs: AnyShape, ref_log_probs: AnyShape, kind: str) -> Tensor:
     """Estimate KL(π‖π_ref) at each sampled token, from its two log-probabilities.
 
         d = log π − log π_ref
@@ -46,9 +61,12 @@ def estimate(log_probs: Tensor, ref_log_probs: Tensor, kind: str) -> Tensor:
         ValueError: if shapes differ or the kind is unknown.
 
     Book: equation (eq-kl-estimators). Source: Schulman 2020.
+
+    >>> new, ref = torch.tensor([0.5, 0.25]).log(), torch.tensor([0.25, 0.5]).log()
+    >>> estimate(new, ref, "k3")  # ½ − 1 + log 2, and 2 − 1 − log 2
+    tensor([0.1931, 0.3069])
     """
     one_of(kind, ESTIMATORS, name="kind")
-    log_probs, ref_log_probs = same_shape(log_probs=log_probs, ref_log_probs=ref_log_probs)
     d = log_probs - ref_log_probs
     broken = ~_of_log_ratio(d.detach(), kind).isfinite()
     (d,) = set_aside(broken, d)
@@ -65,7 +83,8 @@ def _of_log_ratio(d: Tensor, kind: str) -> Tensor:
     return d.abs()
 
 
-def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
+@checked
+def exact(logits: Logits, ref_logits: Logits) -> Tensor:
     """KL(π‖π_ref) over the whole vocabulary, for each position.
 
         KL = Σₐ π(a) (log π(a) − log π_ref(a))
@@ -82,8 +101,10 @@ def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
         ValueError: if shapes differ.
 
     Book: equation (eq-kl-exact).
+
+    >>> exact(torch.tensor([1.0, 0.0]).log(), torch.tensor([0.25, 0.75]).log())  # 1 · log(1 / ¼)
+    tensor(1.3863)
     """
-    logits, ref_logits = same_shape(logits=logits, ref_logits=ref_logits)
     broken = logits.detach().sum(dim=-1).isnan() | ref_logits.detach().sum(dim=-1).isnan()
     logits, ref_logits = set_aside(broken[..., None], logits, ref_logits)
     log_probs = logits.log_softmax(dim=-1)
@@ -92,8 +113,9 @@ def exact(logits: Tensor, ref_logits: Tensor) -> Tensor:
     return divergence.masked_fill(broken, math.nan)
 
 
+@checked
 def rewards_with_kl(
-    scores: Tensor, log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, *, beta: float
+    scores: B, log_probs: BT, ref_log_probs: BT, mask: BTMask, *, beta: NonNegative
 ) -> Tensor:
     """A reward for each token: the KL penalty everywhere, the score on the last token.
 
@@ -118,18 +140,12 @@ def rewards_with_kl(
             score.
 
     Book: equation (eq-kl-reward). Source: Ziegler et al. 2019, equation 2; Stiennon et al. 2020.
+
+    >>> new, ref = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-3.0, -1.0, 0.0]])
+    >>> mask = torch.tensor([[True, True, False]])
+    >>> rewards_with_kl(torch.tensor([1.0]), new, ref, mask, beta=0.5)  # −½ · 2; −½ · −1 + 1
+    tensor([[-1.0000,  1.5000,  0.0000]])
     """
-    log_probs, ref_log_probs = same_shape(log_probs=log_probs, ref_log_probs=ref_log_probs)
-    (scores,) = same_shape(scores=scores)
-    dimensions(log_probs, "BT", name="log_probs")
-    boolean_mask(mask, like=log_probs, name="log_probs")
-    if scores.shape != log_probs.shape[:1]:
-        raise ValueError(
-            f"scores has shape {tuple(scores.shape)}, expected ({len(log_probs)},): "
-            "one for each response"
-        )
-    if not beta >= 0:
-        raise ValueError(f"beta is {beta}, expected ≥ 0")
     if not mask.any(dim=1).all():
         row = int((~mask.any(dim=1)).nonzero()[0])
         raise ValueError(f"mask[{row}] is False everywhere: no token can carry scores[{row}]")
@@ -140,15 +156,16 @@ def rewards_with_kl(
     return torch.where(mask, rewards, 0.0)
 
 
+@checked
 def penalty_to_go(
-    log_probs: Tensor,
-    ref_log_probs: Tensor,
-    mask: Tensor,
+    log_probs: BT,
+    ref_log_probs: BT,
+    mask: BTMask,
     *,
-    old_log_probs: Tensor | None = None,
+    old_log_probs: BT | None = None,
     frozen: bool = False,
     weight: str | None = None,
-    weight_cap: float | None = None,
+    weight_cap: AtLeastOne | None = None,
 ) -> Tensor:
     """What each token is charged for itself and for all that follows: k1 as a return to go.
 
@@ -180,20 +197,16 @@ def penalty_to_go(
 
     Book: equations (eq-kl-to-go) and (eq-weight-cap). Source: Ziegler et al. 2019 for d in the
     reward; the recomputed form with its weights is derived in chapter 11.
+
+    >>> new, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-3.0, -1.0]])
+    >>> penalty_to_go(new, ref, new < 0)  # d = 2, −1: what is to come is 2 − 1, then −1
+    tensor([[ 1., -1.]])
     """
     one_of(weight or "none", ("none", *WEIGHTS), name="weight")
     if old_log_probs is None:
         old_log_probs = log_probs
-    log_probs, ref_log_probs, old_log_probs = (
-        tensor.detach()
-        for tensor in same_shape(
-            log_probs=log_probs, ref_log_probs=ref_log_probs, old_log_probs=old_log_probs
-        )
-    )
-    dimensions(log_probs, "BT", name="log_probs")
-    boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, ref_log_probs, old_log_probs = set_aside(
-        ~mask, log_probs, ref_log_probs, old_log_probs
+        ~mask, log_probs.detach(), ref_log_probs.detach(), old_log_probs.detach()
     )
     d = (old_log_probs if frozen else log_probs) - ref_log_probs
     if weight is None:
@@ -209,16 +222,17 @@ def _to_go(costs: Tensor) -> Tensor:
     return costs.flip(1).cumsum(1).flip(1)
 
 
+@checked
 def gradient_surrogate(
-    log_probs: Tensor,
-    ref_log_probs: Tensor,
-    mask: Tensor,
+    log_probs: BT,
+    ref_log_probs: BT,
+    mask: BTMask,
     *,
-    old_log_probs: Tensor | None = None,
+    old_log_probs: BT | None = None,
     weight: str = "prefix",
     kind: str = "k3",
-    weight_cap: float | None = None,
-    batch_mask: Tensor | None = None,
+    weight_cap: AtLeastOne | None = None,
+    batch_mask: BatchMask | None = None,
 ) -> Tensor:
     """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
 
@@ -253,18 +267,15 @@ def gradient_surrogate(
 
     Book: equation (eq-kl-surrogate). Source: Tang & Munos 2025 for what goes wrong without the
     weight; the prefix-weighted form is derived in chapter 11.
+
+    >>> new, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-3.0, -1.0]])
+    >>> gradient_surrogate(new, ref, new < 0, kind="k1")  # fresh: w = 1, so 2 − 1
+    tensor(1.)
     """
     one_of(weight, WEIGHTS, name="weight")
     one_of(kind, ("k1", "k3"), name="kind")
     if old_log_probs is None:
         old_log_probs = log_probs
-    log_probs, ref_log_probs, old_log_probs = same_shape(
-        log_probs=log_probs,
-        ref_log_probs=ref_log_probs,
-        old_log_probs=old_log_probs,
-    )
-    dimensions(log_probs, "BT", name="log_probs")
-    boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, ref_log_probs, old_log_probs = set_aside(
         ~mask, log_probs, ref_log_probs.detach(), old_log_probs.detach()
     )
@@ -273,14 +284,15 @@ def gradient_surrogate(
     return aggregate(per_token, mask, "seq-mean-token-sum", batch_mask=batch_mask)
 
 
+@checked
 def exact_surrogate(
-    log_probs: Tensor,
-    conditional_kl: Tensor,
-    mask: Tensor,
+    log_probs: BT,
+    conditional_kl: BT,
+    mask: BTMask,
     *,
-    old_log_probs: Tensor | None = None,
-    weight_cap: float | None = None,
-    batch_mask: Tensor | None = None,
+    old_log_probs: BT | None = None,
+    weight_cap: AtLeastOne | None = None,
+    batch_mask: BatchMask | None = None,
 ) -> Tensor:
     """A value whose expected gradient is ∇KL(π‖π_ref), from divergences over the whole vocabulary.
 
@@ -312,14 +324,13 @@ def exact_surrogate(
 
     Book: equations (eq-kl-exact-surrogate) and (eq-weight-cap). Source: derived in chapters 11
     and 12; the value of KLₜ as a Rao–Blackwell estimate is from Amini et al. 2025.
+
+    >>> new, old = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.5]]).log()
+    >>> exact_surrogate(new, torch.tensor([[3.5, 1.0]]), new < 0, old_log_probs=old)  # 3.5 + 2 · 1
+    tensor(5.5000)
     """
     if old_log_probs is None:
         old_log_probs = log_probs
-    log_probs, conditional_kl, old_log_probs = same_shape(
-        log_probs=log_probs, conditional_kl=conditional_kl, old_log_probs=old_log_probs
-    )
-    dimensions(log_probs, "BT", name="log_probs")
-    boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, conditional_kl, old_log_probs = set_aside(
         ~mask, log_probs, conditional_kl, old_log_probs.detach()
     )
@@ -342,8 +353,6 @@ def _capped(log_weight: Tensor, weight_cap: float | None) -> Tensor:
     """exp(log_weight), at most weight_cap in value; its derivative is its value times ∇log w."""
     if weight_cap is None:
         return log_weight.exp()
-    if not weight_cap >= 1:
-        raise ValueError(f"weight_cap is {weight_cap}, expected a number ≥ 1 or None")
     value = log_weight.detach()
     return (value.clamp(max=math.log(weight_cap)) + (log_weight - value)).exp()
 
@@ -378,14 +387,12 @@ class AdaptiveKL:
     Book: equation (eq-adaptive-kl). Source: Ziegler et al. 2019, section 2.2.
     """
 
-    beta: float
-    target: float
-    horizon: float
+    beta: Positive
+    target: Positive
+    horizon: Positive
 
     def __post_init__(self) -> None:
-        for name in ("beta", "target", "horizon"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a positive number")
+        check_fields(self)
 
     def update(self, kl: float, responses: int) -> float:
         """Move `beta` after `responses` responses with mean divergence `kl`, and return it."""

@@ -8,12 +8,13 @@ it may be NaN, and it must change neither a value nor a gradient.
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import boolean_mask, same_shape
+from nbcourse.functional.arguments import AnyMask, AnyShape, checked
 
 WHITENING_EPS = 1e-8  # added to the variance, as in TRL and verl
 
 
-def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+@checked
+def masked_mean(x: AnyShape, mask: AnyMask, dim: int | None = None) -> Tensor:
     """Mean of the entries of `x` at which `mask` is True.
 
         mean = Σ x·m / Σ m
@@ -31,16 +32,19 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
         ValueError: if `mask` is not boolean or its shape differs.
 
     Book: equation (eq-masked-mean).
+
+    >>> mask = torch.tensor([True, True, False])
+    >>> masked_mean(torch.tensor([1.0, 2.0, torch.nan]), mask)  # (1 + 2) / 2
+    tensor(1.5000)
     """
-    (x,) = same_shape(x=x)
-    boolean_mask(mask, like=x, name="x")
     kept = torch.where(mask, x, 0.0)  # not x * mask: NaN times 0 is NaN
     if dim is None:
         return kept.sum() / mask.sum().clamp(min=1)
     return kept.sum(dim) / mask.sum(dim).clamp(min=1)
 
 
-def masked_whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
+@checked
+def masked_whiten(x: AnyShape, mask: AnyMask, *, shift_mean: bool = True) -> Tensor:
     """Shift and scale `x` to mean 0 and standard deviation 1 over the entries that count.
 
         x̂ = (x − mean) / sqrt(var + 1e-8),   var with the unbiased denominator Σ m − 1
@@ -59,9 +63,11 @@ def masked_whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor
         ValueError: if `mask` is not boolean or its shape differs.
 
     Book: equation (eq-whiten). Source: Engstrom et al. 2020, "Implementation Matters".
+
+    >>> mask = torch.tensor([True, True, True, False])
+    >>> masked_whiten(torch.tensor([1.0, 3.0, 5.0, 9.0]), mask)  # mean 3, var (4 + 0 + 4) / 2 = 4
+    tensor([-1.,  0.,  1.,  0.])
     """
-    (x,) = same_shape(x=x)
-    boolean_mask(mask, like=x, name="x")
     mean = masked_mean(x, mask)
     deviation = torch.where(mask, x - mean, 0.0)
     variance = deviation.square().sum() / (mask.sum() - 1).clamp(min=1)
@@ -79,5 +85,8 @@ def set_aside(broken: Tensor, *tensors: Tensor) -> list[Tensor]:
     mask ignores them, because 0 · NaN is NaN in the backward pass. So they compute on these cleaned
     tensors and write NaN into the result afterwards: where a mask is False that NaN is dropped, and
     anywhere else it surfaces in the loss at once.
+
+    >>> set_aside(torch.tensor([False, True]), torch.tensor([2.0, torch.nan]))
+    [tensor([2., 0.])]
     """
     return [tensor.masked_fill(broken, 0.0) for tensor in tensors]

@@ -4,23 +4,20 @@ All of them are one linear recurrence read from the end, xₜ = dₜ + c · xₜ
 scan. They are targets: none of them lets a gradient through.
 """
 
+import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.functional.arguments import (
-    Share,
-    boolean,
-    boolean_mask,
-    bounded,
-    dimensions,
-    same_shape,
-)
+from nbcourse.functional.arguments import BT, TN, Axes, BTMask, Share, TNFlags, checked
 
 SCAN_ENTRIES = 1 << 17  # at a time: temporaries of this size find memory that is warm already
 SCAN_BLOCK = 16  # larger: fewer rounds, but a larger triangular product and more rounding
+LONGEST_WINDOW = 64  # beyond it, two scans cost less than a product with every window
 
 
 def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
@@ -46,10 +43,71 @@ def _discounted_suffix_sums(x: Tensor, decay: float) -> Tensor:
     return local.view(batch, blocks * width)[:, :length]
 
 
+def _window_sums(x: Tensor, width: int, decay: float) -> Tensor:
+    """yₜ = Σ_{k<width} decay^k xₜ₊ₖ along the last axis of a (B, T) tensor, x = 0 after its end.
+
+    A wide window is the rest of one block and the beginning of the next, so a scan of each block
+    from its end and one from its start are all that is needed, however wide it is.
+    """
+    batch, length = x.shape
+    powers = torch.tensor(decay, dtype=x.dtype) ** torch.arange(width)
+    if width <= LONGEST_WINDOW:
+        return _product(pad(x, (0, width - 1)).unfold(1, width, 1), powers.to(x))
+    blocks = pad(x, (0, -length % width)).view(-1, width)
+    rest = _discounted_suffix_sums(blocks, decay).reshape(batch, -1)
+    beginning = (blocks * powers.to(x)).cumsum(dim=1).view(batch, -1, width)
+    beginning = pad(beginning[:, 1:, :-1], (1, 0, 0, 1)).flatten(1)  # of the next block, up to t
+    reach = torch.tensor(decay, dtype=x.dtype) ** torch.arange(width, 0, -1)
+    reach = reach.repeat(len(beginning[0]) // width).to(x)
+    return (rest + reach * beginning)[:, :length]
+
+
 def _product(x: Tensor, y: Tensor) -> Tensor:
     """x @ y in their own precision, whatever autocast makes of other products."""
     with torch.autocast(x.device.type, enabled=False):
         return x @ y
+
+
+def _scan_episodes(x: Tensor, decay: float, *, ended: Tensor) -> Tensor:
+    """yₜ = xₜ + decay yₜ₊₁ down the first axis of (T, N) tensors, and yₜ = xₜ where ended.
+
+    It may overwrite x."""
+    decays = torch.full_like(x, decay).masked_fill_(ended, 0.0)
+    if math.isfinite(x.sum()):
+        return _scan_in_time(x, decays)
+    # 0 · NaN is NaN: what is broken is set aside, and marked up to the start of its own episode
+    broken = ~x.isfinite()
+    reached = _scan_in_time(broken.to(x), (~ended).to(x)) > 0
+    return _scan_in_time(x.masked_fill(broken, 0.0), decays).masked_fill_(reached, math.nan)
+
+
+def _scan_in_time(x: Tensor, decays: Tensor) -> Tensor:
+    """yₜ = xₜ + decaysₜ yₜ₊₁ down the first axis of two (T, N) tensors, which it overwrites.
+
+    A short scan goes row by row. A long one goes row by row through all blocks at once, then what
+    lies behind each block is carried in by the same scan over the blocks' first rows. A block hands
+    on what it gets times the product of its decays, which is 0 if an episode ends in it.
+    """
+    length, columns = x.shape
+    if length <= SCAN_BLOCK:
+        rows = list(zip(x.unbind(), decays.unbind(), strict=True))
+        following = rows.pop()[0] if rows else x
+        for row, decay in reversed(rows):
+            following = row.add_(decay.mul_(following))
+        return x
+    after = -length % SCAN_BLOCK
+    shape = (-1, SCAN_BLOCK, columns)
+    x, decays = (
+        (pad(y, (0, 0, 0, after)) if after else y).view(shape).transpose(0, 1).contiguous()
+        for y in (x, decays)
+    )
+    following, product = x[-1], decays[-1]
+    for row, decay in zip(x.unbind()[-2::-1], decays.unbind()[-2::-1], strict=True):
+        following = row.addcmul_(decay, following)
+        product = decay.mul_(product)
+    firsts = _scan_in_time(following.clone(), product.clone())
+    x[:, :-1].addcmul_(decays[:, :-1], firsts[1:])
+    return x.transpose(0, 1).reshape(-1, columns)[:length]
 
 
 def _masked_scan(
@@ -81,11 +139,9 @@ def _scan_kept(
     return pad(scanned, (1, 0)).gather(1, place)
 
 
-@bounded
+@checked
 @torch.no_grad()
-def discounted_returns(
-    rewards: Tensor, mask: Tensor | None = None, *, gamma: Share = 1.0
-) -> Tensor:
+def discounted_returns(rewards: BT, mask: BTMask | None = None, *, gamma: Share = 1.0) -> Tensor:
     """The return to go: what is still to come, discounted.
 
         Gₜ = rₜ + γ Gₜ₊₁ = Σ_{k≥t} γ^{k−t} rₖ
@@ -102,18 +158,24 @@ def discounted_returns(
         ValueError: if shapes differ, mask is not boolean or gamma is outside [0, 1].
 
     Book: equation (eq-return-to-go). Source: Sutton & Barto 2018, equation 3.9.
+
+    >>> discounted_returns(torch.tensor([[1.0, 2.0, 4.0]]), gamma=0.5)  # 1 + ½ · 4, 2 + ½ · 4, 4
+    tensor([[3., 4., 4.]])
     """
-    (rewards,) = same_shape(rewards=rewards)
-    dimensions(rewards, "BT", name="rewards")
     if mask is None:
         mask = torch.ones_like(rewards, dtype=torch.bool)
-    boolean_mask(mask, like=rewards, name="rewards")
     return _masked_scan(mask, gamma, lambda r: r, rewards)
 
 
-@bounded
+@checked
 @torch.no_grad()
-def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: Share = 1.0) -> Tensor:
+def n_step_returns(
+    rewards: BT,
+    values: Annotated[Tensor, Axes("B T+1")],
+    *,
+    n: Annotated[int, Ge(1)],
+    gamma: Share = 1.0,
+) -> Tensor:
     """n rewards, then the critic's estimate of the rest.
 
         Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γ^{m−1} rₜ₊ₘ₋₁ + γᵐ V(sₜ₊ₘ),   m = min(n, T − t)
@@ -132,31 +194,22 @@ def n_step_returns(rewards: Tensor, values: Tensor, *, n: int, gamma: Share = 1.
         ValueError: if values is not (B, T+1), n < 1 or gamma is outside [0, 1].
 
     Book: equation (eq-n-step). Source: Sutton & Barto 2018, equation 7.1.
+
+    >>> rewards, values = torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[9.0, 9.0, 4.0, 8.0]])
+    >>> n_step_returns(rewards, values, n=2, gamma=0.5)  # 1 + ½ + ¼ · 4, 1 + ½ + ¼ · 8, 1 + ½ · 8
+    tensor([[2.5000, 3.5000, 5.0000]])
     """
-    (rewards,) = same_shape(rewards=rewards)
-    (values,) = same_shape(values=values)
-    dimensions(rewards, "BT", name="rewards")
-    batch, length = rewards.shape
-    if values.shape != (batch, length + 1):
-        raise ValueError(
-            f"values has shape {tuple(values.shape)}, expected {(batch, length + 1)}: "
-            "one column more than rewards, for the state after the last action"
-        )
-    if n < 1:
-        raise ValueError(f"n is {n}, expected at least 1")
-    longest = min(n, length)
-    weights = torch.tensor(gamma, dtype=rewards.dtype) ** torch.arange(longest)
-    windows = pad(rewards, (0, longest - 1)).unfold(1, longest, 1)  # (B, T, n)
+    length = rewards.shape[1]
     times = torch.arange(length, device=rewards.device)
     ends = (times + n).clamp(max=length)
     discount = torch.tensor(gamma, dtype=values.dtype, device=values.device) ** (ends - times)
-    return _product(windows, weights.to(rewards)) + discount * values[:, ends]
+    return _window_sums(rewards, min(n, length), gamma) + discount * values[:, ends]
 
 
-@bounded
+@checked
 @torch.no_grad()
 def token_gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: Share = 1.0, lam: Share = 0.95
+    rewards: BT, values: BT, mask: BTMask, *, gamma: Share = 1.0, lam: Share = 0.95
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimation over the tokens of a response.
 
@@ -181,10 +234,12 @@ def token_gae(
         ValueError: if shapes differ, mask is not boolean, or gamma or lam is outside [0, 1].
 
     Book: equation (eq-gae). Source: Schulman et al. 2016, equations 11–16.
+
+    >>> rewards, values = torch.tensor([[0.0, 7.0, 2.0]]), torch.tensor([[1.0, 7.0, 1.0]])
+    >>> mask = torch.tensor([[True, False, True]])  # δ = 0 + 1 − 1 = 0 and 2 − 1 = 1
+    >>> token_gae(rewards, values, mask, lam=0.5)[0]  # 0 + ½ · 1, and 1
+    tensor([[0.5000, 0.0000, 1.0000]])
     """
-    rewards, values = same_shape(rewards=rewards, values=values)
-    dimensions(rewards, "BT", name="rewards")
-    boolean_mask(mask, like=rewards, name="rewards")
 
     def residuals(r: Tensor, v: Tensor) -> Tensor:
         delta = r - v
@@ -195,14 +250,14 @@ def token_gae(
     return advantages, torch.where(mask, advantages + values, 0.0)
 
 
-@bounded
+@checked
 @torch.no_grad()
 def env_gae(
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
+    rewards: TN,
+    values: TN,
+    next_values: TN,
+    terminated: TNFlags,
+    truncated: TNFlags,
     *,
     gamma: Share,
     lam: Share,
@@ -234,24 +289,14 @@ def env_gae(
 
     Book: equation (eq-env-gae). Source: Schulman et al. 2016, equation 16; Pardo et al. 2018,
     "Time Limits in Reinforcement Learning".
+
+    >>> r, v, v_next = torch.tensor([[1.0], [1.0]]), torch.zeros(2, 1), torch.tensor([[0.0], [8.0]])
+    >>> no, last = torch.tensor([[False], [False]]), torch.tensor([[False], [True]])
+    >>> env_gae(r, v, v_next, last, no, gamma=1.0, lam=0.5)[0].T  # δ = 1, 1: 1 + ½ · 1, 1
+    tensor([[1.5000, 1.0000]])
+    >>> env_gae(r, v, v_next, no, last, gamma=1.0, lam=0.5)[0].T  # δ = 1, 1 + 8: 1 + ½ · 9, 9
+    tensor([[5.5000, 9.0000]])
     """
-    rewards, values, next_values = same_shape(
-        rewards=rewards, values=values, next_values=next_values
-    )
-    dimensions(rewards, "TN", name="rewards")
-    for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        boolean(flag, name=name)
-        if flag.shape != rewards.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(flag.shape)}, "
-                f"expected {tuple(rewards.shape)} as rewards has"
-            )
     delta = rewards + gamma * torch.where(terminated, 0.0, next_values) - values
-    ended = terminated | truncated
-    advantages = torch.empty_like(delta)
-    following = values.new_zeros(values.shape[1])
-    for t in reversed(range(len(delta))):
-        # where, not a product with 0: a NaN of the next episode must not reach into this one
-        following = delta[t] + gamma * lam * torch.where(ended[t], 0.0, following)
-        advantages[t] = following
+    advantages = _scan_episodes(delta, gamma * lam, ended=terminated | truncated)
     return advantages, advantages + values

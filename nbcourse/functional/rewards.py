@@ -1,11 +1,16 @@
 """What is added to a verifier's reward."""
 
+from typing import Annotated
+
 from torch import Tensor
 
-from nbcourse.functional.arguments import dimensions, integer
+from nbcourse.functional.arguments import Axes, checked
 
 
-def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
+@checked
+def overlong_penalty(
+    lengths: Annotated[Tensor, Axes("B", "integers")], *, max_length: int, buffer: int
+) -> Tensor:
     """DAPO's soft punishment of length: 0 up to max_length − buffer, then down to −1 on a line.
 
     Args:
@@ -20,9 +25,11 @@ def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor
         ValueError: if lengths is not (B,) or not of integers, or buffer out of range.
 
     Book: equation (eq-overlong). Source: Yu et al. 2025 (DAPO), equation 13.
+
+    >>> from torch import tensor
+    >>> overlong_penalty(tensor([5, 8, 10]), max_length=10, buffer=4)  # 6 to 10: (6 − length) / 4
+    tensor([ 0.0000, -0.5000, -1.0000])
     """
-    integer(lengths, name="lengths")
-    dimensions(lengths, "B", name="lengths")
     if not 1 <= buffer <= max_length:
         raise ValueError(f"buffer is {buffer}, expected 1 to max_length, which is {max_length}")
     return ((max_length - buffer - lengths) / buffer).clamp(-1.0, 0.0)

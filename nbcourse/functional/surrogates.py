@@ -11,20 +11,22 @@ import torch
 from torch import Tensor
 
 from nbcourse.functional.arguments import (
+    BT,
     AboveOne,
+    AnyMask,
+    AnyShape,
     AtLeastOne,
+    BTMask,
     NonNegative,
     Share,
-    boolean_mask,
-    bounded,
-    dimensions,
+    checked,
     one_of,
-    same_shape,
 )
 from nbcourse.functional.masking import masked_mean, set_aside
 
 
-def policy_gradient(log_probs: Tensor, advantages: Tensor) -> Tensor:
+@checked
+def policy_gradient(log_probs: AnyShape, advantages: AnyShape) -> Tensor:
     """The vanilla surrogate: its value means nothing, its gradient everything.
 
         Lₜ = −Aₜ log π(aₜ|sₜ),      −∇Lₜ = Aₜ ∇log π(aₜ|sₜ)
@@ -40,18 +42,22 @@ def policy_gradient(log_probs: Tensor, advantages: Tensor) -> Tensor:
         ValueError: if shapes differ.
 
     Book: equation (eq-pg-loss). Source: Williams 1992, theorem 1.
+
+    >>> log_probs = torch.tensor([-0.5, -2.0], requires_grad=True)
+    >>> loss = policy_gradient(log_probs, torch.tensor([2.0, -1.0]))  # −2 · −0.5 and 1 · −2
+    >>> loss.tolist(), *torch.autograd.grad(loss.sum(), log_probs)  # the gradient is −A
+    ([1.0, -2.0], tensor([-2.,  1.]))
     """
-    log_probs, advantages = same_shape(log_probs=log_probs, advantages=advantages)
     broken = ~(log_probs.detach() * advantages.detach()).isfinite()
     log_probs, advantages = set_aside(broken, log_probs, advantages.detach())
     return (-advantages * log_probs).masked_fill(broken, math.nan)
 
 
-@bounded
+@checked
 def ppo_clip(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
+    log_probs: AnyShape,
+    old_log_probs: AnyShape,
+    advantages: AnyShape,
     *,
     clip_low: Share = 0.2,
     clip_high: NonNegative | None = None,
@@ -81,6 +87,11 @@ def ppo_clip(
 
     Book: equation (eq-ppo-clip). Source: Schulman et al. 2017, equation 7; dual clip: Ye et al.
     2020, equation 5; clip-higher: Yu et al. 2025 (DAPO), equation 10.
+
+    >>> old = torch.zeros(3)
+    >>> new, A = torch.tensor([1.5, 1.5, 0.5]).log(), torch.tensor([1.0, -1.0, 1.0])
+    >>> ppo_clip(new, old, A)  # ρ = 1.5 is clipped at 1.2 if A > 0; no clip: 1.5 · 1, −0.5 · 1
+    tensor([-1.2000,  1.5000, -0.5000])
     """
     clip_high = clip_low if clip_high is None else clip_high
     ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
@@ -90,12 +101,12 @@ def ppo_clip(
     return loss.masked_fill(broken, math.nan)
 
 
-@bounded
+@checked
 def gspo(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
+    log_probs: BT,
+    old_log_probs: BT,
+    advantages: BT,
+    mask: BTMask,
     *,
     clip_low: Share = 3e-4,
     clip_high: NonNegative | None = 4e-4,
@@ -123,13 +134,13 @@ def gspo(
         ValueError: if shapes differ, mask is not boolean or a clip is out of range.
 
     Book: equation (eq-gspo). Source: Zheng et al. 2025 (GSPO), equations 5, 7 and 14.
+
+    >>> new, old = torch.tensor([[2.0, 4.5]]).log(), torch.zeros(1, 2)
+    >>> A = torch.full((1, 2), 0.5)
+    >>> gspo(new, old, A, A > 0, clip_high=9.0)  # s = √(2 · 4.5) = 3 for both tokens: −3 · ½
+    tensor([[-1.5000, -1.5000]])
     """
     clip_high = clip_low if clip_high is None else clip_high
-    log_probs, old_log_probs, advantages = same_shape(
-        log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages
-    )
-    dimensions(log_probs, "BT", name="log_probs")
-    boolean_mask(mask, like=log_probs, name="log_probs")
     log_probs, old_log_probs, advantages = set_aside(
         ~mask, log_probs, old_log_probs.detach(), advantages.detach()
     )
@@ -139,11 +150,11 @@ def gspo(
     return _clipped_loss(ratio, advantages, clip_low, clip_high).masked_fill(~mask, 0.0)
 
 
-@bounded
+@checked
 def cispo(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
+    log_probs: AnyShape,
+    old_log_probs: AnyShape,
+    advantages: AnyShape,
     *,
     clip_low: Share = 0.2,
     clip_high: NonNegative | None = None,
@@ -166,17 +177,21 @@ def cispo(
         ValueError: if shapes differ or a clip is out of range.
 
     Book: equation (eq-cispo). Source: MiniMax 2025 (MiniMax-M1), equation 4.
+
+    >>> new, old = torch.tensor([-1.0, -1.0]), torch.tensor([-1.0, -3.0])
+    >>> cispo(new, old, torch.ones(2))  # −ρ log π with ρ = 1, and e² clipped at 1.2
+    tensor([1.0000, 1.2000])
     """
     clip_high = clip_low if clip_high is None else clip_high
     ratio, advantages, broken = _ratio(log_probs, old_log_probs, advantages)
     weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
-    (log_probs,) = set_aside(broken, *same_shape(log_probs=log_probs))
+    (log_probs,) = set_aside(broken, log_probs)
     return (-weight * advantages * log_probs).masked_fill(broken, math.nan)
 
 
-@bounded
+@checked
 def truncated_importance_weights(
-    log_probs: Tensor, sampler_log_probs: Tensor, *, cap: AtLeastOne = 2.0
+    log_probs: AnyShape, sampler_log_probs: AnyShape, *, cap: AtLeastOne = 2.0
 ) -> Tensor:
     """How much likelier a token was to the learner than to the sampler, and never more than a cap.
 
@@ -200,21 +215,22 @@ def truncated_importance_weights(
     Book: equation (eq-truncated-importance). Source: Yao et al. 2025, "Your efficient RL framework
     secretly brings you off-policy RL training" (TIS); Ionides 2008, "Truncated Importance
     Sampling".
+
+    >>> learner, sampler = torch.tensor([0.2, 0.6]).log(), torch.tensor([0.4, 0.2]).log()
+    >>> truncated_importance_weights(learner, sampler)  # 0.2/0.4, and 0.6/0.2 = 3 cut to 2
+    tensor([0.5000, 2.0000])
     """
-    log_probs, sampler_log_probs = same_shape(
-        log_probs=log_probs, sampler_log_probs=sampler_log_probs
-    )
     log_ratio = log_probs.detach() - sampler_log_probs.detach()
     broken = ~log_ratio.isfinite()
     return log_ratio.clamp(max=math.log(cap)).exp().masked_fill(broken, math.nan)
 
 
-@bounded
+@checked
 def clip_fraction(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor | None = None,
+    log_probs: AnyShape,
+    old_log_probs: AnyShape,
+    advantages: AnyShape,
+    mask: AnyMask | None = None,
     *,
     clip_low: Share = 0.2,
     clip_high: NonNegative | None = None,
@@ -242,6 +258,10 @@ def clip_fraction(
         ValueError: if shapes differ, mask is not boolean, or an option is out of range.
 
     Book: equation (eq-clip-fraction). Source: Schulman et al. 2017, section 3, figure 1.
+
+    >>> new, old = torch.tensor([1.5, 1.5, 0.5, 1.0]).log(), torch.zeros(4)
+    >>> clip_fraction(new, old, torch.tensor([1.0, -1.0, -1.0, 1.0]))  # the first and the third
+    tensor(0.5000)
     """
     one_of(side, ("both", "low", "high"), name="side")
     clip_high = clip_low if clip_high is None else clip_high
@@ -249,7 +269,6 @@ def clip_fraction(
     ratio = ratio.detach()
     if mask is None:
         mask = torch.ones_like(ratio, dtype=torch.bool)
-    boolean_mask(mask, like=ratio, name="log_probs")
     high = (advantages > 0) & (ratio > 1 + clip_high)
     low = (advantages < 0) & (ratio < 1 - clip_low)
     active = {"both": high | low, "low": low, "high": high}[side]
@@ -264,9 +283,6 @@ def _ratio(
     A ratio too large for its dtype is held at the largest one: the clip brings it back, and where
     there is none it still stands out.
     """
-    log_probs, old_log_probs, advantages = same_shape(
-        log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages
-    )
     log_ratio, advantages = log_probs - old_log_probs.detach(), advantages.detach()
     largest = math.log(torch.finfo(log_ratio.dtype).max) - 1
     ratio = log_ratio.detach().clamp(max=largest).exp()

@@ -5,19 +5,20 @@ import math
 import torch
 from torch import Tensor
 
-from nbcourse.functional.aggregation import aggregate
-from nbcourse.functional.arguments import boolean_mask, dimensions, same_shape
+from nbcourse.functional.aggregation import BatchMask, aggregate
+from nbcourse.functional.arguments import BT, AnyMask, AnyShape, BTMask, Positive, checked
 from nbcourse.functional.masking import set_aside
 
 
+@checked
 def value_loss(
-    values: Tensor,
-    old_values: Tensor,
-    returns: Tensor,
-    mask: Tensor,
+    values: BT,
+    old_values: BT,
+    returns: BT,
+    mask: BTMask,
     *,
-    clip: float | None = None,
-    batch_mask: Tensor | None = None,
+    clip: Positive | None = None,
+    batch_mask: BatchMask | None = None,
 ) -> Tensor:
     """Half the mean squared error of the critic, optionally clipped around its old prediction.
 
@@ -44,22 +45,22 @@ def value_loss(
 
     Book: equation (eq-value-loss). Source: the clip is from OpenAI baselines' ppo2 (2017), not
     from a paper; Engstrom et al. 2020 study it.
+
+    >>> v, v_old, R = (torch.tensor([[x, x]]) for x in (3.0, 1.0, 5.0))
+    >>> value_loss(v, v_old, R, R > 0, clip=0.5)  # moved to 3, counted as 1.5: ½ (1.5 − 5)²
+    tensor(6.1250)
     """
-    values, old_values, returns = same_shape(values=values, old_values=old_values, returns=returns)
-    dimensions(values, "BT", name="values")
-    boolean_mask(mask, like=values, name="values")
     values, old_values, returns = set_aside(~mask, values, old_values.detach(), returns.detach())
     error = (values - returns).square()
     if clip is not None:
-        if not clip > 0:
-            raise ValueError(f"clip is {clip}, expected a positive distance")
         clipped = old_values + (values - old_values).clamp(-clip, clip)
         error = torch.max(error, (clipped - returns).square())
     return 0.5 * aggregate(error, mask, "token-mean", batch_mask=batch_mask)
 
 
+@checked
 @torch.no_grad()
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+def explained_variance(values: AnyShape, returns: AnyShape, mask: AnyMask) -> float:
     """Share of the returns' variance that the critic explains.
 
         1 − Var(R − V) / Var(R)
@@ -77,9 +78,11 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
 
     Raises:
         ValueError: if shapes differ or mask is not boolean.
+
+    >>> R, V = torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0])
+    >>> explained_variance(V, R, R > 0)  # Var R = 1; R − V is 0 and 1, with variance ¼
+    0.75
     """
-    values, returns = same_shape(values=values, returns=returns)
-    boolean_mask(mask, like=values, name="values")
     values, returns = values[mask], returns[mask]
     variance = returns.var(correction=0)
     # Returns that are advantages + values were rounded as numbers of the size of either.

@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from nbcourse.functional.arguments import dimensions, same_shape
+from nbcourse.functional.arguments import B, checked
 from nbcourse.lm.actor_critic import ScalarModel
 from nbcourse.lm.descent import descend
 from nbcourse.lm.rollouts import Rollout, model_inputs, select
 
 
-def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
+@checked
+def bradley_terry_loss(chosen: B, rejected: B) -> Tensor:
     """Negative log-likelihood of the comparisons under the Bradley–Terry model.
 
         P(chosen ≻ rejected) = σ(s_chosen − s_rejected),      L = −mean log σ(s_chosen − s_rejected)
@@ -30,8 +31,6 @@ def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
 
     Book: equation (eq-bradley-terry). Source: Bradley & Terry 1952; Ouyang et al. 2022, equation 1.
     """
-    chosen, rejected = same_shape(chosen=chosen, rejected=rejected)
-    dimensions(chosen, "B", name="chosen")
     return -logsigmoid(chosen - rejected).mean()
 
 

@@ -242,6 +242,8 @@ def docstring(node: Public, book: Book) -> str:
         if heading in SECTIONS:
             entries = _entries(textwrap.dedent(rest), book)
             written.append(f"**{SECTIONS[heading]}**\n\n{entries}")
+        elif block.startswith(">>>"):
+            written.append(f"```python\n{block}\n```")
         elif block.startswith("    "):
             written.append(f"```text\n{textwrap.dedent(block)}\n```")
         else:

@@ -13,9 +13,10 @@ from typing import Annotated, ClassVar
 from zlib import crc32
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
-from nbcourse.functional.arguments import Bounds, Share, bounded
+from nbcourse.functional.arguments import Share, checked
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.task import Task, draw_split
 
@@ -23,7 +24,7 @@ NUMBER = re.compile(r"-?[0-9]{1,30}")  # more digits are infinitely far off
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 HELD_OUT = 0.1  # share of all problems that are never trained on
 
-Digits = Annotated[int, Bounds(1, 9)]
+Digits = Annotated[int, Interval(ge=1, le=9)]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Problem:
         return crc32(self.prompt.encode()) < HELD_OUT * 2**32
 
 
-@bounded
+@checked
 def problems(
     count: int,
     *,

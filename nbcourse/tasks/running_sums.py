@@ -12,8 +12,9 @@ from itertools import accumulate
 from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 
-from nbcourse.functional.arguments import Bounds, Share
+from nbcourse.functional.arguments import Share
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.arithmetic import Digits, Problem, as_answer, careless
 from nbcourse.tasks.task import Step, Task, draw_split
@@ -47,7 +48,7 @@ class RunningSums(Task):
         digits: of each number.
     """
 
-    numbers: Annotated[int, Bounds(2, 9)] = 4
+    numbers: Annotated[int, Interval(ge=2, le=9)] = 4
     digits: Digits = 2
     held_out: ClassVar[str] = "test"
     characters: ClassVar[str | None] = "0123456789+= "

@@ -28,9 +28,9 @@ class Task(ABC):
     """A task: a frozen dataclass, in a file whose dictionary `TASKS` gives it a name.
 
     The fields of the dataclass are the keys of a recipe's table `[task]`; their annotations say
-    what they may be (`Annotated[int, Bounds(1, 9)]`), and what does not go together is refused in
-    `__post_init__`. A problem is any object with at least `prompt` and `answer`, and `solution` if
-    the task has worked solutions.
+    what they may be (`Annotated[int, Interval(ge=1, le=9)]`), and what does not go together is
+    refused in `__post_init__`. A problem is any object with at least `prompt` and `answer`, and
+    `solution` if the task has worked solutions.
 
     Attributes:
         held_out: the split that is asked during training, and by which runs are chosen.

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 
-from nbcourse.functional.arguments import Bounds, Share
+from nbcourse.functional.arguments import Share
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.task import Task, draw_split
 
@@ -42,9 +43,9 @@ class Walk(Task):
         lost: probability with which a careless teacher takes any other turn than the right one.
     """
 
-    crossings: Annotated[int, Bounds(3, len(CROSSINGS))] = 5
-    blocks: Annotated[int, Bounds(1, 10)] = 5
-    again: Annotated[float, Bounds(0, 0.9)] = 0.5
+    crossings: Annotated[int, Interval(ge=3, le=len(CROSSINGS))] = 5
+    blocks: Annotated[int, Interval(ge=1, le=10)] = 5
+    again: Annotated[float, Interval(ge=0, le=0.9)] = 0.5
     lost: Share = 0.3
     held_out: ClassVar[str] = "test"  # there is no other: routes are drawn, not chosen from
     characters: ClassVar[str | None] = "0123456789" + CROSSINGS + TURNS + ":>"

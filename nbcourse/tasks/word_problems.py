@@ -57,8 +57,9 @@ from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
 import torch
+from annotated_types import Interval
 
-from nbcourse.functional.arguments import Bounds, Share, bounded
+from nbcourse.functional.arguments import Share, checked
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.questions import Problem, Verified
 
@@ -66,8 +67,8 @@ SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}  # of all sets of numb
 MAX_STEPS = 5
 LARGEST = 9_999  # no number is larger, so that none is written with a comma
 
-Steps = Annotated[int, Bounds(1, MAX_STEPS)]
-ShareOfStories = Annotated[float, Bounds(0, 1, above=True)]
+Steps = Annotated[int, Interval(ge=1, le=MAX_STEPS)]
+ShareOfStories = Annotated[float, Interval(gt=0, le=1)]
 
 FRACTIONS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 TIMES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
@@ -249,7 +250,7 @@ def _draw(line: str) -> tuple[str, Draw]:
 # --- telling a story ------------------------------------------------------------------------------
 
 
-@bounded
+@checked
 def problems(
     count: int,
     *,

@@ -7,11 +7,12 @@ is written on these few functions.
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import dimensions, same_shape
+from nbcourse.functional.arguments import K, Positive, checked
 from nbcourse.toys import enumeration
 
 
-def expected_reward(logits: Tensor, rewards: Tensor) -> Tensor:
+@checked
+def expected_reward(logits: K, rewards: K) -> Tensor:
     """The objective, J(θ) = Σₐ π(a) rₐ.
 
     Args:
@@ -26,11 +27,11 @@ def expected_reward(logits: Tensor, rewards: Tensor) -> Tensor:
 
     Book: equation (eq-bandit-objective).
     """
-    logits, rewards = _bandit(logits, rewards)
     return logits.softmax(dim=0) @ rewards
 
 
-def score_vectors(logits: Tensor) -> Tensor:
+@checked
+def score_vectors(logits: K) -> Tensor:
     """The score ∇_θ log π(a) of every arm: row a is eₐ − π.
 
     Args:
@@ -41,11 +42,11 @@ def score_vectors(logits: Tensor) -> Tensor:
 
     Book: equation (eq-score).
     """
-    dimensions(logits, "K", name="logits")
     return torch.eye(len(logits), dtype=logits.dtype) - logits.softmax(dim=0)
 
 
-def gradient(logits: Tensor, rewards: Tensor) -> Tensor:
+@checked
+def gradient(logits: K, rewards: K) -> Tensor:
     """The exact policy gradient in closed form, ∂J/∂θₐ = π(a) (rₐ − J).
 
     Args:
@@ -60,14 +61,12 @@ def gradient(logits: Tensor, rewards: Tensor) -> Tensor:
 
     Book: equation (eq-bandit-gradient).
     """
-    logits, rewards = _bandit(logits, rewards)
     probs = logits.softmax(dim=0)
     return probs * (rewards - probs @ rewards)
 
 
-def gradient_estimates(
-    logits: Tensor, rewards: Tensor, *, baseline: float | Tensor = 0.0
-) -> Tensor:
+@checked
+def gradient_estimates(logits: K, rewards: K, *, baseline: float | Tensor = 0.0) -> Tensor:
     """What one pull estimates the gradient to be, for every arm that could be pulled.
 
         ĝ(a) = (rₐ − b) ∇_θ log π(a)
@@ -86,7 +85,6 @@ def gradient_estimates(
 
     Book: equation (eq-bandit-estimate).
     """
-    logits, rewards = _bandit(logits, rewards)
     baseline = torch.as_tensor(baseline, dtype=logits.dtype)
     if baseline.shape not in ((), logits.shape):
         raise ValueError(
@@ -95,7 +93,7 @@ def gradient_estimates(
     return (rewards[:, None] - baseline) * score_vectors(logits)
 
 
-def gradient_variance(logits: Tensor, rewards: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:
+def gradient_variance(logits: K, rewards: K, *, baseline: float | Tensor = 0.0) -> Tensor:
     """Exact variance of the one-pull gradient estimate, summed over the logits.
 
     Returns:
@@ -107,7 +105,8 @@ def gradient_variance(logits: Tensor, rewards: Tensor, *, baseline: float | Tens
     return enumeration.variance(logits.softmax(dim=0), estimates).sum()
 
 
-def kl_optimum(ref_logits: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
+@checked
+def kl_optimum(ref_logits: K, rewards: K, *, beta: Positive) -> Tensor:
     """The policy that maximises E[r] − β KL(π‖π_ref): π*(a) ∝ π_ref(a) exp(rₐ/β).
 
     Args:
@@ -123,13 +122,4 @@ def kl_optimum(ref_logits: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
 
     Book: equation (eq-kl-optimum).
     """
-    ref_logits, rewards = _bandit(ref_logits, rewards)
-    if not beta > 0:
-        raise ValueError(f"beta is {beta}, expected a positive number")
     return (ref_logits.log_softmax(dim=0) + rewards / beta).softmax(dim=0)
-
-
-def _bandit(logits: Tensor, rewards: Tensor) -> list[Tensor]:
-    tensors = same_shape(logits=logits, rewards=rewards)
-    dimensions(logits, "K", name="logits")
-    return tensors

@@ -7,11 +7,15 @@ measures its estimators here: of values on a chain, of the policy gradient on a 
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import Bounds, boolean, dimensions, same_shape
+from nbcourse.functional.arguments import Axes, Share, check_fields, checked
+
+SS = Annotated[Tensor, Axes("S S")]
+Ends = Annotated[Tensor, Axes("S", "bools")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,32 +38,18 @@ class Chain:
             is negative, gamma is outside [0, 1], or gamma is 1 and some state never ends.
     """
 
-    transitions: Tensor
-    rewards: Tensor
-    terminal: Tensor
-    gamma: float = 1.0
-    reward_variances: Tensor | None = None
+    transitions: SS
+    rewards: SS
+    terminal: Ends
+    gamma: Share = 1.0
+    reward_variances: SS | None = None
     noise: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         variances = self.reward_variances
-        given = same_shape(
-            transitions=self.transitions,
-            rewards=self.rewards,
-            reward_variances=torch.zeros_like(self.rewards) if variances is None else variances,
-        )
-        dimensions(self.transitions, "SS", name="transitions")
-        if len(set(self.transitions.shape)) != 1:
-            shape = tuple(self.transitions.shape)
-            raise ValueError(f"transitions has shape {shape}, expected a square (S, S)")
-        boolean(self.terminal, name="terminal")
-        if self.terminal.shape != self.transitions.shape[:1]:
-            raise ValueError(
-                f"terminal has shape {tuple(self.terminal.shape)}, "
-                f"expected {tuple(self.transitions.shape[:1])}, one entry for each state"
-            )
-        Bounds(0, 1).check(self.gamma, name="gamma")
-        transitions = torch.where(self.terminal[:, None], 0.0, given[0].double())
+        variances = torch.zeros_like(self.rewards) if variances is None else variances
+        transitions = torch.where(self.terminal[:, None], 0.0, self.transitions.double())
         sums = transitions.sum(dim=1)
         for state in range(len(transitions)):
             row_is_fine = (transitions[state] >= 0).all() and abs(sums[state] - 1) < 1e-6
@@ -68,7 +58,9 @@ class Chain:
                     f"transitions has the row {transitions[state].tolist()} for state {state}, "
                     "expected probabilities that sum to 1"
                 )
-        rewards, noise = (torch.where(transitions > 0, x.double(), 0.0) for x in given[1:])
+        rewards, noise = (
+            torch.where(transitions > 0, x.double(), 0.0) for x in (self.rewards, variances)
+        )
         if not (noise >= 0).all():
             raise ValueError(f"reward_variances goes down to {noise.min()}, expected at least 0")
         transitions = transitions / torch.where(self.terminal, 1.0, sums)[:, None]
@@ -130,21 +122,16 @@ class DecisionProcess:
         gamma: discount γ in [0, 1].
 
     Raises:
-        ValueError: if transitions is not (A, S, S) with (S, S) like rewards.
+        ValueError: if shapes differ, terminal is not boolean or gamma is outside [0, 1].
     """
 
-    transitions: Tensor
-    rewards: Tensor
-    terminal: Tensor
-    gamma: float = 1.0
+    transitions: Annotated[Tensor, Axes("A S S")]
+    rewards: SS
+    terminal: Ends
+    gamma: Share = 1.0
 
     def __post_init__(self) -> None:
-        dimensions(self.transitions, "ASS", name="transitions")
-        if self.transitions.shape[1:] != self.rewards.shape:
-            raise ValueError(
-                f"transitions has shape {tuple(self.transitions.shape)}, expected (A, S, S) with "
-                f"rewards {tuple(self.rewards.shape)}"
-            )
+        check_fields(self)
 
     def under(self, policy: Tensor) -> Chain:
         """The chain that a policy makes of it, differentiable in the policy.
@@ -233,11 +220,12 @@ def k_step_estimator(chain: Chain, critic: Tensor, *, k: int) -> Moments:
     return lambda_estimator(chain, critic, lam=1.0, steps=k)
 
 
+@checked
 def lambda_estimator(
     chain: Chain,
     critic: Tensor,
     *,
-    lam: float,
+    lam: Share,
     steps: int | None = None,
     bootstrap: bool = True,
 ) -> Moments:
@@ -281,7 +269,6 @@ def lambda_estimator(
     Sobel 1982, "The variance of discounted Markov decision processes".
     """
     critic = _on_states(chain, critic)
-    Bounds(0, 1).check(lam, name="lam")
     if steps is not None and steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1, or None")
     if steps is None and not bootstrap:
@@ -319,8 +306,9 @@ class GradientMoments:
         return self.bias.square().sum().item() + self.variance / episodes
 
 
+@checked
 def gradient_estimator(
-    process: DecisionProcess, policy: Tensor, critic: Tensor, *, start: int, lam: float
+    process: DecisionProcess, policy: Tensor, critic: Tensor, *, start: int, lam: Share
 ) -> GradientMoments:
     """Exact bias and variance of the policy gradient that one episode yields with GAE.
 
@@ -353,7 +341,6 @@ def gradient_estimator(
     """
     chain = process.under(policy)
     critic = _on_states(chain, critic)
-    Bounds(0, 1).check(lam, name="lam")
     _require_an_end(chain)
     if not 0 <= start < len(critic) or chain.terminal[start]:
         raise ValueError(f"start is {start}, expected a state that is not terminal")
@@ -444,8 +431,8 @@ def _solve(chain: Chain, decay: float, first_step: Tensor) -> Tensor:
     return torch.linalg.solve(identity - decay * chain.transitions, flat).view_as(first_step)
 
 
-def _on_states(chain: Chain | DecisionProcess, critic: Tensor) -> Tensor:
-    (critic,) = same_shape(critic=critic)
+@checked
+def _on_states(chain: Chain | DecisionProcess, critic: Annotated[Tensor, Axes("S")]) -> Tensor:
     if critic.shape != chain.terminal.shape:
         raise ValueError(
             f"critic has shape {tuple(critic.shape)}, expected {tuple(chain.terminal.shape)}, "

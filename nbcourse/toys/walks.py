@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nbcourse.functional.arguments import Share, bounded
+from nbcourse.functional.arguments import Share, checked
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Walks:
         return blank.scatter_add(1, self.positions, decided)[:, :length]
 
 
-@bounded
+@checked
 def table(crossings: int = 5, *, again: Share = 0.5, right: Share = 0.7) -> Tensor:
     """The logits of a walker who goes round, and turns, with these probabilities: (K, 2, 2).
 

@@ -1,11 +1,12 @@
 """What a recipe may say: its tables and their keys, read from what checks them."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nbcourse.functional.arguments import Bounds
+from annotated_types import Interval
+
+from nbcourse.functional.arguments import in_words
 from nbcourse.rows import settings_of
 from nbcourse.tasks.table import TASKS
 from nbcourse.training.algorithms import ALGORITHMS
@@ -90,7 +91,8 @@ def _values(kind: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(map(json.dumps, kind["enum"]))
     if kind["type"] in ("boolean", "string"):
         return {"boolean": "true or false", "string": "text"}[kind["type"]]
-    above = "exclusiveMinimum" in kind
-    low = kind["exclusiveMinimum"] if above else kind["minimum"]
-    number = str(Bounds(low, kind.get("maximum", math.inf), above=above))
+    bounds = Interval(
+        gt=kind.get("exclusiveMinimum"), ge=kind.get("minimum"), le=kind.get("maximum")
+    )
+    number = in_words(bounds)
     return number.replace("a number", "a whole number") if kind["type"] == "integer" else number

@@ -486,12 +486,13 @@ def test_a_dry_run_of_a_base_model_counts_its_texts_and_its_evaluations(tmp_path
 
 def test_the_keys_of_recipes_are_listed_with_the_settings_of_every_row_and_task(monkeypatch):
     """From the signatures: a row that is new, with a setting of its own, is there at once."""
-    from nbcourse.functional.arguments import Bounds
+    from annotated_types import Interval
+
     from nbcourse.training.algorithms import ALGORITHMS, Algorithm
 
     row = ALGORITHMS["rloo"]
 
-    def sharper(log_probs, advantages, *, sharpness: Annotated[float, Bounds(1, 7)] = 3.0):
+    def sharper(log_probs, advantages, *, sharpness: Annotated[float, Interval(ge=1, le=7)] = 3.0):
         return -advantages * log_probs * sharpness
 
     mine = Algorithm(row.advantage, sharper, row.aggregation, row.source)

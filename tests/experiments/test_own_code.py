@@ -17,14 +17,14 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from nbcourse.functional.arguments import Bounds
+from annotated_types import Interval
 from nbcourse.tasks.task import Task
 from nbcourse.training.algorithms import Algorithm, leave_one_out
 
 
 def smooth_clip(
     log_probs, old_log_probs, ref_log_probs, advantages,
-    *, sharpness: Annotated[float, Bounds(0, above=True)] = 4.0,
+    *, sharpness: Annotated[float, Interval(gt=0)] = 4.0,
 ):
     ratio = (log_probs - old_log_probs).exp()
     return -advantages * torch.sigmoid(sharpness * (ratio - 1)) * 4 / sharpness
@@ -40,7 +40,7 @@ class Problem:
 class Parity(Task):
     """Is the number of ones even (e) or odd (o)?"""
 
-    bits: Annotated[int, Bounds(1, 16)] = 4
+    bits: Annotated[int, Interval(ge=1, le=16)] = 4
     characters: ClassVar[str | None] = "01=eo"
 
     def draw(self, count, *, split, generator):

@@ -306,14 +306,11 @@ CALLS = _table()
 
 WITHOUT_CALL: dict[str, tuple[Callable, ...]] = {
     "it is what checks the arguments of the others": (
-        arguments.is_tensor,
-        arguments.same_shape,
-        arguments.boolean,
-        arguments.integer,
-        arguments.boolean_mask,
-        arguments.dimensions,
         arguments.bounds_of,
-        arguments.bounded,
+        arguments.in_words,
+        arguments.within,
+        arguments.checked,
+        arguments.check_fields,
         arguments.one_of,
     ),
     "it cleans what the others compute on, and is told where": (masking.set_aside,),

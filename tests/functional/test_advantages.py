@@ -345,8 +345,8 @@ class TestProcessSupervision:
             ([[0, 3], [0, 1]], [3, 3], 2, r"step_ends\[0, 1\] is 3, .* lengths\[0\] = 3"),
             ([[0, 1], [0, -2]], [3, 3], 2, r"step_ends\[1, 1\] is -2, expected"),
             ([[0, -1], [-1, -1]], [3, 3], 2, "fewer than two steps"),
-            ([[0, 1], [0, 1]], [3, 3], 1, "group_size is 1, expected at least 2"),
-            ([[0, 1]] * 3, [3, 3, 3], 2, "group_size is 2, expected .* a divisor of B=3"),
+            ([[0, 1], [0, 1]], [3, 3], 1, "group_size is 1, expected a number of at least 2"),
+            ([[0, 1]] * 3, [3, 3, 3], 2, "group_size is 2, expected a divisor of B=3"),
         ],
     )
     def test_refuses_what_makes_no_sense(self, ends, lengths, size, message):

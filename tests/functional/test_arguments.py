@@ -2,11 +2,14 @@
 
 import inspect
 import math
+from typing import Annotated
 
 import pytest
 import torch
+from annotated_types import Ge, Interval, Le
 
-from nbcourse.functional import aggregation, arguments
+from nbcourse.functional import aggregation, arguments, surrogates
+from nbcourse.functional.arguments import Axes
 
 from .contracts import CALLS, GARBAGE, MASK, WITHOUT_CALL, every, once, public_functions
 
@@ -252,92 +255,136 @@ class TestPrecision:
             torch.testing.assert_close(found.double(), truth, rtol=2e-5, atol=2e-6)
 
 
-class TestSameShape:
-    def test_names_the_argument_that_does_not_fit_and_the_one_it_was_measured_against(self):
-        with pytest.raises(
-            ValueError, match=r"^gain has shape \(2, 1\), expected \(2, 3\) as loss has$"
-        ):
-            arguments.same_shape(loss=torch.zeros(2, 3), gain=torch.zeros(2, 1))
+class TestAxes:
+    @staticmethod
+    @arguments.checked
+    def gain(
+        loss: arguments.BT,
+        mask: arguments.BTMask,
+        scores: arguments.B | None = None,
+        *,
+        longer: Annotated[torch.Tensor, Axes("B T+1")] | None = None,
+        steps: Annotated[torch.Tensor, Axes("N", "integers")] | None = None,
+        square: Annotated[torch.Tensor, Axes("S S")] | None = None,
+    ) -> list[torch.Tensor | None]:
+        return [loss, scores, longer]
 
-    def test_names_what_is_not_a_tensor(self):
-        with pytest.raises(ValueError, match=r"^gain is a list, expected a torch tensor$"):
-            arguments.same_shape(loss=torch.zeros(2), gain=[0.0, 0.0])
-
-    def test_names_the_integer(self):
-        with pytest.raises(ValueError, match=r"^gain has dtype torch.int64, expected a floating"):
-            arguments.same_shape(loss=torch.zeros(2), gain=torch.tensor([0, 1]))
-
-    def test_widens_only_half_precision(self):
-        dtypes = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
-        widened = arguments.same_shape(**{str(d): torch.zeros(2, dtype=d) for d in dtypes})
-        assert [x.dtype for x in widened] == [torch.float32] * 3 + [torch.float64]
-
-    def test_keeps_order_values_and_the_graph(self):
-        first = torch.tensor([1.5, 2.0], dtype=torch.bfloat16, requires_grad=True)
-        second = torch.tensor([3.0, 4.0])
-        left, right = arguments.same_shape(first=first, second=second)
-        left.sum().backward()
-        assert left.tolist() == [1.5, 2.0]
-        assert right is second
-        assert first.grad.tolist() == [1.0, 1.0]
-
-
-class TestBooleanMask:
-    like = torch.zeros(2, 3)
-
-    def test_accepts_a_boolean_of_the_same_shape(self):
-        arguments.boolean_mask(torch.ones(2, 3, dtype=torch.bool), like=self.like, name="x")
+    loss, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
 
     @pytest.mark.parametrize(
-        ("mask", "message"),
+        ("wrong", "message"),
         [
-            ([True], "^mask is a list, expected a torch tensor$"),
-            (torch.ones(2, 3), r"^mask has dtype torch.float32, expected torch.bool$"),
+            ({"loss": [0.0]}, "loss is a list, expected a torch tensor"),
+            ({"loss": None}, "loss is a NoneType, expected a torch tensor"),
+            ({"loss": torch.zeros(2)}, r"loss has shape \(2,\), expected \(B, T\)"),
+            ({"loss": torch.zeros(2, 3, dtype=int)}, "loss has dtype .*, expected a floating-.*"),
+            ({"mask": torch.ones(2, 3)}, "mask has dtype torch.float32, expected torch.bool"),
+            ({"mask": mask[:, :1]}, r"mask has shape \(2, 1\), expected \(2, 3\) as loss has"),
             (
-                torch.ones(3, dtype=torch.bool),
-                r"^mask has shape \(3,\), expected \(2, 3\) as x has$",
+                {"scores": torch.zeros(3)},
+                r"scores has shape \(3,\), expected \(2,\): \(B,\) where loss has \(B, T\)",
             ),
+            (
+                {"longer": torch.zeros(2, 3)},
+                r"longer has shape \(2, 3\), expected \(2, 4\): \(B, T\+1\) where loss .*",
+            ),
+            ({"steps": torch.zeros(4)}, "steps has dtype torch.float32, expected integers"),
+            ({"steps": mask[0]}, "steps has dtype torch.bool, expected integers"),
+            ({"steps": torch.ones(4, 1, dtype=int)}, r"steps has shape .*, expected \(N,\)"),
+            ({"square": torch.zeros(4, 3)}, r"square has shape \(4, 3\), expected \(S, S\)"),
         ],
     )
-    def test_says_what_came_and_what_was_expected(self, mask, message):
-        with pytest.raises(ValueError, match=message):
-            arguments.boolean_mask(mask, like=self.like, name="x")
+    def test_say_what_came_and_what_was_expected(self, wrong, message):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            self.gain(**{"loss": self.loss, "mask": self.mask} | wrong)
+
+    def test_an_argument_is_checked_at_its_place_too(self):
+        with pytest.raises(ValueError, match=r"^scores has shape \(3,\)"):
+            self.gain(self.loss, self.mask, torch.zeros(3))
+
+    def test_what_is_optional_may_be_none_and_what_fits_passes(self):
+        fine = {"scores": None, "longer": torch.zeros(2, 4), "square": torch.zeros(4, 4)}
+        assert self.gain(self.loss, self.mask, **fine)[0] is self.loss
+
+    def test_only_half_precision_is_widened_and_keeps_its_graph(self):
+        half = torch.tensor([1.5, 2.0], dtype=torch.bfloat16, requires_grad=True)
+        double = torch.zeros(2, 4, dtype=torch.float64)
+        loss, scores, longer = self.gain(self.loss, self.mask, half, longer=double)
+        assert loss is self.loss
+        assert longer is double
+        assert scores.dtype == torch.float32
+        scores.sum().backward()
+        assert half.grad.tolist() == [1.0, 1.0]
+
+    @pytest.mark.parametrize("dtype", HALF)
+    def test_half_precision_is_widened_at_its_place_and_by_name(self, dtype):
+        for x in (
+            self.gain(self.loss.to(dtype), self.mask),
+            self.gain(mask=self.mask, loss=self.loss.to(dtype)),
+        ):
+            assert x[0].dtype == torch.float32
+
+    def test_python_says_what_is_missing_and_what_is_too_much(self):
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'mask'"):
+            self.gain(self.loss)
+        with pytest.raises(TypeError, match="multiple values for argument 'loss'"):
+            self.gain(self.loss, self.mask, loss=self.loss)
+        with pytest.raises(TypeError, match="3 positional arguments but 4 were given"):
+            self.gain(self.loss, self.mask, None, None)
 
 
-@pytest.mark.parametrize(
-    ("shape", "axes", "expected"),
-    [((2,), "BT", r"\(B, T\)"), ((2, 3), "B", r"\(B,\)"), ((2, 3, 4), "BT", r"\(B, T\)")],
-)
-def test_dimensions_names_the_axes_it_wants(shape, axes, expected):
-    with pytest.raises(ValueError, match=f"^x has shape .*, expected {expected}$"):
-        arguments.dimensions(torch.zeros(shape), axes, name="x")
-    arguments.dimensions(torch.zeros(shape), "ABCD"[: len(shape)], name="x")
+def test_a_checked_function_still_says_what_it_takes():
+    signature = inspect.signature(TestAxes.gain)
+    assert list(signature.parameters) == ["loss", "mask", "scores", "longer", "steps", "square"]
+    assert signature.parameters["loss"].annotation == arguments.BT
+
+
+def test_a_checked_function_can_be_compiled():
+    policy = [torch.full((2, 3), -1.0), torch.full((2, 3), -1.5), torch.ones(2, 3)]
+    compiled = torch.compile(surrogates.ppo_clip, backend="eager", fullgraph=True)
+    same([compiled(*policy, clip_low=0.1)], [surrogates.ppo_clip(*policy, clip_low=0.1)])
+    slope = torch.func.grad(lambda x: surrogates.ppo_clip(x, *policy[1:], clip_low=0.1).sum())
+    assert slope(policy[1]).eq(-1).all()  # the ratio is 1: ∇(−ρ A) = −A
+
+
+UNIT = Interval(ge=0, le=1)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 def test_bounds_refuse_what_is_outside_and_nan(value):
     with pytest.raises(ValueError, match=r"^gamma is .*, expected a number from 0 to 1$"):
-        arguments.Bounds(0, 1).check(value, name="gamma")
+        arguments.within(value, UNIT, name="gamma")
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, 1, 1.0])
 def test_bounds_include_both_ends(value):
-    arguments.Bounds(0, 1).check(value, name="gamma")
+    arguments.within(value, UNIT, name="gamma")
 
 
-def test_bounds_may_leave_out_the_least():
-    above = arguments.Bounds(1, 3, above=True)
-    above.check(3, name="c")
-    with pytest.raises(ValueError, match=r"^c is 1, expected a number above 1 and at most 3$"):
-        above.check(1, name="c")
-    with pytest.raises(ValueError, match=r"^c is 1, expected a number above 1$"):
-        arguments.Bounds(1, above=True).check(1, name="c")
-    with pytest.raises(ValueError, match=r"^c is -1, expected a number of at least 0$"):
-        arguments.Bounds(0).check(-1, name="c")
+@pytest.mark.parametrize(
+    ("bounds", "outside", "inside", "words"),
+    [
+        (Interval(gt=1, le=3), [1, 4], 3, "a number above 1 and at most 3"),
+        (Interval(gt=0, lt=1), [0, 1], 0.5, "a number above 0 and below 1"),
+        (Interval(ge=0), [-1, math.nan], math.inf, "a number of at least 0"),
+        (Interval(le=2), [3], -5, "a number of at most 2"),
+    ],
+)
+def test_bounds_are_said_in_words(bounds, outside, inside, words):
+    arguments.within(inside, bounds, name="c")
+    for value in outside:
+        with pytest.raises(ValueError, match=f"^c is {value}, expected {words}$"):
+            arguments.within(value, bounds, name="c")
 
 
-def test_a_bounded_function_checks_what_its_annotations_say():
-    @arguments.bounded
+def test_bounds_are_those_of_the_library_alone_grouped_and_optional():
+    for hint in (Annotated[int, Ge(1), Le(9)], Annotated[int, Interval(ge=1, le=9)] | None):
+        assert arguments.bounds_of(hint) == Interval(ge=1, le=9)
+    assert arguments.bounds_of(int | None) is None
+
+
+def test_a_checked_function_checks_the_bounds_that_its_annotations_say():
+    @arguments.checked
     def power(x: float, *, share: arguments.Share = 0.5, cap: arguments.AboveOne | None = None):
         return x, share, cap
 

@@ -690,7 +690,9 @@ class TestPenaltyToGo:
         zeros, mask = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
         with pytest.raises(ValueError, match="weight is 'row', expected one of 'none', 'prefix'"):
             penalty_to_go(zeros, zeros, mask, weight="row")
-        with pytest.raises(ValueError, match=r"weight_cap is 0\.5, expected a number ≥ 1"):
+        with pytest.raises(
+            ValueError, match=r"weight_cap is 0\.5, expected a number of at least 1"
+        ):
             penalty_to_go(zeros, zeros, mask, weight="token", weight_cap=0.5)
 
 
@@ -929,7 +931,7 @@ class TestWeightCap:
     @pytest.mark.parametrize("surrogate", [exact_surrogate, gradient_surrogate])
     def test_below_one_is_refused(self, surrogate, cap):
         x = torch.zeros(1, 2)
-        with pytest.raises(ValueError, match=r"weight_cap is .*, expected a number ≥ 1"):
+        with pytest.raises(ValueError, match=r"weight_cap is .*, expected a number of at least 1"):
             surrogate(x, x, x == 0, weight_cap=cap)
 
 

@@ -176,7 +176,7 @@ class TestNStepReturns:
 
     @pytest.mark.parametrize("n", [0, -1])
     def test_refuses_fewer_than_one_step(self, n):
-        with pytest.raises(ValueError, match=f"n is {n}, expected at least 1"):
+        with pytest.raises(ValueError, match=f"n is {n}, expected a number of at least 1"):
             n_step_returns(self.rewards, self.values, n=n)
 
     @pytest.mark.parametrize("gamma", [-0.1, 1.1, math.nan])

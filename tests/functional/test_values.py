@@ -95,7 +95,7 @@ def test_no_token_gives_zero_with_zero_gradient():
 @pytest.mark.parametrize("clip", [0.0, -0.2, math.nan])
 def test_refuses_a_clip_that_is_not_positive(clip):
     x = torch.zeros(1, 2)
-    with pytest.raises(ValueError, match=r"clip is .*, expected a positive distance"):
+    with pytest.raises(ValueError, match=r"clip is .*, expected a number above 0"):
         value_loss(x, x, x, x == 0, clip=clip)
 
 

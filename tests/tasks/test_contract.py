@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 
 import pytest
 import torch
+from annotated_types import Interval
 
-from nbcourse.functional.arguments import Bounds
 from nbcourse.lm import tiny
 from nbcourse.rows import settings_of
 from nbcourse.tasks import table
@@ -32,7 +32,7 @@ class Line:
 class Reversal(Task):
     """Letters to be said backwards: as little as a task can be, in characters of its own."""
 
-    letters: Annotated[int, Bounds(1, 6)] = 4
+    letters: Annotated[int, Interval(ge=1, le=6)] = 4
     held_out: ClassVar[str] = "test"
     characters: ClassVar[str | None] = "abc>"
 

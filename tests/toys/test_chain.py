@@ -312,7 +312,7 @@ def test_samples_follow_the_chain():
         ({"transitions": torch.eye(2)}, r"rewards has shape \(3, 3\), expected \(2, 2\)"),
         (
             {"transitions": torch.ones(3, 2), "rewards": torch.ones(3, 2)},
-            r"transitions has shape \(3, 2\), expected a square",
+            r"transitions has shape \(3, 2\), expected \(S, S\)$",
         ),
         ({"terminal": torch.zeros(3)}, "terminal has dtype torch.float32"),
         ({"terminal": torch.tensor([True])}, r"terminal has shape \(1,\), expected \(3,\)"),
@@ -482,5 +482,7 @@ def test_an_episode_without_an_end_has_no_gradient():
 
 
 def test_a_decision_process_has_square_matrices_like_its_rewards():
-    with pytest.raises(ValueError, match=r"transitions has shape \(1, 2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"rewards has shape \(3, 3\), expected \(2, 2\): .* \(A, S, S\)$"
+    ):
         DecisionProcess(torch.eye(2)[None], torch.ones(3, 3), torch.zeros(3) > 1)

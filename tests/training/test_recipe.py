@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 from typing import Annotated, get_args
 
 import pytest
+from annotated_types import Interval
 
 from nbcourse.errors import UserError
-from nbcourse.functional.arguments import Bounds
 from nbcourse.tasks.table import TASKS
 from nbcourse.training import recipe_kl
 from nbcourse.training.algorithms import ALGORITHMS, ROW, Penalty, group_relative
@@ -293,7 +293,7 @@ def test_a_row_of_ones_own_brings_its_settings_and_their_bounds(monkeypatch):
         mask,
         *,
         group_size: int,
-        exponent: Annotated[float, Bounds(0, 4, above=True)] = 2.0,
+        exponent: Annotated[float, Interval(gt=0, le=4)] = 2.0,
         signed: bool = False,
     ):
         return group_relative(rewards.pow(exponent), mask, group_size=group_size)
