@@ -1,8 +1,8 @@
-"""Token GAE: the package's blocked scan against the loops that other libraries use.
+"""GAE, over tokens and over environments: blocked scans against the loops of other libraries.
 
     python benchmarks/gae.py
 
-All compute the same thing: masked positions, interior ones too, are skipped.
+Over tokens all compute the same thing: masked positions, interior ones too, are skipped.
 
 - *torch*: the textbook recursion, one column of (B, T) at a time, as verl's
   `compute_gae_advantage_return` and TRL's PPO trainer write it.
@@ -10,6 +10,15 @@ All compute the same thing: masked positions, interior ones too, are skipped.
 - *NumPy*: the same in NumPy on (T, B), which has less to do around each operation than torch.
 - *torchrl*: its vectorised `vec_generalized_advantage_estimate`, where it is installed. It knows no
   holes, so it is asked for padding only.
+
+Over environments, (T, N) with an episode's end in every fiftieth entry:
+
+- *NumPy*: the loop over time, with all else before it.
+- *NumPy, in place*: the same with the fewest operations a step that we found.
+- *torch*: the loop as this package had it.
+- *torchrl*: as above.
+
+Then `n_step_returns` with n = T alone: its time should double with T.
 
 Each is timed in turn with ours, on one thread, after a warm-up; what counts is the ratio of a pair,
 not a time.
@@ -20,10 +29,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from _pairs import in_turn
+from _pairs import in_turn, seconds
 from torch import Tensor
 
-from nbcourse.functional.returns import token_gae
+from nbcourse.functional.returns import env_gae, n_step_returns, token_gae
 
 PAIRS = 15
 GAMMA, LAM = 1.0, 0.95
@@ -96,25 +105,109 @@ def contenders(*, holes: bool) -> dict[str, Callable]:
     return found
 
 
+Tables = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def env_numpy(*tables: Tensor) -> Tensor:
+    rewards, values, next_values, terminated, truncated = (x.numpy() for x in tables)
+    delta = rewards + GAMMA * next_values * ~terminated - values
+    going = ~(terminated | truncated)
+    advantages, running = np.empty_like(delta), np.zeros_like(delta[0])
+    for t in reversed(range(len(delta))):
+        running = delta[t] + GAMMA * LAM * going[t] * running
+        advantages[t] = running
+    return torch.from_numpy(advantages)
+
+
+def env_numpy_in_place(*tables: Tensor) -> Tensor:
+    rewards, values, next_values, terminated, truncated = (x.numpy() for x in tables)
+    advantages = rewards + GAMMA * np.where(terminated, 0, next_values) - values
+    decays = np.where(terminated | truncated, 0, GAMMA * LAM).astype(advantages.dtype)
+    for t in reversed(range(len(advantages) - 1)):
+        advantages[t] += decays[t] * advantages[t + 1]
+    return torch.from_numpy(advantages)
+
+
+def env_torch(*tables: Tensor) -> Tensor:
+    rewards, values, next_values, terminated, truncated = tables
+    delta = rewards + GAMMA * torch.where(terminated, 0.0, next_values) - values
+    ended = terminated | truncated
+    advantages, running = torch.empty_like(delta), torch.zeros_like(delta[0])
+    for t in reversed(range(len(delta))):
+        running = delta[t] + GAMMA * LAM * torch.where(ended[t], 0.0, running)
+        advantages[t] = running
+    return advantages
+
+
+def env_torchrl(*tables: Tensor) -> Tensor:
+    from torchrl.objectives.value.functional import vec_generalized_advantage_estimate
+
+    rewards, values, next_values, terminated, truncated = (x.T[..., None] for x in tables)
+    given = (values, next_values, rewards, terminated | truncated, terminated)
+    return vec_generalized_advantage_estimate(GAMMA, LAM, *given)[0].squeeze(-1).T
+
+
+def env_scan(*tables: Tensor) -> Tensor:
+    return env_gae(*tables, gamma=GAMMA, lam=LAM)[0]
+
+
+def tables(steps: int, environments: int) -> Tables:
+    generator = torch.Generator().manual_seed(0)
+    rewards, values, next_values = torch.randn(3, steps, environments, generator=generator)
+    terminated, truncated = torch.rand(2, steps, environments, generator=generator) < 0.01
+    return rewards, values, next_values, terminated, truncated
+
+
+def over_tokens() -> None:
+    for rows, columns in ((256, 1024), (64, 8192)):
+        for holes in (False, True):
+            data = rewards, values, mask = batch(rows, columns, holes=holes)
+            exact = torch_loop(rewards.double(), values.double(), mask)
+            kind = "holes" if holes else "padding"
+            for name, peer in contenders(holes=holes).items():
+                compare((rows, columns), kind, name, peer, scan, data, exact, mask)
+
+
+def over_environments() -> None:
+    peers = {"NumPy": env_numpy, "NumPy, in place": env_numpy_in_place, "torch": env_torch}
+    if importlib.util.find_spec("torchrl"):
+        peers["torchrl"] = env_torchrl
+    for shape in ((128, 8), (2048, 8), (128, 256), (1024, 256)):
+        data = tables(*shape)
+        exact = env_torch(*(x.double() if x.is_floating_point() else x for x in data))
+        for name, peer in peers.items():
+            compare(shape, "episodes", name, peer, env_scan, data, exact, torch.ones_like(data[3]))
+
+
+def compare(shape, kind, name, peer, ours, data, exact, mask) -> None:
+    pairs = in_turn(peer, ours, *data, pairs=PAIRS)
+    peer_ms, our_ms = pairs.milliseconds()
+    errors = [((f(*data) - exact) * mask).abs().max().item() for f in (peer, ours)]
+    print(
+        f"{shape!s:>12} {kind:>8} {name:>18} {peer_ms:8.2f} {our_ms:8.2f} {pairs.ratio:>20}"
+        f"  {errors[0]:.1e} / {errors[1]:.1e}",
+        flush=True,
+    )
+
+
+def n_step() -> None:
+    for steps in (256, 512, 1024, 2048, 4096):
+        rewards, values = torch.randn(8, steps), torch.randn(8, steps + 1)
+        calls = [
+            seconds(lambda r, v: n_step_returns(r, v, n=r.shape[1], gamma=0.99), rewards, values)
+            for _ in range(PAIRS)
+        ]
+        print(f"n_step_returns, (8, {steps}), n = T: {1e3 * sorted(calls)[PAIRS // 2]:.2f} ms")
+
+
 def main() -> None:
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread, {PAIRS} pairs, medians [least, most]")
     heads = f"{'shape':>12} {'mask':>8} {'peer':>18} {'peer ms':>8} {'ours ms':>8}"
     print(f"{heads} {'ratio':>20}  errors")
-    for rows, columns in ((256, 1024), (64, 8192)):
-        for holes in (False, True):
-            data = rewards, values, mask = batch(rows, columns, holes=holes)
-            exact = torch_loop(rewards.double(), values.double(), mask)
-            for name, peer in contenders(holes=holes).items():
-                pairs = in_turn(peer, scan, *data, pairs=PAIRS)
-                peer_ms, our_ms = pairs.milliseconds()
-                errors = [((f(*data) - exact) * mask).abs().max().item() for f in (peer, scan)]
-                print(
-                    f"{(rows, columns)!s:>12} {'holes' if holes else 'padding':>8} {name:>18} "
-                    f"{peer_ms:8.1f} {our_ms:8.2f} {pairs.ratio:>20}"
-                    f"  {errors[0]:.1e} / {errors[1]:.1e}",
-                    flush=True,
-                )
+    over_tokens()
+    over_environments()
+    n_step()
 
 
 if __name__ == "__main__":

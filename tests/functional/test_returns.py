@@ -148,9 +148,11 @@ class TestNStepReturns:
         torch.testing.assert_close(found, doubles([expected]))
 
     @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.0])
-    @pytest.mark.parametrize("n", [1, 2, 7, 19, 20, 21, 100])
-    def test_equals_the_definition(self, n, gamma):
-        length = 20
+    @pytest.mark.parametrize(
+        ("length", "n"),
+        [(20, n) for n in (1, 2, 7, 19, 20, 21, 100)] + [(200, n) for n in (64, 65, 99, 100, 200)],
+    )
+    def test_equals_the_definition(self, length, n, gamma):
         rewards, values = random(3, length, seed=1), random(3, length + 1, seed=2)
         expected = torch.zeros_like(rewards)
         for b in range(3):
@@ -391,6 +393,21 @@ class TestEnvGae:
             lam=1.0,
         )
         assert advantages[0, 0].item() == pytest.approx(0.8 if over else 1.25)
+
+    @pytest.mark.parametrize("garbage", [math.nan, math.inf])
+    def test_in_a_long_table_what_is_broken_shows_in_its_own_episode_alone(self, garbage):
+        shape, broken = (300, 2), (100, 1)
+        rewards, values, next_values = (random(*shape, seed=s) for s in (1, 2, 3))
+        over = torch.zeros(shape, dtype=torch.bool)
+        over[[39, 150], 1] = True  # so rows 40 to 150 of column 1 are the episode
+        given = (values, next_values, over, ~over & False)
+        clean, _ = env_gae(rewards, *given, gamma=0.9, lam=0.9)
+        rewards[broken] = garbage
+        found, _ = env_gae(rewards, *given, gamma=0.9, lam=0.9)
+        reached = torch.zeros(shape, dtype=torch.bool)
+        reached[40:101, 1] = True  # back to the start of the episode, and not beyond
+        assert torch.equal(found.isnan(), reached)
+        assert torch.equal(found[~reached], clean[~reached])
 
     @pytest.mark.parametrize("garbage", [math.nan, math.inf, 1e30])
     def test_the_value_after_a_terminal_state_is_not_read(self, garbage):
