@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
 
 from nbcourse import installation
 from nbcourse.publishing import site
@@ -71,6 +71,14 @@ class Tab:
         return [address for address in asked if urlsplit(address).hostname != self.host]
 
 
+def _context(browser: Browser, size: tuple[int, int], *, dark: bool) -> BrowserContext:
+    return browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if dark else "light",
+        has_touch=size == PHONE,
+    )
+
+
 @contextmanager
 def opened(
     browser: Browser,
@@ -91,11 +99,7 @@ def opened(
         dark: whether the reader prefers dark pages.
         alone: refuse all that is asked of other hosts.
     """
-    context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]},
-        color_scheme="dark" if dark else "light",
-        has_touch=size == PHONE,
-    )
+    context = _context(browser, size, dark=dark)
     tab = Tab(context.new_page(), urlsplit(address).hostname or "")
 
     def answer(route: Route, request: Request) -> None:

@@ -170,10 +170,16 @@ def process_supervision(
         )
     if len(lengths) % group_size:
         raise ValueError(f"group_size is {group_size}, expected a divisor of B={len(lengths)}")
-    exists = step_ends >= 0
-    pooled = torch.where(exists, step_rewards.detach(), 0.0).reshape(
-        -1, group_size * exists.shape[1]
-    )
+    scores = _step_scores(step_rewards.detach(), step_ends >= 0, group_size, eps)
+    tokens = torch.arange(int(lengths.max()), device=lengths.device)
+    ends_later = step_ends[:, :, None] >= tokens  # (B, S, T)
+    advantages = (scores[:, :, None] * ends_later).sum(dim=1)
+    return torch.where(tokens < lengths[:, None], advantages, 0.0)
+
+
+def _step_scores(step_rewards: Tensor, exists: Tensor, group_size: int, eps: float) -> Tensor:
+    """(B, S): the rewards of the steps that exist as standard scores within the group."""
+    pooled = torch.where(exists, step_rewards, 0.0).reshape(-1, group_size * exists.shape[1])
     in_group = exists.reshape(pooled.shape)
     counts = in_group.sum(dim=1, keepdim=True)
     if (counts < 2).any():
@@ -182,11 +188,7 @@ def process_supervision(
     std = (deviation.square().sum(dim=1, keepdim=True) / (counts - 1)).sqrt()
     highest = pooled.masked_fill(~in_group, -torch.inf).amax(dim=1, keepdim=True)
     lowest = pooled.masked_fill(~in_group, torch.inf).amin(dim=1, keepdim=True)
-    scores = (deviation / (std + eps)).masked_fill(highest == lowest, 0.0).view_as(step_rewards)
-    tokens = torch.arange(int(lengths.max()), device=lengths.device)
-    ends_later = step_ends[:, :, None] >= tokens  # (B, S, T)
-    advantages = (scores[:, :, None] * ends_later).sum(dim=1)
-    return torch.where(tokens < lengths[:, None], advantages, 0.0)
+    return (deviation / (std + eps)).masked_fill(highest == lowest, 0.0).view_as(step_rewards)
 
 
 @checked

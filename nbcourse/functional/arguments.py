@@ -45,6 +45,12 @@ class Axes:
     names: str
     kind: str = "floats"
 
+    @functools.cached_property
+    def letters(self) -> tuple[tuple[str, int], ...]:
+        """Each axis as a letter and what is added to its length: T+1 is ("T", 1)."""
+        parts = (axis.partition("+") for axis in self.names.split())
+        return tuple((letter, int(more or 0)) for letter, _, more in parts)
+
     def __str__(self) -> str:
         """As shapes are written: (B, T), and (B,)."""
         names = self.names.split()
@@ -85,18 +91,16 @@ class Axes:
             for names, (_, other) in seen.items()
             for letter, length in zip(names.split(), other, strict=False)
         }
-        letters = [axis.partition("+")[::2] for axis in self.names.split()]
         bound = dict(known)
-        fits = len(shape) == len(letters) and all(
-            bound.setdefault(letter, length) + int(more or 0) == length
-            for (letter, more), length in zip(letters, shape, strict=True)
-        )
-        if fits:
+        if len(shape) == len(self.letters) and all(
+            bound.setdefault(letter, length) + more == length
+            for (letter, more), length in zip(self.letters, shape, strict=True)
+        ):
             return
         expected = str(self)
-        if all(letter in known for letter, _ in letters):
+        if all(letter in known for letter, _ in self.letters):
             names, (first, _) = next(iter(seen.items()))
-            lengths = tuple(known[letter] + int(more or 0) for letter, more in letters)
+            lengths = tuple(known[letter] + more for letter, more in self.letters)
             expected = f"{lengths}: {self} where {first} has {Axes(names)}"
         raise ValueError(f"{name} has shape {tuple(shape)}, expected {expected}")
 
@@ -188,11 +192,12 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     ValueError: gain has shape (2, 1), expected (2, 3) as loss has
     """
     form = signature(function)
+    names = tuple(form.parameters)
     demands = _demands(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if widened := _require(demands, {**dict(zip(form.parameters, args)), **kwargs}):  # noqa: B905
+        if widened := _require(demands, {**dict(zip(names, args)), **kwargs}):  # noqa: B905
             wide = form.bind(*args, **kwargs)
             wide.arguments.update(widened)
             return function(*wide.args, **wide.kwargs)

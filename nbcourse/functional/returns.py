@@ -297,6 +297,6 @@ def env_gae(
     >>> env_gae(r, v, v_next, no, last, gamma=1.0, lam=0.5)[0].T  # δ = 1, 1 + 8: 1 + ½ · 9, 9
     tensor([[5.5000, 9.0000]])
     """
-    delta = rewards + gamma * torch.where(terminated, 0.0, next_values) - values
+    delta = torch.where(terminated, 0.0, next_values).mul_(gamma).add_(rewards).sub_(values)
     advantages = _scan_episodes(delta, gamma * lam, ended=terminated | truncated)
     return advantages, advantages + values

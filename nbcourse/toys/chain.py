@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from nbcourse.functional.arguments import Axes, Share, check_fields, checked
@@ -226,7 +227,7 @@ def lambda_estimator(
     critic: Tensor,
     *,
     lam: Share,
-    steps: int | None = None,
+    steps: Annotated[int, Ge(1)] | None = None,
     bootstrap: bool = True,
 ) -> Moments:
     """Exact bias and variance of generalised advantage estimation.
@@ -269,12 +270,10 @@ def lambda_estimator(
     Sobel 1982, "The variance of discounted Markov decision processes".
     """
     critic = _on_states(chain, critic)
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps is {steps}, expected at least 1, or None")
     if steps is None and not bootstrap:
         raise ValueError("bootstrap is False but steps is None: without a cut nothing can go wrong")
     decay = chain.gamma * lam
-    residuals = chain.rewards + chain.gamma * critic - critic[:, None]  # d: row s, column s'
+    residuals = _residuals(chain, critic)
     mean = variance = torch.zeros_like(critic)
     if steps is None:
         mean = _solve(chain, decay, (chain.transitions * residuals).sum(dim=1))
@@ -347,9 +346,7 @@ def gradient_estimator(
     policy = torch.where(chain.terminal[:, None], 0.0, policy.double())
     joint = torch.einsum("sa,ast->sat", policy, process.transitions.double())
     score = torch.eye(policy.shape[1], dtype=torch.float64) - policy[:, None, :]  # (S, A, A)
-    decay = chain.gamma * lam
-    delta = chain.rewards + chain.gamma * critic - critic[:, None]  # (S, S)
-
+    decay, delta = chain.gamma * lam, _residuals(chain, critic)  # (S, S)
     mean = _solve(chain, decay, (chain.transitions * delta).sum(dim=1))  # E[Â]
     known = delta.square() + 2 * decay * delta * mean
     square = _solve(chain, decay**2, (chain.transitions * known).sum(dim=1))  # E[Â²]
@@ -371,6 +368,11 @@ def gradient_estimator(
         bias=whole[start] - gradient,
         variance=(total[start] - whole[start].square().sum()).item(),
     )
+
+
+def _residuals(chain: Chain, critic: Tensor) -> Tensor:
+    """(S, S): d(s, s') = r(s, s') + γ V̂(s') − V̂(s)."""
+    return chain.rewards + chain.gamma * critic - critic[:, None]
 
 
 def _own_row(weights: Tensor, score: Tensor) -> Tensor:

@@ -8,13 +8,15 @@ comes from the form in which the KL was written.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from nbcourse.functional import kl
 from nbcourse.functional.aggregation import aggregate
-from nbcourse.functional.arguments import one_of
+from nbcourse.functional.arguments import Positive, checked, one_of
 from nbcourse.toys import bandit
 from nbcourse.toys.sequences import SequenceSpace, expected_return
 
@@ -229,6 +231,7 @@ def gradient(
     return -torch.autograd.grad(loss, logits)[0]
 
 
+@checked
 def optimise(
     space: SequenceSpace,
     ref_logits: Tensor,
@@ -236,9 +239,9 @@ def optimise(
     *,
     form: str,
     beta: float,
-    learning_rate: float,
-    iterations: int,
-    inner_steps: int,
+    learning_rate: Positive,
+    iterations: Annotated[int, Ge(1)],
+    inner_steps: Annotated[int, Ge(1)],
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -266,11 +269,6 @@ def optimise(
         ValueError: if the form is unknown, a number is out of range, or generator and batch_size
             do not go together.
     """
-    for name, value in (("iterations", iterations), ("inner_steps", inner_steps)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate is {learning_rate}, expected a positive number")
     if (batch_size is None) != (generator is None):
         raise ValueError(
             f"batch_size is {batch_size} and generator is {generator}: expected both or neither"

@@ -346,9 +346,9 @@ def test_what_the_right_forms_find_is_the_optimum(eos):
     ("changes", "message"),
     [
         ({"form": "k4"}, "form is 'k4', expected one of 'none'"),
-        ({"iterations": 0}, "iterations is 0, expected at least 1"),
-        ({"inner_steps": 0}, "inner_steps is 0, expected at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0, expected a positive number"),
+        ({"iterations": 0}, "iterations is 0, expected a number of at least 1"),
+        ({"inner_steps": 0}, "inner_steps is 0, expected a number of at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0, expected a number above 0"),
         ({"batch_size": 8}, "batch_size is 8 and generator is None: expected both or neither"),
     ],
 )
