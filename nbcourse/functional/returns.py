@@ -17,6 +17,7 @@ from nbcourse.functional.arguments import BT, TN, Axes, BTMask, Share, TNFlags, 
 
 SCAN_ENTRIES = 1 << 17  # at a time: temporaries of this size find memory that is warm already
 SCAN_BLOCK = 16  # larger: fewer rounds, but a larger triangular product and more rounding
+STEP_BY_STEP = 96  # fewer rows are added one by one, which gives the bits of the plain loop
 LONGEST_WINDOW = 64  # beyond it, two scans cost less than a product with every window
 
 
@@ -71,41 +72,47 @@ def _product(x: Tensor, y: Tensor) -> Tensor:
 def _scan_episodes(x: Tensor, decay: float, *, ended: Tensor) -> Tensor:
     """yₜ = xₜ + decay yₜ₊₁ down the first axis of (T, N) tensors, and yₜ = xₜ where ended.
 
-    It may overwrite x."""
+    It may overwrite x.
+    """
+    scan = _scan_rows if len(x) <= STEP_BY_STEP else _scan_blocks
     decays = torch.full_like(x, decay).masked_fill_(ended, 0.0)
     if math.isfinite(x.sum()):
-        return _scan_in_time(x, decays)
+        return scan(x, decays)
     # 0 · NaN is NaN: what is broken is set aside, and marked up to the start of its own episode
     broken = ~x.isfinite()
-    reached = _scan_in_time(broken.to(x), (~ended).to(x)) > 0
-    return _scan_in_time(x.masked_fill(broken, 0.0), decays).masked_fill_(reached, math.nan)
+    reached = scan(broken.to(x), (~ended).to(x)) > 0
+    return scan(x.masked_fill(broken, 0.0), decays).masked_fill_(reached, math.nan)
 
 
-def _scan_in_time(x: Tensor, decays: Tensor) -> Tensor:
-    """yₜ = xₜ + decaysₜ yₜ₊₁ down the first axis of two (T, N) tensors, which it overwrites.
+def _scan_rows(x: Tensor, decays: Tensor) -> Tensor:
+    """yₜ = xₜ + decaysₜ yₜ₊₁ down the first axis of two (T, N) tensors, which it overwrites."""
+    following = x[-1] if len(x) else x
+    for row, decay in reversed(list(zip(x.unbind()[:-1], decays.unbind()[:-1], strict=True))):
+        following = row.add_(decay.mul_(following))  # not addcmul_, which rounds once or twice
+    return x
 
-    A short scan goes row by row. A long one goes row by row through all blocks at once, then what
-    lies behind each block is carried in by the same scan over the blocks' first rows. A block hands
-    on what it gets times the product of its decays, which is 0 if an episode ends in it.
+
+def _scan_blocks(x: Tensor, decays: Tensor) -> Tensor:
+    """The same, through the rows of all blocks at once.
+
+    What lies behind each block is then carried in by the same scan over the blocks' first rows. A
+    block hands on what it gets times the product of its decays: 0 if an episode ends in it.
     """
     length, columns = x.shape
     if length <= SCAN_BLOCK:
-        rows = list(zip(x.unbind(), decays.unbind(), strict=True))
-        following = rows.pop()[0] if rows else x
-        for row, decay in reversed(rows):
-            following = row.add_(decay.mul_(following))
-        return x
-    after = -length % SCAN_BLOCK
-    shape = (-1, SCAN_BLOCK, columns)
+        return _scan_rows(x, decays)
     x, decays = (
-        (pad(y, (0, 0, 0, after)) if after else y).view(shape).transpose(0, 1).contiguous()
+        pad(y, (0, 0, 0, -length % SCAN_BLOCK))
+        .view(-1, SCAN_BLOCK, columns)
+        .transpose(0, 1)
+        .contiguous()
         for y in (x, decays)
     )
     following, product = x[-1], decays[-1]
     for row, decay in zip(x.unbind()[-2::-1], decays.unbind()[-2::-1], strict=True):
         following = row.addcmul_(decay, following)
         product = decay.mul_(product)
-    firsts = _scan_in_time(following.clone(), product.clone())
+    firsts = _scan_blocks(following.clone(), product.clone())
     x[:, :-1].addcmul_(decays[:, :-1], firsts[1:])
     return x.transpose(0, 1).reshape(-1, columns)[:length]
 

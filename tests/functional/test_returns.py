@@ -394,6 +394,21 @@ class TestEnvGae:
         )
         assert advantages[0, 0].item() == pytest.approx(0.8 if over else 1.25)
 
+    @pytest.mark.parametrize("steps", [2, 16, 17, 96])
+    def test_a_short_table_is_the_plain_loop_to_the_last_bit(self, steps):
+        """Chapter 4 finds the package's agents equal to its own, bit for bit."""
+        tables = [random(steps, 8, seed=s).float() for s in (1, 2, 3)]
+        flags = [random(steps, 8, seed=s) > 1.5 for s in (4, 5)]
+        rewards, values, next_values = tables
+        delta = rewards + 0.99 * torch.where(flags[0], 0.0, next_values) - values
+        expected, following = torch.empty_like(delta), torch.zeros(8)
+        for t in reversed(range(steps)):
+            ended = flags[0][t] | flags[1][t]
+            following = delta[t] + 0.99 * 0.95 * torch.where(ended, 0.0, following)
+            expected[t] = following
+        found, _ = env_gae(*tables, *flags, gamma=0.99, lam=0.95)
+        assert torch.equal(found, expected)
+
     @pytest.mark.parametrize("garbage", [math.nan, math.inf])
     def test_in_a_long_table_what_is_broken_shows_in_its_own_episode_alone(self, garbage):
         shape, broken = (300, 2), (100, 1)

@@ -324,8 +324,9 @@ def test_the_recipe_makes_the_task_with_its_settings(kind):
 
 def out_of_range(bounds):
     """Numbers on both sides of a range."""
-    below = bounds.low if bounds.above else bounds.low - 1
-    return [x for x in (below, bounds.high + 1) if abs(x) < math.inf]
+    ends = [bounds.gt, bounds.lt]  # which are out themselves
+    ends += [end + step for end, step in ((bounds.ge, -1), (bounds.le, 1)) if end is not None]
+    return [x for x in ends if x is not None]
 
 
 def test_every_number_has_bounds_that_the_recipe_enforces(kind):
