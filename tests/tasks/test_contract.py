@@ -10,6 +10,7 @@ import pytest
 import torch
 from annotated_types import Interval
 
+from nbcourse.functional.arguments import in_words
 from nbcourse.lm import tiny
 from nbcourse.rows import settings_of
 from nbcourse.tasks import table
@@ -337,7 +338,7 @@ def test_every_number_has_bounds_that_the_recipe_enforces(kind):
         refused = out_of_range(setting.bounds)
         assert refused, setting
         for value in map(setting.type, refused):
-            expected = rf"task\.{setting.name} is {value!r}, expected {setting.bounds}"
+            expected = rf"task\.{setting.name} is {value!r}, expected {in_words(setting.bounds)}"
             with pytest.raises(ValueError, match=expected):
                 recipe(kind, **{setting.name: value})
 
