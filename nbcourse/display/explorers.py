@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 
 import torch
@@ -119,11 +120,13 @@ def explore_clip(
     values = torch.arange(0.125, largest, 0.05, dtype=torch.float64).tolist()
     corners = [ratio for ratio in (low, high, dual_clip) if ratio and ratio < largest]
 
+    clipped = partial(ppo_clip, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip)
+
     def objective(ratio: float, advantage: float) -> tuple[float, float]:
         """The objective and its slope in log π."""
         log_ratio = torch.tensor(ratio, dtype=torch.float64).log().requires_grad_()
-        zero, clips = torch.zeros_like(log_ratio), {"clip_low": clip_low, "clip_high": clip_high}
-        value = -ppo_clip(log_ratio, zero, zero + advantage, dual_clip=dual_clip, **clips)
+        zero = torch.zeros_like(log_ratio)
+        value = -clipped(log_ratio, zero, zero + advantage)
         (slope,) = torch.autograd.grad(value, log_ratio)
         return value.item(), slope.item() + 0.0  # never −0
 

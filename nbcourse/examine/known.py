@@ -94,7 +94,6 @@ class _Row:
         if advantages is None:
             assert rewards is not None
             beta = self.beta if self.penalty.placement == "reward" else 0.0
-            old, ref = policies.values()
             advantages = self.algorithm.estimate(
                 self.algorithm.all_settings,
                 rewards=rewards_with_kl(rewards, old, ref, mask, beta=beta),
