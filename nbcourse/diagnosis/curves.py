@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
+from typing import TypeGuard
 
 from nbcourse.diagnosis.report import LIKELY, POSSIBLE, Answer, seen
 
@@ -332,7 +333,7 @@ def _too_few(count: int, what: str) -> str:
     return f"{count} point{'' if count == 1 else 's'} with {what}, expected at least {TREND}"
 
 
-def _number(value: float | None) -> bool:
+def _number(value: float | None) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

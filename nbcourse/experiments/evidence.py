@@ -89,8 +89,8 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     """
     measured = [row for row in map(log_lines.measured, rows) if row.keys() - {"step"}]
     history = tuple(map(translated, log_lines.in_order(measured)))
-    columns = dict.fromkeys(name for row in measured for name in row)
-    columns = [one for one in columns if one not in log_lines.BOOKKEEPING]
+    names = dict.fromkeys(name for row in measured for name in row)
+    columns = [one for one in names if one not in log_lines.BOOKKEEPING]
     known = [one for one in columns if next(iter(translated({one: 0.0}))) in KNOWN]
     if not known:
         raise _unrecognised(name, columns)
