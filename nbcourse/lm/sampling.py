@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from nbcourse.lm.casting import cast_once
 from nbcourse.lm.engines import Engine, Job, eager
@@ -22,7 +23,7 @@ ENGINES: Mapping[str, Engine] = {
 
 
 @torch.no_grad()
-def sample(
+def sample(  # noqa: PLR0913 - what sampling depends on, each with a default
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     prompts: Sequence[str],
@@ -36,9 +37,8 @@ def sample(
 ) -> Rollout:
     """Sample `group_size` responses to each prompt, side by side.
 
-    Each prompt runs through the model once, and its cache is then shared out to its group. A row
-    that has ended leaves the batch, so the last long response does not drag the others along.
-    Within autocast, weights are cast once for all tokens.
+    A prompt runs through the model once, and its group shares the cache. A row that has ended
+    leaves the batch. Within autocast, weights are cast once for all tokens.
 
     Args:
         model: a causal language model of transformers.
@@ -65,16 +65,7 @@ def sample(
 
     Book: section "A language model is a policy".
     """
-    if max_new_tokens < 1 or group_size < 1:
-        raise ValueError(
-            f"max_new_tokens={max_new_tokens} and group_size={group_size}: expected at least 1 each"
-        )
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}, expected > 0 (or greedy=True)")
-    if generator is None and not greedy:
-        raise ValueError("generator is None, expected a torch.Generator (or greedy=True)")
-    if isinstance(engine, str) and engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+    _check(max_new_tokens, group_size, temperature, generator, greedy=greedy, engine=engine)
     prompt_ids, prompt_mask = encode(tokenizer, prompts, device=model.device)
     job = Job(
         prompt_ids,
@@ -88,19 +79,43 @@ def sample(
     )
     with cast_once(model):
         write = ENGINES[engine] if isinstance(engine, str) else engine
-        tokens, log_probs, lengths = write(model, job)
+        return _rollout(job, *write(model, job))
 
+
+def _rollout(job: Job, tokens: Tensor, log_probs: Tensor, lengths: Tensor) -> Rollout:
+    """What an engine wrote, cut to the longest response."""
     width = int(lengths.max())
     last = tokens.gather(1, lengths[:, None] - 1).squeeze(1)
     return Rollout(
-        prompt_ids=prompt_ids.repeat_interleave(group_size, dim=0),
-        prompt_mask=prompt_mask.repeat_interleave(group_size, dim=0),
+        prompt_ids=job.prompt_ids.repeat_interleave(job.group_size, dim=0),
+        prompt_mask=job.prompt_mask.repeat_interleave(job.group_size, dim=0),
         tokens=tokens[:, :width],
         # True on the EOS that ended a response: `lengths` counts it, and so it is trained
-        mask=torch.arange(width, device=model.device) < lengths[:, None],
+        mask=torch.arange(width, device=tokens.device) < lengths[:, None],
         log_probs=log_probs[:, :width],
         truncated=~job.ended(last),
     )
+
+
+def _check(
+    max_new_tokens: int,
+    group_size: int,
+    temperature: float,
+    generator: torch.Generator | None,
+    *,
+    greedy: bool,
+    engine: str | Engine,
+) -> None:
+    if max_new_tokens < 1 or group_size < 1:
+        raise ValueError(
+            f"max_new_tokens={max_new_tokens} and group_size={group_size}: expected at least 1 each"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected > 0 (or greedy=True)")
+    if generator is None and not greedy:
+        raise ValueError("generator is None, expected a torch.Generator (or greedy=True)")
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
 
 
 def end_tokens(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:

@@ -263,11 +263,9 @@ def lambda_estimator(
         a baseline: the same variance, and a bias that no policy gradient feels.
 
     Raises:
-        ValueError: if critic is not (S,), lam is outside [0, 1], steps is below 1, or bootstrap is
-            False though nothing is cut off.
+        ValueError: if a shape or number is not as above, or bootstrap is False without a cut.
 
-    Book: equation (eq-gae). Source: Schulman et al. 2016, equation 16; the variance of a return is
-    Sobel 1982, "The variance of discounted Markov decision processes".
+    Book: equation (eq-gae). Source: Schulman et al. 2016, equation 16; Sobel 1982 for variances.
     """
     critic = _on_states(chain, critic)
     if steps is None and not bootstrap:
@@ -333,8 +331,7 @@ def gradient_estimator(
         d: for γ = 1 that is ∇J, for γ < 1 what agents take for it.
 
     Raises:
-        ValueError: if policy is not (S, A), critic is not (S,), lam is outside [0, 1], start is no
-            state or terminal, or an episode may never end.
+        ValueError: if a shape or number is not as above, start is terminal, or no end is sure.
 
     Book: equation (eq-gradient-error).
     """
@@ -356,9 +353,8 @@ def gradient_estimator(
     whole = _solve(chain, 1.0, _own_row(advantage, score))  # E[Ĝ], (S, S, A)
     later = torch.einsum("st,st,tub->sub", chain.transitions, delta, whole)  # E[δ Ĝ']
     both = _solve(chain, decay, _own_row(squares, score) + later)  # E[ÂĜ]
-    crossed = torch.einsum("sat,st,tsb,sab->s", joint, delta, whole, score) + decay * torch.einsum(
-        "sat,tsb,sab->s", joint, both, score
-    )
+    crossed = torch.einsum("sat,st,tsb,sab->s", joint, delta, whole, score)
+    crossed = crossed + decay * torch.einsum("sat,tsb,sab->s", joint, both, score)
     total = _solve(chain, 1.0, (squares * score.square().sum(dim=2)).sum(dim=1) + 2 * crossed)
 
     exact = policy * (process.action_values(values(chain)) - values(chain)[:, None])

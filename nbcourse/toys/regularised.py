@@ -232,7 +232,7 @@ def gradient(
 
 
 @checked
-def optimise(
+def optimise(  # noqa: PLR0913 - a problem, a form, and the settings of the ascent
     space: SequenceSpace,
     ref_logits: Tensor,
     rewards: Tensor,
