@@ -196,7 +196,7 @@ def test_an_entry_leads_to_the_chapters_whose_code_uses_it(pages):
 
 
 def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
-    backward = entry_of(pages, reference.PACKAGE / "training" / "loop.py", "backward")
+    backward = entry_of(pages, reference.PACKAGE / "training" / "update.py", "backward")
     assert "*Used in*" not in backward
     way = "by way of `training.loop.one_step`."
     assert f"*Reached from* [chapter 8](../08-rlhf.ipynb), {way}" in backward
