@@ -251,7 +251,7 @@ def _examine(
         sampled = answer(
             samples=exam.samples,
             temperature=exam.temperature,
-            source=generator(recipe.seed, "samples", device=model.device),
+            generator=generator(recipe.seed, "samples", device=model.device),
             label=f"{label}, samples" if exam.progress else None,
         )
         asked = [problem for problem in problems for _ in range(exam.samples)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -66,14 +66,11 @@ def ask(  # noqa: PLR0913 - of a model, what, how and how much at once
     tokenizer: "PreTrainedTokenizerBase",
     prompts: Sequence[str],
     *,
-    max_new_tokens: int,
     precision: AbstractContextManager,
     samples: int | None = None,
-    temperature: float = 1.0,
-    source: torch.Generator | None = None,
     at_once: int = AT_ONCE,
-    engine: str = "eager",
     label: str | None = None,
+    **options: Any,
 ) -> Answers:
     """The model's responses to prompts.
 
@@ -81,14 +78,12 @@ def ask(  # noqa: PLR0913 - of a model, what, how and how much at once
         policy: the model.
         tokenizer: its tokenizer.
         prompts: P of them.
-        max_new_tokens: longest response.
         precision: a context in which the model is run.
         samples: sampled responses to each prompt; None for the one greedy response.
-        temperature: of sampling.
-        source: of the draws; needed where there are samples.
         at_once: responses that are sampled together, to bound memory.
-        engine: what writes them; see `sampling.sample`.
         label: of a progress bar; None for no bar.
+        options: of `sampling.sample`: `max_new_tokens`, `engine`; `temperature` and `generator` of
+            samples.
 
     Returns:
         P · samples responses, or P greedy ones.
@@ -102,12 +97,9 @@ def ask(  # noqa: PLR0913 - of a model, what, how and how much at once
                 policy,
                 tokenizer,
                 prompts[i : i + size],
-                max_new_tokens=max_new_tokens,
                 greedy=samples is None,
                 group_size=samples or 1,
-                temperature=temperature,
-                generator=source,
-                engine=engine,
+                **options,
             )
             texts += rollout.texts(tokenizer)
             truncated.append(rollout.truncated.cpu())

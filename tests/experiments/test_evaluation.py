@@ -256,7 +256,7 @@ def test_both_models_are_asked_the_same(spoken):
     assert first == third
     sampled = [options for options in stand_in.asked if options["samples"]]
     assert [options["temperature"] for options in sampled] == [1.0, 1.0]
-    states = [options["source"].initial_seed() for options in sampled]
+    states = [options["generator"].initial_seed() for options in sampled]
     assert states[0] == states[1]
     assert (folder / "evaluation-word-problems-validation.json").is_file()
 

@@ -83,7 +83,7 @@ def test_samples_of_one_problem_stand_side_by_side_whatever_the_batches(half_tau
         return rollout
 
     monkeypatch.setattr(sampling, "sample", watch)
-    sampled = ask(*models, **common, samples=3, temperature=1e-5, source=source, at_once=7)
+    sampled = ask(*models, **common, samples=3, temperature=1e-5, generator=source, at_once=7)
     assert sizes == [6, 6, 6, 3]
     assert len(set(greedy.texts)) > 4
     assert sampled.texts == [text for text in greedy.texts for _ in range(3)]
