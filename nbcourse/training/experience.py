@@ -22,6 +22,8 @@ from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe
 from nbcourse.training.watch import fingerprint
 
+# what an `Experience` knows of each response before reference and critic are asked
+OF_RESPONSES = ("scores", "correct", "greedy_scores", "steps", "problems", "drawn")
 ROUNDS = 8  # of dynamic sampling, before a step makes do with the groups it has
 
 
@@ -319,40 +321,26 @@ def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     rows = group_rows(groups.to(batch.scores.device), group)
     if len(rows) == 0:
         return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
-    greedy = batch.greedy_scores
-    return replace(
-        batch,
-        rollout=select(batch.rollout, rows),
-        scores=batch.scores[rows],
-        correct=batch.correct[rows],
-        greedy_scores=None if greedy is None else greedy[rows],
-        steps=_selected(batch.steps, rows),
-        problems=_selected(batch.problems, rows),
-        drawn=_selected(batch.drawn, rows),
-    )
+    columns = {name: _selected(getattr(batch, name), rows) for name in OF_RESPONSES}
+    return replace(batch, rollout=select(batch.rollout, rows), **columns)
 
 
 def _join(parts: Sequence[Experience]) -> Experience:
     if len(parts) == 1:
         return parts[0]
-    greedy = [part.greedy_scores for part in parts if part.greedy_scores is not None]
-    return Experience(
-        concatenate([part.rollout for part in parts]),
-        torch.cat([part.scores for part in parts]),
-        torch.cat([part.correct for part in parts]),
-        torch.cat(greedy) if greedy else None,
-        _joined([part.steps for part in parts]),
-        problems=_joined([part.problems for part in parts]),
-        sampler=parts[0].sampler,
-        drawn=_joined([part.drawn for part in parts]),
-    )
+    columns = {name: _joined([getattr(part, name) for part in parts]) for name in OF_RESPONSES}
+    return replace(parts[0], rollout=concatenate([part.rollout for part in parts]), **columns)
 
 
-def _selected(column: list[Any] | None, rows: Tensor) -> list[Any] | None:
-    return None if column is None else [column[row] for row in rows.tolist()]
+def _selected(column: Any, rows: Tensor) -> Any:
+    if column is None or torch.is_tensor(column):
+        return None if column is None else column[rows]
+    return [column[row] for row in rows.tolist()]
 
 
-def _joined(columns: Sequence[list[Any] | None]) -> list[Any] | None:
+def _joined(columns: Sequence[Any]) -> Any:
     """One column of several, if there is one."""
     kept = [column for column in columns if column is not None]
+    if kept and torch.is_tensor(kept[0]):
+        return torch.cat(kept)
     return [row for column in kept for row in column] if kept else None

@@ -243,7 +243,7 @@ def recomputed(
         old_log_probs,
         ref_log_probs=old_log_probs if ref_log_probs is None else ref_log_probs,
         advantages=update.estimate.advantages[rows, : log_probs.shape[1]],
-        mask=part.mask,
+        mask=part.mask,  # True on EOS too: when to stop is learned as any token is
         values=cut(experience.values, rows, part),
     )
     return tokens, values, divergences
