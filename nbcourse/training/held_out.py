@@ -61,7 +61,7 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
 
 
 @torch.no_grad()
-def ask(  # noqa: PLR0913 - of a model, what, how and how much at once
+def ask(
     policy: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     prompts: Sequence[str],
