@@ -144,7 +144,7 @@ def _clip(bench: Bench) -> Finding | None:
     for width in (0.2, 0.4):
         right = _six_cases(partial(surrogates.ppo_clip, clip_low=width))
         found = _six_cases(_asked(bench, width))
-        if found is None:
+        if found is None or right is None:
             return Finding("", "expected losses of the shape (2, 6)")
         wrong = with_each(names, partial(_six_cases_of, width=width))
         what = f"losses and derivatives of the six cases, clip = {width}"

@@ -74,11 +74,11 @@ def read(path: str | Path) -> Evidence:
         raise UserError(f"{path} is {SYNC}")
     if path.suffix not in readers:
         raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
-    content = path.read_bytes()
+    written = path.read_bytes()
     if path.name == records.METRICS:
-        return Evidence(path.name, (), tuple(map(translated, _lines(content, str(path)))))
-    rows = readers[path.suffix](content, str(path))
-    return _of_others(path.name, rows, rounded=log_lines.rounded(_text(content)))
+        return Evidence(path.name, (), tuple(map(translated, _lines(written, str(path)))))
+    rows = readers[path.suffix](written, str(path))
+    return _of_others(path.name, rows, rounded=log_lines.rounded(_text(written)))
 
 
 def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float = 0.0) -> Evidence:

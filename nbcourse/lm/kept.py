@@ -79,7 +79,7 @@ def _digest(model: "PreTrainedModel", lessons: Iterable[object]) -> str:
         found.update(repr(fact).encode())
     for name, weight in model.named_parameters():
         found.update(f"{name} {weight.dtype} {weight.requires_grad}".encode())
-        found.update(weight.detach().cpu().flatten().view(torch.uint8).numpy())
+        found.update(weight.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
