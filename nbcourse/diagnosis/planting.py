@@ -79,6 +79,28 @@ def _with(row: str, **functions: Callable[..., Any]) -> Plant:
     return swapped
 
 
+def _estimator(name: str, wrong: Callable[..., Tensor], **fixed: Any) -> Plant:
+    """The plant that replaces a function of `advantages`, also in each row that has bound it."""
+
+    @contextmanager
+    def swapped() -> Iterator[None]:
+        original, table = getattr(advantages, name), algorithms.ALGORITHMS
+        bound = {
+            row: known
+            for row, known in table.items()
+            if getattr(known.advantage, "__wrapped__", None) is original
+        }
+        with _replaced(advantages, name, lambda _: wrong):
+            estimate = per_response(wrong, **fixed)
+            table.update({row: replace(known, advantage=estimate) for row, known in bound.items()})
+            try:
+                yield
+            finally:
+                table.update(bound)
+
+    return swapped
+
+
 def _after_collecting(change: Callable[[Learner, Experience], Experience]) -> Plant:
     """A decorator: the plant that changes each step's experience once it has been collected."""
 
@@ -333,17 +355,24 @@ def _charged_backwards(rewards: Any, experience: Experience, penalty: Any) -> Te
 # ---------------------------------------------------------------- whose credit it is
 
 
-def _across_prompts(rewards: Tensor, *, group_size: int, eps: float = 1e-4) -> Tensor:
+GROUP_RELATIVE = advantages.group_relative  # the sound one, while another is in its place
+
+
+def _across_prompts(
+    rewards: Tensor, *, group_size: int, scale: bool = True, eps: float = 1e-4
+) -> Tensor:
     order = torch.arange(len(rewards)).view(group_size, -1).T.flatten()
-    found = advantages.group_relative(rewards[order], group_size=group_size, eps=eps)
-    return found[order.argsort()]
+    mixed = GROUP_RELATIVE(rewards[order], group_size=group_size, scale=scale, eps=eps)
+    return mixed[order.argsort()]
 
 
 def _no_baseline(rewards: Tensor, *, group_size: int) -> Tensor:
     return rewards.clone()
 
 
-def _no_zero_test(rewards: Tensor, *, group_size: int, eps: float = 1e-4) -> Tensor:
+def _no_zero_test(
+    rewards: Tensor, *, group_size: int, scale: bool = True, eps: float = 1e-4
+) -> Tensor:
     groups = rewards.view(-1, group_size)
     mean, spread = groups.mean(dim=1, keepdim=True), groups.std(dim=1, keepdim=True)
     return ((groups - mean) / (spread + eps)).flatten()
@@ -473,9 +502,9 @@ PLANTS: Mapping[str, Plant] = {
     "kl-sign-in-loss": _negative_estimate,
     "inverted-kl": _inverted_estimate,
     "wrong-kl-estimator": _always_k1,
-    "mixed-groups": _with("grpo", advantage=per_response(_across_prompts)),
-    "missing-baseline": _with("rloo", advantage=per_response(_no_baseline)),
-    "amplified-flat-groups": _with("grpo", advantage=per_response(_no_zero_test)),
+    "mixed-groups": _estimator("group_relative", _across_prompts, scale=True),
+    "missing-baseline": _estimator("leave_one_out", _no_baseline),
+    "amplified-flat-groups": _estimator("group_relative", _no_zero_test, scale=True),
     "padded-whitening": _whitened_with_padding,
     "value-target-rewards": _rewards_as_targets,
     "inverted-ratio": _with("grpo", surrogate=inverted_ratio),
