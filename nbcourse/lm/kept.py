@@ -68,7 +68,8 @@ def _digest(model: "PreTrainedModel", lessons: Iterable[object]) -> str:
     device = model.device
     computed_by = (
         [version(package) for package in ("torch", "transformers")],
-        processor() if device.type == "cpu" else torch.cuda.get_device_name(device),
+        device.type,
+        torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         torch.get_num_threads(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
