@@ -427,7 +427,7 @@ def test_an_error_of_the_students_own_type_keeps_its_name(remote):
 def test_the_process_forgets_the_graphs_of_results_that_are_gone(remote):
     f = remote(
         "import gc\ndef f(x):\n    return x * 2, len([o for o in gc.get_objects()"
-        " if type(o).__name__ == 'Student'][0].graphs)"
+        " if type(o).__name__ == 'StudentCode'][0].graphs)"
     )
     for _ in range(5):
         _, kept = f(torch.ones(1, requires_grad=True))
