@@ -182,8 +182,9 @@ class Thief:
     def forges(self, exercise, name):
         reply = {"error": None, "passed": True, "points": 100, "state": "passed", "names": {}}
         for module in list(sys.modules.values()):
-            if getattr(module, "serve", None) and inspect.isclass(getattr(module, "Student", None)):
-                honest = module.Student.answer
+            code = getattr(module, "StudentCode", None)
+            if getattr(module, "serve", None) and inspect.isclass(code):
+                honest = code.answer
 
                 def forged(self, request, honest=honest):
                     if request["do"] == "call":
@@ -191,7 +192,7 @@ class Thief:
                         return reply | {"structure": equal, "tensors": [], "changed": []}
                     return honest(self, request) | {"points": 100, "state": "passed"}
 
-                module.Student.answer = forged
+                code.answer = forged
         return lambda *given: True
 
     # ------------------------------------------------------------ what the bundle holds
