@@ -30,7 +30,7 @@ def shown(monkeypatch) -> list:
 def test_a_listing_is_the_source_without_its_docstring(shown):
     display.show_source(advantages.leave_one_out)
     text = shown[0].data
-    assert text.startswith("```python\ndef leave_one_out(")
+    assert text.startswith("```python\n@checked\ndef leave_one_out(")
     assert "mean_baseline(rewards, group_size=group_size) * (group_size" in text
     assert '"""' not in text
 

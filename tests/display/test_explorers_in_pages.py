@@ -134,7 +134,10 @@ def test_rows_are_stored_once_and_without_the_noise_of_rounding():
             lambda _: explore_frozen(PAIRS, REF, ZEROS, updates=0),
             "updates is 0, expected a multiple",
         ),
-        (lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0), "beta is 0, expected a positive"),
+        (
+            lambda _: explore_frozen(PAIRS, REF, ZEROS, beta=0),
+            "beta is 0, expected a number above 0",
+        ),
         (lambda _: explore_mismatch(ZEROS, "abc"), "logits has shape (4,), expected (3,)"),
         (lambda _: explore_mismatch(ZEROS, "abcd", top_p=0), "top_p is 0, expected a multiple of"),
         (lambda _: stages(columns=(0,)), "columns is (0,), expected two of them"),
