@@ -111,7 +111,7 @@ def test_the_wheel_says_what_it_is(wheel):
         "lm", "agents", "lunar-lander", "book", "classroom", "trl", "peers", "dev"
     }  # fmt: skip
     core = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", text, re.M)
-    assert set(core) == {"torch", "typer", "rich", "tqdm", "packaging"}
+    assert set(core) == {"annotated-types", "torch", "typer", "rich", "tqdm", "packaging"}
 
 
 def closure(names: Iterable[str]) -> set[str]:
@@ -170,7 +170,7 @@ def lm(environment):
     return environment(*(Requirement(line).name for e in ("", "lm") for line in requirements(e)))
 
 
-def test_functional_and_toys_stand_on_torch_alone(environment, installed, tmp_path):
+def test_functional_and_toys_stand_on_torch_and_annotated_types(environment, installed, tmp_path):
     program = """
 import importlib, pkgutil, nbcourse
 from nbcourse.functional import advantages
@@ -187,7 +187,7 @@ for name in ("numpy", "transformers", "pydantic", "typer", "rich", "tqdm", "pack
         continue
     print(name, "was there")
 """
-    done = environment("torch")(tmp_path, "-c", program)
+    done = environment("annotated-types", "torch")(tmp_path, "-c", program)
     assert done.returncode == 0, done.stderr
     file, values, *others = done.stdout.splitlines()
     assert Path(file).is_relative_to(installed)
