@@ -134,8 +134,7 @@ def explore_clip(
     background = []
     for advantage, left in ((1.0, 60), (-1.0, 420)):
         x = _scale(0.0, largest, left, left + 285)
-        lowest, highest = sorted((0.0, largest * advantage))
-        y = _scale(lowest, highest, FLOOR, 35)
+        y = _scale(min(0.0, largest * advantage), max(0.0, largest * advantage), FLOOR, 35)
         panels[advantage] = x, y
         line = [(x(r), y(objective(r, advantage)[0])) for r in sorted([*values, *corners])]
         background += _clip_axes(x, y, _curve(line), advantage * largest, bounds=(low, high))
