@@ -31,6 +31,8 @@ EXTENSIONS = {  # of JupyterLab, in the packages that bring them
 }
 SAVING = Path("etc", "jupyter", "jupyter_server_config.d", "nbcourse.json")
 """Of an environment: makes its Jupyter load `publishing.reading`, which writes this file."""
+FOR_PHONES = "NBCOURSE_FOR_PHONES"
+"""Environment variable of kernels whose outputs are stored: their figures are drawn twice."""
 MARKS = {True: "✓", False: "✗", None: "·"}
 
 

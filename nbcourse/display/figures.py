@@ -1,5 +1,6 @@
 """Figures in the book's style."""
 
+import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,11 @@ import matplotlib.pyplot as plt
 from IPython.display import display
 from matplotlib.figure import Figure
 
+from nbcourse.display import phones
 from nbcourse.errors import UserError
+from nbcourse.installation import FOR_PHONES
 
+SVG = "image/svg+xml"
 STYLE = Path(__file__).with_name("book.mplstyle")
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -43,9 +47,14 @@ def show(fig: Figure) -> None:
     """Display a figure as a vector graphic, and close it.
 
     What it shows is said below the cell: in its caption and, for readers who cannot see it, in a
-    comment, `<!-- alt: … -->`.
+    comment, `<!-- alt: … -->`. Where the output is made to be stored (`nbcourse run --write`), its
+    metadata hold the figure as a phone shows it: the site has both.
     """
-    display({"image/svg+xml": as_svg(fig)}, raw=True)
+    drawing, for_phone = _drawn(fig), {}
+    if FOR_PHONES in os.environ and phones.lay_out(fig):
+        for_phone = {SVG: {"phone": _drawn(fig)}}
+    plt.close(fig)
+    display({SVG: drawing}, metadata=for_phone, raw=True)
 
 
 def check_file(path: Path) -> None:
@@ -73,8 +82,13 @@ def as_svg(fig: Figure) -> str:
     Letters are drawn as shapes, so that they look the same everywhere, and the same figure always
     gives the same text.
     """
+    drawing = _drawn(fig)
+    plt.close(fig)
+    return drawing
+
+
+def _drawn(fig: Figure) -> str:
     with StringIO() as drawing:
         fig.savefig(drawing, format="svg", metadata={"Date": None})
         text = drawing.getvalue()
-    plt.close(fig)
     return text[text.index("<svg") :]

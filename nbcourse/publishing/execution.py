@@ -1,5 +1,6 @@
 """Run a chapter from top to bottom in a fresh kernel, without a browser."""
 
+import os
 import re
 from collections.abc import Callable
 from copy import deepcopy
@@ -10,7 +11,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nbcourse.publishing import stored
+from nbcourse.installation import FOR_PHONES
+from nbcourse.publishing import drawings, stored
 
 CELL_TIMEOUT = 600  # seconds: ends an endless loop, and no cell of the book comes near it
 
@@ -25,10 +27,12 @@ def execute(
     folder: Path,
     timeout: float = CELL_TIMEOUT,
     on_cell: Callable[[int], None] = lambda prompt: None,
+    for_phones: bool = False,
 ) -> NotebookNode:
     """An executed copy of `notebook`; its code sees `folder` as the working directory.
 
-    `on_cell` is told the number of each code cell (1, 2, …) before the cell runs.
+    `on_cell` is told the number of each code cell (1, 2, …) before the cell runs. With
+    `for_phones`, figures bring a second drawing in their metadata.
     """
     executed = deepcopy(notebook)
     code_cells = [cell for cell in executed.cells if cell.cell_type == "code"]
@@ -50,7 +54,10 @@ def execute(
         on_cell_execute=on_cell_execute,
     )
     try:
-        client.execute(transport_encryption="auto")  # else the kernel warns of plain text
+        client.execute(
+            transport_encryption="auto",  # else the kernel warns of plain text
+            env=os.environ | ({FOR_PHONES: "1"} if for_phones else {}),
+        )
     except CellExecutionError as error:
         source = code_cells[running - 1].source
         raise CellFailed(
@@ -61,6 +68,9 @@ def execute(
         raise CellFailed(f"cell [{running}] was still running after {timeout:g} seconds") from error
     except DeadKernelError as error:
         raise CellFailed(f"cell [{running}] ended its kernel (out of memory?)") from error
+    if for_phones:
+        for _, held in drawings.for_phones(executed):
+            held.phone = drawings.smaller(held.phone)
     return executed
 
 
@@ -93,6 +103,7 @@ def run(chapter: Path, *, write: bool = False) -> None:
                 notebook,
                 folder=chapter.parent,
                 on_cell=lambda n: progress.update(task, completed=n - 1, prompt=n),
+                for_phones=write,
             )
         except CellFailed as error:
             raise CellFailed(f"{chapter.name}: {error}") from error

@@ -3,7 +3,7 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from nbcourse.publishing import execution, stored
+from nbcourse.publishing import drawings, execution, stored
 
 
 @pytest.fixture
@@ -30,6 +30,20 @@ def test_two_runs_store_the_same_bytes(chapter):
     assert [cell.get("execution_count") for cell in cells] == [None, 1, 2]
     assert cells[1].outputs[0].text == "hello\n"
     assert cells[2].outputs[0].data == {"text/plain": "2"}
+
+
+FIGURE = "from nbcourse.display import figure, show\nshow(figure()[0])"
+
+
+def test_a_figure_is_stored_with_its_drawing_for_phones(chapter):
+    path = chapter(FIGURE)
+    execution.run(path, write=True)
+    ((output, held),) = drawings.for_phones(stored.read(path))
+    assert ' width="600pt"' in drawings.smaller(output.data[drawings.SVG])[:200]
+    assert ' width="268pt"' in held.phone[:200]
+    assert "<metadata>" not in held.phone  # it is as small as on the site
+    executed = execution.execute(stored.read(path), folder=path.parent)
+    assert executed.cells[1].outputs[0].metadata == {}  # only where it is stored
 
 
 def test_without_write_the_file_stays(chapter):

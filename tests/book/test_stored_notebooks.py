@@ -13,7 +13,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse import numerals
-from nbcourse.publishing import chapters, drawings, narrow, stored
+from nbcourse.display import phones
+from nbcourse.publishing import chapters, drawings, stored
 from nbcourse.publishing.anchors import ALT
 
 NOTEBOOKS = pytest.mark.parametrize("path", chapters.notebooks(), ids=lambda path: path.stem)
@@ -255,12 +256,13 @@ def test_figures_of_exercises_are_like_those_of_chapters(path):
 
 
 @NOTEBOOKS
-def test_figures_fit_a_phone_with_letters_of_their_size(path):
+def test_figures_have_a_drawing_for_phones(path):
     """Those that do not are as wide there as they are, and move sideways under the finger."""
-    phones = [drawings.for_phone(svg) for _, svg in drawings_of(stored.read(path))]
-    assert phones.count(None) == SIDEWAYS.get(path.stem, 0)
-    fitting = f' width="{narrow.PHONE}pt"'
-    assert all(fitting in phone[: phone.index(">")] for phone in phones if phone is not None)
+    notebook = stored.read(path)
+    drawn = [held.phone for _, held in drawings.for_phones(notebook)]
+    assert len(list(figures(notebook))) - len(drawn) == SIDEWAYS.get(path.stem, 0)
+    width = f' width="{72 * phones.WIDTH:g}pt"'
+    assert all(width in phone[: phone.index(">")] for phone in drawn)
 
 
 # ------------------------------------------------------------- the rules notice

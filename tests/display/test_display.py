@@ -112,7 +112,7 @@ def test_a_ragged_table_is_refused():
 
 def test_a_figure_is_a_drawing_that_is_the_same_each_time(monkeypatch):
     shown = []
-    monkeypatch.setattr(figures, "display", lambda data, raw: shown.append(data["image/svg+xml"]))
+    monkeypatch.setattr(figures, "display", lambda data, **_: shown.append(data[figures.SVG]))
     for _ in range(2):
         fig, axis = display.figure()
         axis.plot([1, 2], label="a line")
