@@ -3,6 +3,7 @@
 They are written where they are read, in the *Readings* of a chapter:
 `- Authors (year), [*Title*](address).` An address that is given twice has the same year and title.
 Elsewhere a text cites them by key, {cite}`schulman2017proximal`: surname, year, word of the title.
+(sphinxcontrib-bibtex would cite on the site alone; notebooks are read in JupyterLab as well.)
 """
 
 import re

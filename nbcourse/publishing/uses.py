@@ -1,7 +1,8 @@
 """What the chapters say to the package: their titles, and what their code and text name.
 
 And how the package's own definitions use each other, so that one of which no chapter speaks can
-say by way of which others, or by which command, readers come to it.
+say by way of which others, or by which command, readers come to it. (sphinx-codeautolink knows the
+examples of a function alone, imports the package for them, and would save 3 lines: `by_chapters`.)
 """
 
 import ast
