@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow dearest test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -170,6 +170,10 @@ test: $(READY_DEV)  ## set everything up and run all tests, every cell of the bo
 
 test-slow: $(READY_DEV)  ## all cases of the sweeps that `make test` samples: faults, mutations, examples
 	$(PYTEST) -m "sweep or hypothesis" --hypothesis-profile thorough
+
+dearest: $(READY_DEV)  ## run all tests, and print which take longest: the table of CONTRIBUTING.md
+	$(PYTEST) --quiet --junitxml=_build/tests.xml
+	@$(PY) -m tests.dearest _build/tests.xml
 
 # Twenty invented students, some of them hostile, and then a Canvas class and a Moodle class of
 # thirty, by the commands of appendix D: what each hands in is in tests/classroom.

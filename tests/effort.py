@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 sweeping = False  # whether this run tries the cases that `make test-slow` is for: conftest sets it
 
-PATIENCE = 1200.0  # seconds, before what comes by itself is called hung: no machine is that busy
+PATIENCE = 300.0  # seconds, before what comes by itself is called hung: no machine is that busy
 
 # The same examples every time, however slow the machine; `make test-slow` tries others, and more.
 settings.register_profile(

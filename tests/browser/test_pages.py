@@ -75,6 +75,12 @@ def on_pages(*names: str):
     return pytest.mark.parametrize("tab", names, indirect=True)
 
 
+def unfold(page) -> None:
+    """By the switch below the title, where the page has something that goes deeper."""
+    for switch in page.get_by_label("Show everything that goes deeper").all():
+        switch.check()
+
+
 def test_every_chapter_has_its_page(built):
     others = {"index", "search", "genindex"}
     assert {page.stem for page in built.glob("*.html")} == {*CHAPTERS, *PAGES, *others}
@@ -135,6 +141,7 @@ def test_every_equation_is_drawn(tab):
 
 @on_pages(*SHOWN)
 def test_every_figure_is_there_and_says_what_it_shows(tab):
+    unfold(tab.page)
     images = tab.page.locator(".cell_output img").all()
     texts = anchors.ALT.findall(chapters.text_of(chapter(tab.page)).read_text(encoding="utf-8"))
     assert [image.get_attribute("alt") for image in images] == texts
@@ -145,6 +152,7 @@ def test_every_figure_is_there_and_says_what_it_shows(tab):
 
 @on_pages(*SHOWN)
 def test_every_explorer_moves_without_a_kernel(tab):
+    unfold(tab.page)
     explorers = tab.page.locator(".nb-explorer")
     pages = outputs_of(tab.page, "text/html")
     assert explorers.count() == sum('class="nb-explorer"' in page for page in pages)
@@ -193,6 +201,7 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
     tab = open_tab(**LOOKS[look])
     tab.page.goto(f"{address}/{name}.html")
+    unfold(tab.page)
     tab.page.evaluate(READ_THROUGH)
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
