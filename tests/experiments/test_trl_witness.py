@@ -20,13 +20,6 @@ trl = pytest.importorskip("trl")
 PIECES = {"minibatches": 2, "epochs": 2, "prompts_at_once": 1, "learning_rate": 1e-3}
 
 
-@pytest.fixture(autouse=True)
-def warm():
-    """Most runs here begin with the same warm start."""
-    with small.remembered_warm_starts():
-        yield
-
-
 def recipe(name="grpo", **changes):
     as_drawn = {"dynamic_sampling": False} if ALGORITHMS[name].dynamic_sampling else {}
     given = {"steps": 2, "warm_start": {"steps": 60}, "witness": {"every": 1}, **changes}
