@@ -15,6 +15,7 @@ REBUILT = (
     "01-bandit",
     "02-sequences",
     "07-language-model",
+    "11-kl",
     "13-gsm8k",
     "14-measuring",
 )
