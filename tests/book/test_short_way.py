@@ -18,6 +18,7 @@ REBUILT = (
     "11-kl",
     "13-gsm8k",
     "14-measuring",
+    "17-one-gpu",
 )
 TEXTS = [text for text in chapters.texts(chapters.BOOK) if text.stem in REBUILT]
 each_chapter = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.stem)
