@@ -16,6 +16,7 @@ REBUILT = (
     "02-sequences",
     "03-critics",
     "07-language-model",
+    "10-grpo",
     "11-kl",
     "13-gsm8k",
     "14-measuring",
