@@ -204,10 +204,11 @@ def test_a_loss_that_never_ends_is_given_up(file):
     ]
 
 
-def test_the_report_in_the_readme_is_what_comes_out(tmp_path):
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", readme, re.S)
-    (shown,) = re.findall(r"```text\n(.*?)```", readme, re.S)
+@pytest.mark.parametrize("page", ["README.md", "book/appendix-h-using.md"])
+def test_the_report_that_is_shown_is_what_comes_out(tmp_path, page):
+    using = (ROOT / "book/appendix-h-using.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", using, re.S)
+    (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)
     (tmp_path / "my_loss.py").write_text(code, encoding="utf-8")
     said = nbcourse("examine", f"{tmp_path / 'my_loss.py'}:grpo_loss")
     beginning, _, rest = shown.rpartition("…")
