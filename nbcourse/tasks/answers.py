@@ -29,15 +29,19 @@ through to a weaker rule, or a hedge would be paid by the back door.
 1. The strict answer.
 2. Marker lines that open with a number, or hold an answer phrase or a box. Each must hold exactly
    one number, and all the same: ``#### 42 apples`` is 42, ``#### 42 or 43`` and ``#### 1e5`` are
-   nothing. Other marker lines are headings (``#### Step 1``, and ``#### 1. Add``, ``#### 2. …``).
-3. The ``\boxed{…}`` that closes last, if it holds a digit. An unclosed box is no box.
-4. The first number after the last "answer is" or "answer:".
+   nothing. A line that opens with "N/A" or "unknown" says that there is no answer. Other marker
+   lines are headings (``#### Step 1``, and ``#### 1. Add``, ``#### 2. …``).
+3. The ``\boxed{…}`` that closes last, if it holds a digit. An unclosed box is no box. A number
+   right after a later "final answer is" replaces that of the box, if the box holds one number.
+4. The first number after the last "answer is" or "answer:". Of an equation, its one plain number.
 5. The last number in the text.
 
 In rules 4 and 5 a number joined to a different one by "or" is no answer. In all of them a number is
 read with what touches it, so that ``1e5``, ``1/2``, ``12:30``, ``40-42`` and ``1,00`` are not
-numbers, while ``18cm`` is 18 and ``H2O`` holds none. These rules know positions, not English:
-"the answer is not 5" is 5, and so is "the answer is 5. No, wait: 7".
+numbers, while ``18cm`` is 18 and ``H2O`` holds none. Nor is a part of something longer ever read:
+``2 1/4``, ``40 - 42`` and ``\frac{1}{2}`` are nothing, ``18 500`` and ``8{,}500`` are thousands.
+These rules know positions, not English: "the answer is not 5" is 5, and so is "the answer is 5. No,
+wait: 7".
 """
 
 import re
@@ -65,12 +69,18 @@ _EXACT = re.compile(
 _MARKER = re.compile(r"(?<!#)####(?!#)([^\n]*+)")
 _BRACE = re.compile(r"\\boxed\s*+\{|\\[{}]|[{}]")
 _PHRASE = re.compile(r"\banswer[\s*_]*+(?:is\b|:)", re.IGNORECASE)
+_FINAL = re.compile(r"\bfinal answer[\s*_]*+(?:is\b|:)", re.IGNORECASE)
+_NO_ANSWER = re.compile(
+    r"[\W_]*+(?:n/?a|none|unknown|undefined|no answer|cannot be determined)\b", re.IGNORECASE
+)
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
+_EQUALS = re.compile(rf"[ \t{_CURRENCY}]*+=[ \t{_CURRENCY}]*+")
 _OPENING_SIGN = re.compile(r"^([ \t]*+[+-])[ \t]++")
 
 # Superscripts, fractions and foreign digits cannot be read here, but must not be overlooked either:
 # 5² is not 5.
-_DIGIT = r"\d²³¹¼-¾⁰-⁹₀-₉⅐-↉"
+_FRACTIONS = "¼-¾⅐-↉"
+_DIGIT = rf"\d²³¹{_FRACTIONS}⁰-⁹₀-₉"
 # Up to three characters between two digits tie them into one run, whatever they are, except for
 # those of GSM8K's calculator notes (<<9*2=18>>18) and of equations; it is judged as a whole.
 _RUN = re.compile(
@@ -78,9 +88,31 @@ _RUN = re.compile(
     rf"[{_DIGIT}]++(?:[^\s=<>{_DIGIT}]{{1,3}}+[{_DIGIT}]++)*+"
 )
 _OPENS_WITH_DIGIT = re.compile(rf"[\W_]*+[{_DIGIT}]")
+# What is written in several pieces and is one number, or is more than a number: each with what to
+# put in its place, so that the pieces are one run. "±" makes that no number, as a fraction does.
+_GAP = " \u00a0\u2009\u202f"
+_PIECES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"(?<=[0-9])(?:\{\\?,\}|,\\!|\\[,;: ])(?=[0-9]{3}(?![0-9]))"), ","),  # of TeX
+    (
+        re.compile(
+            rf"(?<![\w.,])(?<![0-9][{_GAP}])[1-9][0-9]{{0,2}}(?:[{_GAP}][0-9]{{3}})++"
+            rf"(?![\w{_DIGIT}]|[{_GAP}][0-9])"
+        ),
+        lambda match: re.sub(rf"[{_GAP}]", ",", match[0]),
+    ),
+    (re.compile(r"(?<=[0-9])( ?(?:[cdkm]?m|ft|in|yd|mi))(?:[²³]|\^\{?[23]\}?)(?!\w)"), r"\1"),
+    (re.compile(r"[ \t]?\\(?:[cdt]?frac|sqrt)[ \t]*+\{?[ \t]*+"), "±"),
+    (re.compile(r"[ \t]{0,3}+\}[ \t]{0,3}+\{[ \t]{0,3}+"), "}{"),
+    (re.compile(rf"(?<=[0-9]) (?:(?:and|&) )?(?=[0-9]++ ?/ ?[0-9]|[{_FRACTIONS}])"), "+"),
+    (re.compile(r"(?<=[0-9]) and (?:a|one) (?:half|third|quarter)\b"), "½"),
+    (
+        re.compile(rf"(?<=[0-9%]) ?([-+*/:^×·÷–]|x(?= )) ?(?=[{_CURRENCY}]?[0-9])"),
+        lambda match: match[1].replace("x", "×"),
+    ),
+]
 _NUMBERED_HEADING = re.compile(r"[\W_]*+([0-9]{1,2})[.)]\s++[^\W\d_]")
 # What may or may not have been meant as a sign; the number behind it is then not known.
-_DOUBTFUL_SIGN = frozenset({*"‐‑‒–±∓", "--", "-+", "+-", "++"})
+_DOUBTFUL_SIGN = frozenset({*"‐‑‒–±∓", "--", "-+", "+-", "++", "}{"})  # the last of a TeX fraction
 _UNSEEN = frozenset({"Cf", "Mn", "Me"})  # formatting and combining characters
 
 
@@ -165,12 +197,20 @@ def _lenient(text: str) -> Decimal | None:
     answer = _strict(text)
     if answer is not None:
         return answer
+    for pattern, together in _PIECES:
+        text = pattern.sub(together, text)
+    if any(_NO_ANSWER.match(line) for line in _MARKER.findall(text)):
+        return None
     claims = _marker_claims(text)
     if claims:
         return _agreed(claims, _only_number)
     box = _last_box(text)
-    if box is not None and _holds_number(box):
-        return _only_number(box)
+    if box is not None and _holds_number(text[box]):
+        answer, final = _only_number(text[box]), deque(_FINAL.finditer(text, box.stop), maxlen=1)
+        if answer is None or not final:
+            return answer
+        rest = text[final[0].end() :]
+        return _first_number(rest) if _OPENS_WITH_DIGIT.match(rest) else answer
     phrase = deque(_PHRASE.finditer(text), maxlen=1)
     if phrase:
         rest = text[phrase[0].end() :]
@@ -194,8 +234,8 @@ def _marker_claims(text: str) -> list[str]:
     return claims
 
 
-def _last_box(text: str) -> str | None:
-    r"""Return what stands in the ``\boxed{…}`` whose brace closes last, the outermost if nested."""
+def _last_box(text: str) -> slice | None:
+    r"""Return what the ``\boxed{…}`` whose brace closes last holds, the outermost if nested."""
     starts: list[int | None] = []
     span = None
     for match in _BRACE.finditer(text):
@@ -208,7 +248,7 @@ def _last_box(text: str) -> str | None:
                 span = slice(start, match.start())
         elif brace[1] == "b":
             starts.append(match.end())
-    return None if span is None else text[span]
+    return span
 
 
 def _runs(text: str) -> Iterator[re.Match[str]]:
@@ -239,8 +279,16 @@ def _only_number(piece: str) -> Decimal | None:
 
 
 def _first_number(rest: str) -> Decimal | None:
-    first, *others = islice(_runs(_attach_sign(rest)), 2)
-    return None if others and _joined_by_or(first, others[0]) else _value(first)
+    runs = _runs(_attach_sign(rest))
+    equal, after = [next(runs)], None
+    for after in runs:
+        if not _EQUALS.fullmatch(after.string, equal[-1].end(), after.start()):
+            break
+        equal.append(after)
+    if after is not None and after is not equal[-1] and _joined_by_or(equal[-1], after):
+        return None
+    plain = {value for run in equal if (value := _value(run)) is not None}
+    return plain.pop() if len(plain) == 1 else None
 
 
 def _last_number(text: str) -> Decimal | None:

@@ -80,7 +80,8 @@ class RunningSums(Task):
         """The last total of a response that is nothing but totals, or any last number."""
         if strict:
             return response.split(" ")[-1] if TOTALS.fullmatch(response) else None
-        number = extract(response, strict=False)
+        # Totals stand one space apart, and in prose 99 198 would be one number in thousands.
+        number = extract(response.replace(" ", "  "), strict=False)
         return None if number is None else as_answer(number)
 
     def steps(self, response: str, problem: Problem) -> list[Step]:

@@ -89,7 +89,7 @@ CASES = [
     ("#### 0,001", None, None, "group after zero: thousandth or one?"),
     ("#### 1,000,00", None, None, "last group of two"),
     ("#### 1,,000", None, None, "two commas"),
-    ("#### 1 000", None, None, "space as separator"),
+    ("#### 1 000", None, "1000", "space as separator"),
     ("#### 1.2.3", None, None, "two points"),
     ("#### 12:30", None, None, "time of day"),
     ("#### --5", None, None, "two signs"),
@@ -155,7 +155,7 @@ CASES = [
     ("\\boxed{42 or 43}", None, None, "hedge in a box"),
     ("\\boxed{42, 43}", None, None, "list in a box"),
     ("\\boxed{\\frac{1}{2}}", None, None, "TeX fraction"),
-    ("\\boxed{1{,}000}", None, None, "TeX's protected comma"),
+    ("\\boxed{1{,}000}", None, "1000", "TeX's protected comma"),
     ("\\boxed{10^{3}}", None, None, "TeX power"),
     ("\\boxed{42 or 43} The answer is 42", None, None, "no fall-through from a hedged box"),
     ("\\boxed{42", None, "42", "an unclosed box is plain text"),
@@ -207,6 +207,50 @@ CASES = [
     ("7 to 5²", None, None, "superscript in prose"),
     ("7 times ½", None, None, "fraction character"),
     ("42 in H2O", None, "42", "a digit in a name"),
+    # One number, or none: never a part of what is written.
+    ("The answer is 2 1/4 miles", None, None, "mixed number"),
+    ("The answer is 2 ½", None, None, "mixed number with a fraction character"),
+    ("It takes 2 and 1/4 hours", None, None, "mixed number with and"),
+    ("The answer is 2 and a half", None, None, "mixed number in words"),
+    ("The answer is $2\\frac{1}{4}$", None, None, "mixed number in TeX"),
+    ("The answer is $2 \\dfrac{1}{4}$", None, None, "mixed number in TeX with a space"),
+    ("The answer is 1 / 2", None, None, "fraction with spaces"),
+    ("The answer is \\frac{ 1 }{ 2 }", None, None, "TeX fraction with spaces"),
+    ("The answer is \\frac12", None, None, "TeX fraction without braces"),
+    ("So it is \\frac{72 eggs}{4 days}", None, None, "TeX fraction with units"),
+    ("\\boxed{\\sqrt{18}}", None, None, "root"),
+    ("The answer is 40 - 42", None, None, "range with spaces"),
+    ("for $40 - $42", None, None, "range of prices with spaces"),
+    ("The answer is 3 : 4", None, None, "ratio"),
+    ("The answer is 5 x 10^3", None, None, "scientific notation after a phrase"),
+    ("That is 40 + 2", None, None, "a sum in prose"),
+    ("The answer is 9 * 2 = 18", None, "18", "equation after a phrase"),
+    ("The answer is 18 = 9 * 2 dollars", None, "18", "equation the other way round"),
+    ("The answer is 2 = 3", None, None, "equation that is none"),
+    ("The answer is 9*2 = 18 or 19", None, None, "hedge after an equation"),
+    ("The answer is 18 500 dollars", None, "18500", "spaced thousands after a phrase"),
+    ("It costs 1 000", None, "1000", "spaced thousands in prose"),
+    ("It costs $1\u202f234\u202f567.50.", None, "1234567.5", "narrow spaces, decimals"),
+    ("It costs 1 000 42", None, "42", "numbers in a row"),
+    ("It costs 1000 500", None, "500", "four digits and a number"),
+    ("The answer is $8{,}500$", None, "8500", "TeX's protected comma after a phrase"),
+    ("\\boxed{14{,}916}", None, "14916", "TeX's protected comma, five digits"),
+    ("\\boxed{8{,}50}", None, None, "TeX's protected comma, group of two"),
+    ("\\boxed{16,\\!386.20}", None, "16386.2", "TeX's negative space"),
+    ("\\boxed{16\\,386}", None, "16386", "TeX's thin space"),
+    ("It has 1,000.99m²", None, "1000.99", "unit with an exponent"),
+    ("The answer is 18 cm^2.", None, "18", "unit with TeX's exponent"),
+    ("The answer is 18x²", None, None, "a power of a variable"),
+    ("#### N/A (18)", None, None, "no answer, with a number"),
+    ("#### Unknown\nThe answer is 18", None, None, "no answer, then a phrase"),
+    ("\\boxed{19}. Wait. The final answer is $18$.", None, "18", "final answer after a box"),
+    ("\\boxed{19}. **Final answer:** 18 or 20", None, None, "final answer that hedges"),
+    ("\\boxed{19 or 20}. Final answer: 19", None, None, "final answer after a hedged box"),
+    ("Final answer: 18. \\boxed{19}", None, "19", "final answer before a box"),
+    ("\\boxed{18} is the final answer: see step 2", None, "18", "final answer, then words"),
+    ("\\boxed{18}. The final answer is x5", None, "18", "final answer that is a name"),
+    ("\\boxed{18}. The final answer is -\\sqrt{18}", None, None, "final answer that is a root"),
+    ("\\boxed{18}. The final answer is: -5", None, "-5", "final answer with a sign"),
     ("no number", None, None, "nothing"),
     ("", None, None, "empty"),
     ("NaN, inf, ,,, ...", None, None, "nothing like a number"),
@@ -432,6 +476,39 @@ def test_two_different_numbers_on_a_marker_line_never_pay(first, second, between
         assert extract(f"#### {first}{between} {second}", strict=strict) is None
 
 
+PLACES = st.sampled_from(
+    [
+        "The answer is {} dollars",
+        "It costs {}.",
+        "\\boxed{{{}}}",
+        "Final answer: ${}$",
+        "#### {} eggs",
+    ]
+)
+PARTED = {  # how a number is written in pieces → what it is
+    "{0} {1}/{2}": lambda a, b, c: None,
+    "{0} {1} / {2}": lambda a, b, c: None,
+    "{0} and {1}/{2}": lambda a, b, c: None,
+    "{0}\\frac{{{1}}}{{{2}}}": lambda a, b, c: None,
+    "\\dfrac{{ {1} }}{{ {2} }}": lambda a, b, c: None,
+    "{0} + {1}": lambda a, b, c: None,
+    "{0} × {1}": lambda a, b, c: None,
+    "{0} - {1}": lambda a, b, c: None,
+    "{0} {1:03}": lambda a, b, c: 1000 * a + b,
+    "{0}{{,}}{1:03}": lambda a, b, c: 1000 * a + b,
+    "{0}\\,{1:03}": lambda a, b, c: 1000 * a + b,
+    "{0}\u202f{1:03}\u202f{2:03}": lambda a, b, c: 10**6 * a + 1000 * b + c,
+    "{0},\\!{1:03}.{2}": lambda a, b, c: Decimal(f"{1000 * a + b}.{c}"),
+}
+
+
+@given(PLACES, st.sampled_from([*PARTED]), st.tuples(*[st.integers(1, 999)] * 3))
+@examples(300)
+def test_a_number_in_pieces_is_read_whole_or_not_at_all(place, form, numbers):
+    """Never as one of its pieces."""
+    assert extract(place.format(form.format(*numbers)), strict=False) == PARTED[form](*numbers)
+
+
 @st.composite
 def decimals(draw):
     digits = draw(st.lists(st.integers(0, 9), min_size=1, max_size=MAX_DIGITS))
@@ -506,6 +583,12 @@ ADVERSARIES = {
     "names": fill("x5 "),
     "full-width digits": fill("４"),
     "fractions": fill("½"),
+    "spaced groups": fill(" 111", start="1", end="x"),
+    "spaced fractions": fill(" 1 / 2"),
+    "TeX fractions": fill("\\frac{1}{2}"),
+    "spaced equations": fill("1 = ", start="answer is "),
+    "final answers": fill("final answer is 1 ", start="\\boxed{1}"),
+    "final answer, stars": fill("*", start="\\boxed{1} final answer is"),
     "zero-width": fill("4\u200b"),
     "open boxes": fill("\\boxed{"),
     "box, spaces": fill(" ", start="\\boxed"),
