@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt
+from nbcourse.checks.attempt import Attempt, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -153,6 +153,10 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
         "two batches",
         otherwise='Expected a dict with the two entries "flattered" and "slandered".',
     )
+    result = {
+        name: [as_tensor(x) for x in batch] if isinstance(batch, tuple | list) else batch
+        for name, batch in result.items()
+    }
     for name, batch in result.items():
         attempt.holds(
             isinstance(batch, tuple | list)
@@ -222,7 +226,7 @@ def _both(attempt: Attempt, result: object) -> tuple[Tensor, Tensor]:
         "weights and ages",
         otherwise="Expected two tensors, the weights and the ages for the next table.",
     )
-    return result[0], result[1]  # type: ignore[index]
+    return as_tensor(result[0]), as_tensor(result[1])  # type: ignore[index]
 
 
 @EXERCISES.add("4.1 One agent, line by line")

@@ -10,7 +10,7 @@ import linecache
 import math
 import numbers
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -100,7 +100,13 @@ class Attempt:
     def tensor(
         self, result: Any, shape: tuple[int, ...], *, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """Insist on a tensor of exactly this shape: nothing broadcasts, nothing is squeezed."""
+        """Insist on a tensor of exactly this shape: nothing broadcasts, nothing is squeezed.
+
+        Lists and arrays of numbers stand for tensors, wherever an answer is checked.
+        """
+        if not shape and isinstance(result, Number) and not isinstance(result, bool):
+            result = torch.tensor(result, dtype=dtype or torch.float64)
+        result = as_tensor(result)
         if not isinstance(result, Tensor):
             raise NotRight(f"Expected a tensor of shape {shape}, got {_kind(result)}.")
         if tuple(result.shape) != shape:
@@ -145,24 +151,25 @@ class Attempt:
             case: which case this is, with its inputs, such as "rewards [1, 0], one prompt".
             mistakes: explanation → the value that this mistake would have led to; NaN stands for
                 every result with a NaN in it.
-            tolerance: absolute; below 1e-3 relative as well. A larger one stands for the decimals
+            tolerance: absolute; below 3e-4 relative as well. A larger one stands for the decimals
                 that the statement asks for, which are as many for large values.
         """
         if isinstance(expected, Tensor):
-            self.tensor(result, tuple(expected.shape))
+            result = self.tensor(result, tuple(expected.shape))
         else:
             result = self.number(result)
-        if _close(result, expected, tolerance, relative=tolerance if tolerance < 1e-3 else 0.0):
+        relative = tolerance if tolerance < 3e-4 else 0.0
+        if _close(result, expected, tolerance, relative=relative):
             self._note(case)
             return
         shown = [] if self._asked_for_one_value else [f"  expected {_show(expected)}"]
         lines = [f"Wrong for {case}:", *shown, f"  got      {_show(result)}"]
-        for explanation, value in (mistakes or {}).items():
-            if _comes_of(result, value, tolerance):
-                if self._stays(result):
-                    lines.append("With other numbers you return the same. If that is no accident:")
-                lines.append(f"Likely mistake: {explanation}")
-                break
+        likely = [why for why, v in (mistakes or {}).items() if _comes_of(result, v, tolerance)]
+        if likely and self._stays(result):
+            lines.append("With other numbers you return the same. If that is no accident:")
+        lines += likely_mistakes(likely)
+        if not likely and (where := _apart(result, expected, tolerance, relative)):
+            lines.append(where)
         raise NotRight("\n".join(lines))
 
     def _stays(self, result: Any) -> bool:
@@ -222,6 +229,38 @@ def plain(value: Any) -> Any:
     return value
 
 
+def likely_mistakes(explanations: list[str]) -> list[str]:
+    """Lines that name what may have led to a value: all of it, for the value does not tell."""
+    openings = ["Likely mistake", *["Or, with the same value here"] * len(explanations)]
+    return [f"{opening}: {why}" for opening, why in zip(openings, explanations, strict=False)]
+
+
+def as_tensor(value: Any) -> Any:
+    """A list, tuple or array of numbers, at any level, as a tensor; anything else as it is."""
+    listed = _listed(value)
+    if isinstance(value, Tensor) or not isinstance(listed, list):
+        return value
+    try:
+        return torch.tensor(listed, dtype=torch.float64 if _with_floats(listed) else None)
+    except (TypeError, ValueError, RuntimeError):  # words, or rows of different lengths
+        return value
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_listed(part) for part in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _with_floats(value: Any) -> bool:
+    return any(map(_with_floats, value)) if isinstance(value, list) else isinstance(value, float)
+
+
+def digits(value: float, count: int) -> float:
+    """The tolerance of a number that is asked for to so many significant digits."""
+    return 0.51 * 10.0 ** (math.floor(math.log10(abs(value))) + 1 - count)
+
+
 def copied(arguments: Any) -> list[Any]:
     """Arguments that can be changed without a trace."""
     return [a.detach().clone() if isinstance(a, Tensor) else a for a in arguments]
@@ -264,12 +303,54 @@ def _comes_of(result: Any, mistake: Tensor | Number, tolerance: float) -> bool:
     return _close(result, mistake, tolerance)
 
 
+def _apart(result: Any, expected: Any, tolerance: float, relative: float) -> str:
+    """Which of several numbers are not right, in words; empty if none is, or all are not."""
+    right, found = dict(_entries(_listed(expected))), dict(_entries(_listed(result)))
+    wrong = [
+        at
+        for at, value in right.items()
+        if not abs(found[at] - value) <= tolerance + relative * abs(value)
+        and not (math.isnan(value) and math.isnan(found[at]))
+    ]
+    if not 0 < len(wrong) < len(right):
+        return ""
+    where = ", ".join("[" + ", ".join(map(str, at)) + "]" for at in wrong[:5])
+    return f"Not right are {len(wrong)} of {len(right)} entries (counted from 0): {where}" + (
+        " …" if len(wrong) > 5 else ""
+    )
+
+
+def _entries(value: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The numbers in lists, each with where it stands."""
+    if isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from _entries(part, (*at, place))
+    else:
+        yield at, float(value)
+
+
 def _show(value: Any) -> str:
     if isinstance(value, Tensor):
         value = value.tolist()
+    if isinstance(value, list) and _of_truth(value):
+        return _drawn(value)
     if isinstance(value, list):
         return "[" + ", ".join(_show(v) for v in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _of_truth(value: Any) -> bool:
+    """Whether there is a truth value in lists, and nothing else."""
+    return bool(value) and all(
+        _of_truth(part) if isinstance(part, list) else isinstance(part, bool) for part in value
+    )
+
+
+def _drawn(rows: list[Any]) -> str:
+    """Truth values as a picture: a row of x for True and · for False."""
+    if isinstance(rows[0], list):
+        return "\n           ".join(map(_drawn, rows))
+    return "".join("x" if entry else "·" for entry in rows)
 
 
 def _kind(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -17,7 +17,7 @@ LOW, HIGH = 0.8, 1.2
 
 @EXERCISES.add("10.4 Zero-variance groups", travels="results")
 def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
-    rewards = torch.tensor([0.9] * 6 + [2.0, 0.0, 2.0, 0.0, 1.0, 1.0] + [1.0] * 6)
+    rewards = torch.tensor([0.9] * 6 + [1.0, 0.0, 2.0, 0.0, 2.0, 1.0] + [1.0] * 6)
     rounding = (
         "a group of equal rewards was kept: in float32 the mean of equal numbers need not be that "
         "number, so a distance from it need not be 0; compare the rewards with each other"
@@ -25,8 +25,10 @@ def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt.tensor(attempt(rewards, 6), (18,), dtype=torch.bool),
         torch.tensor([False] * 6 + [True] * 6 + [False] * 6),
-        case="groups of 6: all 0.9, then [2, 0, 2, 0, 1, 1], then all 1",
+        case="groups of 6: all 0.9, then [1, 0, 2, 0, 2, 1], then all 1",
         mistakes={
+            "only two of a group's rewards are compared, such as the first and the last; all of "
+            "them count": torch.zeros(18, dtype=torch.bool),
             rounding: torch.tensor([True] * 12 + [False] * 6),
             "a mean strictly between 0 and 1 says that verdicts of 0 and 1 differ; other rewards "
             "can differ and have the mean 1, or agree on 0.9": torch.tensor(
@@ -45,7 +47,7 @@ def mend_the_filter(attempt: Attempt, generator: Generator) -> None:
     for size in (3, 5, 8, 12):
         for value in (0.1, 0.3, 0.6, 0.7, 0.9, 1.1):
             attempt.holds(
-                not attempt(torch.full((2 * size,), value), size).any(),
+                not as_tensor(attempt(torch.full((2 * size,), value), size)).any(),
                 "unanimous groups of many sizes",
                 otherwise=f"Wrong for groups of {size} rewards that all are {value}: kept. Likely "
                 f"mistake: {rounding}.",
@@ -389,6 +391,8 @@ def length_drift(attempt: Attempt, generator: Generator) -> None:
             ),
             "the factors 1 − p and p are missing: f is (1 − p)/|y| for right answers and −p/|y| "
             "for wrong ones": 2 * result,
+            "the rewards are divided by their standard deviation, as GRPO's z-scores are; here f "
+            "is (R − p)/|y|": 2 * result,
         },
     )
     _seven_answers(attempt, generator)

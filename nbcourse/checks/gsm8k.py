@@ -35,6 +35,12 @@ READINGS: tuple[tuple[str, str | None, str], ...] = (
         "there is no claim in it, and a reader that guesses one pays for prose",
     ),
     (
+        "I doubt that it is the right Answer: B",
+        None,
+        "a claim was found in the middle of a line; only lines that *begin* with “Answer:” are "
+        "claims",
+    ),
+    (
         "Answer: A or B",
         None,
         "the claim begins well and goes on; a reader of beginnings pays two letters at once",

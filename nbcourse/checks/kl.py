@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -49,7 +49,7 @@ def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
         },
     )
     garbage = torch.tensor([[math.nan, -math.inf]])
-    empty = attempt(garbage, garbage.flip(1), torch.zeros(1, 2, dtype=torch.bool))
+    empty = as_tensor(attempt(garbage, garbage.flip(1), torch.zeros(1, 2, dtype=torch.bool)))
     attempt.holds(
         bool((empty == 0).all()),
         "padding full of NaN",
@@ -57,7 +57,9 @@ def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
         "Likely mistake: a product with the mask; 0 · NaN is NaN. Choose instead of multiplying.",
     )
     small = torch.tensor([[2.0**-13, -(2.0**-13), 2.0**-12, -(2.0**-11)]])
-    found = attempt(small - 1, torch.full_like(small, -1.0), torch.ones(1, 4, dtype=torch.bool))
+    found = as_tensor(
+        attempt(small - 1, torch.full_like(small, -1.0), torch.ones(1, 4, dtype=torch.bool))
+    )
     true = (-small.double()).expm1() + small.double()
     attempt.holds(
         bool(((found / true - 1).abs() < 0.01).all()),
@@ -78,7 +80,9 @@ def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
 
 def _mean_is_the_kl(attempt: Attempt, generator: Generator) -> None:
     policy, reference = (_rows(generator, 3, 5) for _ in range(2))
-    estimates = attempt(policy.log(), reference.log(), torch.ones(3, 5, dtype=torch.bool))
+    estimates = as_tensor(
+        attempt(policy.log(), reference.log(), torch.ones(3, 5, dtype=torch.bool))
+    )
     attempt.equal(
         (policy * estimates).sum(dim=1),
         (policy * (policy / reference).log()).sum(dim=1),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -62,7 +62,7 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
     )
     garbage = now.masked_fill(~mask, math.nan)
     attempt.holds(
-        torch.equal(attempt(garbage, old, mask, 4.0), attempt(now, old, mask, 4.0)),
+        torch.equal(*(as_tensor(attempt(x, old, mask, 4.0)) for x in (garbage, now))),
         "padding full of NaN",
         otherwise="Where log-probabilities at padding are NaN, your weights change. Put zeros "
         "there before you add up anything, and choose instead of multiplying by the mask.",

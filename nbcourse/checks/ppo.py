@@ -14,26 +14,32 @@ EXERCISES = Exercises()
 
 @EXERCISES.add("5.9 One step for each batch: nothing is clipped")
 def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
-    ratios = torch.tensor([0.5, 1.1, 1.5, 0.5, 1.1, 1.5, 0.82, 1.21])
-    advantages = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
-    found = attempt(ratios.log(), torch.zeros(8), advantages, 0.2)
-    attempt.tensor(found, (8,), dtype=torch.bool)
+    ratios = torch.tensor([0.5, 1.1, 1.5, 0.5, 1.1, 1.5, 0.82, 1.21, 0.81])
+    advantages = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
+    found = attempt(ratios.log(), torch.zeros(9), advantages, 0.2)
+    found = attempt.tensor(found, (9,), dtype=torch.bool)
     attempt.equal(
         found,
-        _marks("..x x.. .x"),
-        case="ratios [0.5, 1.1, 1.5 | 0.5, 1.1, 1.5 | 0.82, 1.21], A = [+, +, + | −, −, − | +, +]",
+        _marks("..x x.. .x."),
+        case="ratios [0.5, 1.1, 1.5 | 0.5, 1.1, 1.5 | 0.82, 1.21, 0.81], A = [+, +, + | −, −, − | "
+        "+, +, −]",
         mistakes={
             "these are all samples outside the interval; one that has gone the *wrong* way has its "
-            "whole gradient": _marks("x.x x.x .x"),
+            "whole gradient": _marks("x.x x.x .x."),
             "the signs are swapped: a good sample is clipped once it is above the interval, a bad "
-            "one once it is below": _marks("x.. ..x .."),
-            "the ratio is upside down: it is new over old": _marks("x.. ..x x."),
+            "one once it is below": _marks("x.. ..x ..."),
+            "the ratio is upside down: it is new over old": _marks("x.. ..x x.."),
             "the logarithm of the ratio was compared with ε; the interval is one of ratios": (
-                _marks("..x x.. ..")
+                _marks("..x x.. ..x")
             ),
-            "the lower end is missing: a bad sample can be clipped, too": _marks("..x ... .x"),
-            "only the upper end is looked at, for good and bad alike": _marks("..x ..x .x"),
-            "these are the samples that *have* a gradient": ~_marks("..x x.. .x"),
+            "the lower end is missing: a bad sample can be clipped, too": _marks("..x ... .x."),
+            "only the upper end is looked at, for good and bad alike": _marks("..x ..x .x."),
+            "the lower end is 1 − ε, and not 1/(1 + ε) or e^−ε; only in logarithms would the two "
+            "ends lie evenly": _marks("..x x.. .xx"),
+            "the interval begins at 1: a bad sample has its gradient down to 1 − ε, here too": (
+                _marks("..x x.. .xx")
+            ),
+            "these are the samples that *have* a gradient": ~_marks("..x x.. .x."),
         },
     )
     near = torch.tensor([0.85, 0.93, 1.07, 1.15])  # on either side of both ends
@@ -58,7 +64,7 @@ def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
     for new, old, A in zip(log_probs, old_log_probs, advantages, strict=True):
         ratio = math.exp(new - old)
         expected.append((A > 0 and ratio > 1.1) or (A < 0 and ratio < 0.9))
-    found = attempt(log_probs, old_log_probs, advantages, 0.1)
+    found = attempt.tensor(attempt(log_probs, old_log_probs, advantages, 0.1), (40,))
     attempt.holds(
         not found[advantages == 0].any(),
         "advantages of 0",
@@ -223,8 +229,7 @@ def best_sampler(attempt: Attempt, generator: Generator) -> None:
     for _ in range(3):
         pi = torch.randn(6, generator=generator, dtype=torch.float64).softmax(dim=0)
         r = torch.randn(6, generator=generator, dtype=torch.float64)
-        mu = attempt(pi, r)
-        attempt.tensor(mu, (6,))
+        mu = attempt.tensor(attempt(pi, r), (6,))
         least = _mean_square(pi, r, share(pi * r.abs()))
         attempt.holds(
             bool((mu > 0).all()) and abs(mu.sum().item() - 1) < 1e-6,
@@ -239,7 +244,7 @@ def best_sampler(attempt: Attempt, generator: Generator) -> None:
             otherwise=f"Rewards of six arms: the mean square of π r / μ is {found:.4f} with your "
             f"sampler, and {least:.4f} is possible.",
         )
-    weighted = pi * r.abs() / attempt(pi, r.abs())
+    weighted = pi * r.abs() / attempt.tensor(attempt(pi, r.abs()), (6,))
     attempt.holds(
         bool((weighted.max() - weighted.min()).abs() < 1e-6),
         "with rewards above 0 a single sample gives the exact mean",

@@ -117,8 +117,7 @@ def fool_the_batch_mean(attempt: Attempt, generator: Generator) -> None:
     for prompts, apart in ((2, 0.0), (3, 0.0), (6, 50.0)):
         scores = 3 * torch.randn(prompts, 4, generator=generator)
         scores += apart * torch.arange(prompts)[:, None]
-        other = attempt(scores)
-        attempt.tensor(other, (prompts, 4))
+        other = attempt.tensor(attempt(scores), (prompts, 4))
         attempt.holds(
             bool(torch.isfinite(other).all()),
             "finite scores",

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt
+from nbcourse.checks.attempt import Attempt, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -58,8 +58,7 @@ def _random_scores(attempt: Attempt, generator: Generator) -> None:
         rows.append([0] * first + [1] * (second - first) + [2] * (end - second) + [-1] * (9 - end))
         for step, last in enumerate((first, second, end)):
             expected[row, last - 1] = scores[row, step]
-    found = attempt(scores, torch.tensor(rows))
-    attempt.tensor(found, (4, 9))
+    found = attempt.tensor(attempt(scores, torch.tensor(rows)), (4, 9))
     attempt.holds(
         bool((found[[0, 3], 8] == scores[[0, 3], 2]).all()),
         "a step that ends in the last column",
@@ -145,24 +144,28 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
 
 @EXERCISES.add("Is the critic any good?")
 def own_share(attempt: Attempt, generator: Generator) -> None:
+    weights = (7 / 8, 3 / 4, 1 / 2, 0.0)
+    mean = sum(weights) / 4
     attempt.equal(
-        attempt(0.5, 3),
-        (3 / 4 + 1 / 2 + 0) / 3,
-        case="λ = ½, T = 3, where the weights are 3/4, 1/2 and 0",
+        attempt(0.5, 4),
+        mean,
+        case="λ = ½, T = 4, where the weights are 7/8, 3/4, 1/2 and 0",
         mistakes={
             "that is the weight in the first token's target; the mean over the tokens was asked": (
-                3 / 4
+                weights[0]
             ),
-            "that is the share of the rewards; the critic has the rest": 1 - (3 / 4 + 1 / 2) / 3,
+            "that is the share of the rewards; the critic has the rest": 1 - mean,
             "after the last token comes nothing, so its target holds no value": (
-                (7 / 8 + 3 / 4 + 1 / 2) / 3
+                (15 / 16 + sum(weights)) / 4
             ),
-            "that is the sum over the tokens, not the mean": 5 / 4,
+            "that is the sum over the tokens, not the mean": 4 * mean,
             "the mean was taken over the T − 1 targets that hold a value; the last one counts, "
-            "with 0": 5 / 8,
-            "the mean of powers is not the power of the mean": 1 / 2,
+            "with 0": 4 * mean / 3,
+            "the mean of powers is not the power of the mean": 1 - 0.5**1.5,
             "that is 1 − λ, the weight of the next value alone; later ones are in the target, "
-            "too": ((1 / 2) + (1 / 2) + 0) / 3,
+            "too": 3 / 4 * 1 / 2,
+            "that is 1 − λ itself: the weight of the next value, as if every target had one and "
+            "no later value": 1 / 2,
         },
     )
     attempt.equal(attempt(1.0, 30), 0.0, case="λ = 1, rewards alone", tolerance=1e-9)
@@ -231,8 +234,8 @@ def _random_segments(attempt: Attempt, generator: Generator) -> None:
     padding = segments < 0
     poisoned = [x.masked_fill(padding, math.nan) for x in (rewards, values)]
     attempt.holds(
-        bool(
-            torch.equal(attempt(*poisoned, segments, 0.8), attempt(rewards, values, segments, 0.8))
+        torch.equal(
+            *(as_tensor(attempt(*x, segments, 0.8)) for x in (poisoned, (rewards, values)))
         ),
         "NaN in the padding",
         otherwise="With NaN in the padding the advantages change. Padded positions belong to no "

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight
+from nbcourse.checks.attempt import Attempt, NotRight, likely_mistakes
 
 ROUNDS = 20_000  # of hashing, for each guess: some milliseconds
 
@@ -166,8 +166,8 @@ class Case:
         if len(values) != len(expected.offsets):
             raise NotRight(f"Expected {len(expected.offsets)} values, got {result!r:.80}.")
         lines = [f"Wrong for {self.case}:", f"  got      {result!r:.200}"]
-        lines += [f"Likely mistake: {why}" for why, v in self.mistakes.items() if v.opens(values)]
-        attempt.holds(expected.opens(values), self.case, otherwise="\n".join(lines[:3]))
+        lines += likely_mistakes([why for why, v in self.mistakes.items() if v.opens(values)])
+        attempt.holds(expected.opens(values), self.case, otherwise="\n".join(lines))
 
     def _compare_flat(self, attempt: Attempt, result: Any) -> None:
         values = flat(result)

@@ -164,7 +164,6 @@ def wrong_answers(sheet):
                 lambda: step(score=lambda went, p: 2.0 * went - 1.0),
                 "is not just plus or minus one",
             ),
-            "a list": (lambda: step().tolist(), "Expected a tensor of shape (3,), got list"),
         },
         "fool-the-monitor": {
             "twice the returns": (

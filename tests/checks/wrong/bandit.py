@@ -75,6 +75,12 @@ def wrong_answers(sheet):
                 "that is the sum over the pulls",
             ),
             "no baseline": (lambda x, a, r: -(r * taken(x, a)).mean(), "there is no baseline"),
+            "a mean over the zeros": (
+                lambda x, a, r: (
+                    -(centred(r)[:, None] * torch.eye(x.shape[1])[a] * x.log_softmax(1)).mean()
+                ),
+                "the mean was taken over all entries of a table",
+            ),
             "probabilities": (
                 lambda x, a, r: -(centred(r) * taken(x, a).exp()).mean(),
                 "the probability is weighted instead of its logarithm",

@@ -169,7 +169,6 @@ def wrong_answers(sheet):
                 "the TD errors contain V(sₜ) twice",
             ),
             "the sign": (lambda: -by_hand(), "the sign is the wrong way round"),
-            "a list": (lambda: by_hand().tolist(), "Expected a tensor of shape (3,), got list"),
         },
         "whose-advantages": {
             "everybody is right": (lambda: always("right"), "of the state that really followed"),

@@ -79,6 +79,10 @@ def wrong_answers(sheet):
                 lambda r, g: (r.max() > r.min()).expand(len(r)),
                 "rewards of different groups are compared",
             ),
+            "the first and the last": (
+                filtered(lambda x: x[:, 0] != x[:, -1]),
+                "only two of a group's rewards are compared",
+            ),
             "a tolerance": (
                 filtered(lambda x: x.amax(1) - x.amin(1) > 1e-4),
                 "a tolerance hides a small but honest difference",
@@ -241,6 +245,12 @@ def wrong_answers(sheet):
                 "f is multiplied by the length",
             ),
             "no factors p and 1 − p": (without_factors, "the factors 1 − p and p are missing"),
+            "z-scores": (
+                lambda p, n, r: drift(
+                    p, n, r, f=(r.double() - p[r].sum()) / (p[r].sum() * p[~r].sum()).sqrt() / n
+                ),
+                "divided by their standard deviation",
+            ),
             "p and 1 − p exchanged": (
                 lambda p, n, r: drift(p, n, r, f=(r.double() - p[~r].sum()) / n),
                 "1 − p and p are exchanged",

@@ -79,6 +79,10 @@ def wrong_answers(sheet):
                 ),
                 "a reader that guesses one pays for prose",
             ),
+            "anywhere in the line": (
+                lambda r: agreed({letter(c) for c in re.findall(r"Answer:(.*)", r)}),
+                "a claim was found in the middle of a line",
+            ),
             "the beginning of the claim": (
                 lambda r: found(r"^Answer:[ (]*([ABCD])\b", r),
                 "the claim begins well and goes on",

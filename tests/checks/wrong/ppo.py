@@ -64,6 +64,12 @@ def wrong_answers(sheet):
                 ),
                 "the interval begins at 1",
             ),
+            "one over 1 + ε": (
+                lambda new, old, A, e: torch.where(
+                    A > 0, (new - old).exp() > 1 + e, ((new - old).exp() < 1 / (1 + e)) & (A < 0)
+                ),
+                "and not 1/(1 + ε) or e^−ε",
+            ),
             "the signs swapped": (
                 lambda *a: clipped_samples(*a, sign=-1.0),
                 "the signs are swapped",

@@ -154,6 +154,7 @@ def wrong_answers(sheet):
                 lambda lam, n: 1 - lam ** ((n - 1) / 2),
                 "not the power of the mean",
             ),
+            "one minus lambda": (lambda lam, n: 1 - lam, "that is 1 − λ itself"),
             "the next value alone": (
                 lambda lam, n: (1 - lam) * (n - 1) / n,
                 "the weight of the next value alone",
@@ -161,7 +162,7 @@ def wrong_answers(sheet):
             "nothing at 1": (closed_form, "Your function stopped with ZeroDivisionError"),
             "one weight each": (
                 lambda lam, n: torch.tensor(weights(lam, n)),
-                "Expected one number, got a tensor of shape (3,)",
+                "Expected one number, got a tensor of shape (4,)",
             ),
         },
         "segment-credit": {

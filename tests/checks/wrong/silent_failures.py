@@ -55,7 +55,7 @@ def wrong_answers(sheet):
         r = torch.tensor(flat + uneven)
         return r, 7, (r.view(2, 7) - r.view(2, 7).mean(1, keepdim=True)).flatten()
 
-    def named(*, tolerance=1e-3, everywhere=False, means=False, sums=False, by_mask=True):
+    def named(*, tolerance=1e-3, everywhere=False, means=False, sums=0, by_mask=True):
         def name(w):
             inside = torch.arange(w["mask"].shape[1]) < w["lengths"][:, None]
             where = torch.ones_like(inside) if everywhere else inside
@@ -67,7 +67,7 @@ def wrong_answers(sheet):
             z = scores(w["rewards"], 4)
             off = (w["advantages"] - z).abs().max()
             if sums:
-                off = w["advantages"].sum().abs()
+                off = w["advantages"].view(-1, sums).sum(1).abs().max()
             return (
                 "sampler"
                 if apart("sampler", "plain")
@@ -200,7 +200,8 @@ def wrong_answers(sheet):
                 "Your function says 'sampler', which accuses a healthy run",
             ),
             "means": (named(means=True), "is a case of 'sampler': its differences cancel"),
-            "sums of advantages": (named(sums=True), "is a case of 'groups'"),
+            "sums of advantages": (named(sums=12), "is a case of 'groups'"),
+            "sums of each group": (named(sums=4), "and some of them within each group"),
             "ends not looked at": (named(by_mask=False), "is a case of 'ends'"),
             "old log-probs not looked at": (
                 lambda w: "healthy" if named()(w) == "old" else named()(w),
