@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -214,6 +215,14 @@ def test_what_it_installs_beside_the_extras_is_in_the_range_of_the_book():
     assert "ipywidgets>=8.1" in installation.declared()["book"]
 
 
+def test_the_lock_for_a_host_leaves_its_torch_and_its_kernel_alone(tmp_path):
+    lock = (ROOT / "requirements.txt").read_text()
+    done = subprocess.run(hosted.LOCKED, shell=True, input=lock, capture_output=True, text=True)
+    names = {line.partition("==")[0] for line in done.stdout.splitlines() if "==" in line}
+    assert {"transformers", "peft", "gymnasium", "annotated-types"} <= names
+    assert not {"torch", "numpy", "ipykernel", "ipython", "tornado", "traitlets"} & names
+
+
 def test_elsewhere_it_fetches_installs_and_finds_the_book(monkeypatch):
     cell = hosted.installing(new_notebook(), "https://github.com/someone/a-book").cells[0]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -224,7 +233,9 @@ def test_elsewhere_it_fetches_installs_and_finds_the_book(monkeypatch):
     shell.run_cell(cell.source).raise_error()
     assert called == [
         "git clone --quiet --depth 1 https://github.com/someone/a-book nbcourse-book",
-        '%pip install --quiet --editable "./nbcourse-book[lm,agents]" matplotlib "ipywidgets>=8.1"',
+        f"{hosted.LOCKED} nbcourse-book/requirements.txt > nbcourse-book/hosted.txt",
+        "%pip install --quiet --constraint nbcourse-book/hosted.txt --editable "
+        '"./nbcourse-book[lm,agents]" matplotlib "ipywidgets>=8.1"',
         "%cd nbcourse-book/book",
     ]
     assert sys.path[0] == os.path.abspath("..")  # wherever the notebook goes from here
