@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nbcourse import durable
@@ -20,15 +21,16 @@ from nbcourse.classroom import (
     marking,
     marks,
     masters,
+    matching,
     submissions,
 )
 from nbcourse.classroom import results as stored
 from nbcourse.classroom.class_list import ClassList, Student, folded
 from nbcourse.classroom.class_rules import Rules
-from nbcourse.classroom.gradebook import inert
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import Change, SubmissionResult
 from nbcourse.classroom.submissions import Submission
+from nbcourse.classroom.tables import inert
 from nbcourse.confined import sandbox
 from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import NotFound, UserError
@@ -197,7 +199,9 @@ def mark_class(path: Path, out: Path) -> GradedClass:
 
 def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassList | None]:
     """The submissions, with their owners where there is a class list, and the list."""
-    anybodys = submissions.find_submissions(order.folder, master.assignment)
+    anybodys = submissions.find_submissions(
+        order.folder, master.assignment, partial(matching.worth, master=master)
+    )
     if order.class_list is None:
         if order.personal:
             raise UserError("--personal needs the release's class list: name it with --class-list")

@@ -16,16 +16,15 @@ and by nothing else: names are not unique, and a number of another column is ano
 folder of one's own is matched by its name with what names the student's bundle (`Student.key`).
 """
 
-import csv
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from io import StringIO
 from pathlib import Path
 
+from nbcourse.classroom import tables
 from nbcourse.errors import NotFound, UserError
 
 # In Canvas's export, the row that is no student but says what assignments are worth.
@@ -132,25 +131,21 @@ def folded(name: str) -> str:
 
 
 def read_class_list(path: Path) -> ClassList:
-    """Read a class list of any of the four kinds; its columns are separated by `,` `;` or tab.
+    """Read a class list of any of the four kinds, as `tables.read` reads a table.
 
     Raises:
-        UserError: if there is none, it is not a CSV in UTF-8, it is none of the kinds, it names no
-            students, a student has no usable id, or two rows have the same.
+        UserError: if there is none, it is no table, it is none of the kinds, it names no students,
+            a student has no usable id, or two rows have the same.
         OSError: if it cannot be read.
     """
     if not path.exists():
         raise NotFound(f"there is no class list {path}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(f"{path.name} is not text in UTF-8; save it as 'CSV UTF-8'") from None
-    if not text.strip():
+    table = tables.read(path)
+    if not any(table.columns):
         raise UserError(f"the class list {path} is empty")
-    try:
-        columns, rows = _table(text)
-    except csv.Error as error:
-        raise UserError(f"the class list {path} is not a CSV: {error}") from None
+    columns = table.columns
+    cells = [tuple(cell or "" for cell in row) for row in table.rows]
+    rows = [(dict(zip(columns, row, strict=True)), row) for row in cells]
     kinds = [kind for kind, sets in COLUMNS.items() if any(s <= set(columns) for s in sets)]
     if len(kinds) != 1:
         raise UserError(
@@ -165,31 +160,13 @@ def read_class_list(path: Path) -> ClassList:
     _check_unique([(key, student.key) for student in students], path.name)
     _check_unique([("ID", s.number) for s in students if s.number], path.name)
     maxima = {row.get("Maximum Grade") or row.get("Maximum grade", "") for row, _ in rows}
-    maximum = _number(maxima.pop()) if kinds[0] is Kind.WORKSHEET and len(maxima) == 1 else None
+    maximum = (
+        tables.number(maxima.pop()) if kinds[0] is Kind.WORKSHEET and len(maxima) == 1 else None
+    )
     return ClassList(kinds[0], path.name, columns, key, tuple(students), maximum)
 
 
 Row = tuple[Mapping[str, str], tuple[str, ...]]  # by column, and as it stands
-
-
-def _table(text: str) -> tuple[tuple[str, ...], list[Row]]:
-    first = text.lstrip().partition("\n")[0]
-    lines = csv.reader(StringIO(text.lstrip()), delimiter=max(",;\t", key=first.count))
-    columns = tuple(column.strip() for column in next(lines))
-    rows: list[Row] = []
-    for line in lines:
-        cells = (*(cell.strip() for cell in line), *[""] * (len(columns) - len(line)))
-        if any(cells):
-            rows.append((dict(zip(columns, cells, strict=False)), cells[: len(columns)]))
-    return columns, rows
-
-
-def _number(text: str) -> float | None:
-    """A number with a decimal point or comma; None for anything else, such as Moodle's scales."""
-    try:
-        return float(text.replace(",", "."))
-    except ValueError:
-        return None
 
 
 def _check_unique(ids: Sequence[tuple[str, str]], file: str) -> None:

@@ -27,15 +27,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nbcourse.classroom import masters
-from nbcourse.classroom.gradebook import number
+from nbcourse.classroom import masters, times
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import Master, Test
 from nbcourse.classroom.results import SubmissionResult
+from nbcourse.classroom.tables import written
 from nbcourse.errors import NotFound, UserError, did_you_mean
 
 KEYS = ("partial_credit", "deadlines", "late")
-MOODLE = "%A, %d %B %Y, %I:%M %p"  # of its worksheet, in English: strftimedaydatetime
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Rules:
         penalty = min(result.points, round(result.points * share / 100, 2))  # never below 0
         told = (
             f"Late by {days} {'day' if days == 1 else 'days'} ({how}): "
-            f"{number(result.points)} − {number(penalty)} = {number(result.points - penalty)}."
+            f"{written(result.points)} − {written(penalty)} = {written(result.points - penalty)}."
         )
         if policy.term_days:
             left = policy.term_days - sum(spent.values())
@@ -160,20 +159,18 @@ class Rules:
         return self.late.closes_after is not None and days > self.late.closes_after
 
     def _after(self, submitted: str, due: datetime) -> timedelta:
-        for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, MOODLE)):
-            try:
-                return read(submitted) - due
-            except ValueError:
-                continue
-            except TypeError:
-                raise UserError(
-                    f"the deadline {due} in {self.file} and the time {submitted!r} in the class "
-                    "list must both have a time zone, or neither"
-                ) from None
-        raise UserError(
-            f"the class list has the submission time {submitted!r}, expected one such as "
-            "'2027-03-13 08:30', or Moodle's in English"
-        )
+        if (when := times.read(submitted)) is None:
+            raise UserError(
+                f"the class list has the submission time {submitted!r}, expected one such as "
+                "'2027-03-13 08:30', or as Moodle writes it"
+            )
+        try:
+            return when - due
+        except TypeError:
+            raise UserError(
+                f"the deadline {due} in {self.file} and the time {submitted!r} in the class "
+                "list must both have a time zone, or neither"
+            ) from None
 
 
 def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:

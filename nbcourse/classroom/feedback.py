@@ -14,6 +14,7 @@ from nbcourse.classroom.class_list import NUMBERED, ClassList, Platform, Student
 from nbcourse.classroom.gradebook import Grade
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission, canvas_names
+from nbcourse.classroom.tables import as_csv, written
 from nbcourse.confined.submission_errors import Ending
 
 Graded = tuple[Submission, SubmissionResult]
@@ -49,6 +50,9 @@ def student_page(result: SubmissionResult) -> str:
     if result.late:
         parts.append("<p>Handed in late.</p>")
     parts += [f"<p>{escape(note)}</p>" for note in result.notes]
+    parts += [
+        f"<p>Your instructor will look at this: {escape(doubt)}</p>" for doubt in result.doubts
+    ]
     for exercise in result.exercises:
         sign = SIGNS.get(exercise.state, "✗")
         parts.append(
@@ -74,6 +78,7 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         parts.append("<h2>In no gradebook, since their students are unknown</h2><ul>")
         parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in unmatched]
         parts.append("</ul>")
+    parts += _to_be_looked_at(results)
     if absent:
         parts.append("<h2>Handed in nothing</h2><ul>")
         parts += [f"<li>{escape(_named(student.key, student))}" for student in absent]
@@ -101,7 +106,8 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         remarks += [result.failure] if result.failure else []
         name = _named(result.student, submission.owner)
         parts.append(
-            f'<tr><td>{escape(name)}<td class="number">{result.points:g}'
+            f'<tr><td>{escape(name)}<td class="number">'
+            f"{'–' if result.unread else f'{result.points:g}'}"
             f"<td>{escape('; '.join(remarks))}{_ledger(result)}</tr>"
         )
     parts.append("</table>")
@@ -112,6 +118,22 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         parts += [f"<li>{escape(words)}" for words in watched]
         parts.append("</ul>")
     return page(f"{results[0].assignment}: the class", parts)
+
+
+def _to_be_looked_at(results: Sequence[SubmissionResult]) -> list[str]:
+    """What a person has to decide on: files that cannot be read, and what is doubtful."""
+    questions = [
+        (result.student, words)
+        for result in results
+        for words in (
+            *([f"In no gradebook: {result.unread}"] if result.unread else []),
+            *result.doubts,
+        )
+    ]
+    if not questions:
+        return []
+    listed = [f"<li>{escape(name)}: {escape(words)}" for name, words in questions]
+    return ["<h2>To be looked at by a person</h2><ul>", *listed, "</ul>"]
 
 
 def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
@@ -161,7 +183,8 @@ def write_reports(
         grades = {
             submission.owner.key: Grade(result.points, remark(result))
             for submission, result in graded
-            if submission.owner is not None and not result.failure  # no undeserved grade
+            # no undeserved grade
+            if submission.owner is not None and not (result.failure or result.unread)
         }
         reports |= gradebook.uploads(assignment, most, listed, grades)
         for platform, kind in NUMBERED.items():
@@ -188,14 +211,14 @@ def grades_table(graded: Sequence[Graded], missing: Sequence[Student]) -> str:
     """A CSV of everything: who handed in, who did not, and the submissions of unknown students."""
     rows = [["student", "name", "points", "of", "late", "remark"]]
     for submission, result in graded:
-        points = "" if result.failure else gradebook.number(result.points)
+        points = "" if result.failure or result.unread else written(result.points)
         name = submission.owner.name if submission.owner is not None else ""
-        why = submission.unmatched or result.failure.partition("\n")[0]
-        row = [result.student, name, points, gradebook.number(result.max_points)]
+        why = submission.unmatched or result.failure.partition("\n")[0] or result.unread
+        row = [result.student, name, points, written(result.max_points)]
         rows.append([*row, "late" if result.late else "", why or remark(result)])
     for student in missing:
         rows.append([student.key, student.name, "", "", "", "handed in nothing"])
-    return gradebook.as_csv(rows)
+    return as_csv(rows)
 
 
 def remark(result: SubmissionResult) -> str:

@@ -6,18 +6,14 @@ both importers clear a grade where a cell is empty (Canvas: `no_change_to_value?
 row whose ids it does not know for the student of that name. Rows keep the cells of the export that
 the class list is, so that the platform finds the students by its own numbers.
 
-No cell begins a formula: names come from students, and a spreadsheet would run `=HYPERLINK(…)`.
+No cell begins a formula (`tables`).
 """
 
-import csv
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 
 from nbcourse.classroom.class_list import ClassList, Kind, Student
-
-BEGINS_FORMULA = tuple("=+-@＝＋－＠")  # to a spreadsheet, also in the wide forms
+from nbcourse.classroom.tables import as_csv, written
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,9 @@ def _canvas(assignment: str, most: float, listed: ClassList, graded: Graded) -> 
     """
     width = listed.columns.index("Section") + 1
     header = [*listed.columns[:width], assignment]
-    possible = ["    Points Possible", *[""] * (width - 1), number(most)]
+    possible = ["    Points Possible", *[""] * (width - 1), written(most)]
     return as_csv(
-        [header, possible, *([*s.cells[:width], number(grade.points)] for s, grade in graded)]
+        [header, possible, *([*s.cells[:width], written(grade.points)] for s, grade in graded)]
     )
 
 
@@ -80,7 +76,7 @@ def _worksheet(listed: ClassList, graded: Graded) -> str:
     """
     rows = []
     for student, grade in graded:
-        new = {"Grade": number(grade.points), "Feedback comments": grade.remark}
+        new = {"Grade": written(grade.points), "Feedback comments": grade.remark}
         cells = zip(listed.columns, student.cells, strict=True)
         rows.append([new.get(column, cell) for column, cell in cells])
     return as_csv([listed.columns, *rows])
@@ -92,23 +88,5 @@ def _moodle(assignment: str, listed: ClassList, graded: Graded) -> str:
     Grades and feedback go together: Moodle loses grades where feedback is imported alone
     (https://docs.moodle.org/en/Grade_import).
     """
-    rows = [[student.key, number(grade.points), grade.remark] for student, grade in graded]
+    rows = [[student.key, written(grade.points), grade.remark] for student, grade in graded]
     return as_csv([[listed.key, assignment, f"{assignment} feedback"], *rows])
-
-
-def number(points: float) -> str:
-    """Points with two decimal places at most, which is what the platforms keep."""
-    return f"{points:.2f}".rstrip("0").rstrip(".")
-
-
-def as_csv(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as a CSV in which no cell begins a formula."""
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([[inert(c) for c in row] for row in rows])
-    return text.getvalue()
-
-
-def inert(cell: str) -> str:
-    """A cell as one line of text, with an apostrophe where it would begin a formula."""
-    line = re.sub(r"[\x00-\x1f]+", " ", cell)
-    return f"'{line}" if line.lstrip().startswith(BEGINS_FORMULA) else line

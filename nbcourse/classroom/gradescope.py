@@ -13,10 +13,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nbcourse.classroom import batch, class_rules, files, masters, submissions
+from nbcourse.classroom import batch, class_rules, files, masters, matching, submissions
 from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.confined import sandbox
@@ -27,13 +28,14 @@ from nbcourse.repository import ROOT
 NEEDED = ("ipython", "numpy", "torch")  # what grading needs besides Python
 RULES = "rules.toml"
 SETUP = """#!/usr/bin/env bash
-# Installs what grading needs: Ubuntu 22.04 and newer have, or can get, Python 3.11.
+# Installs what grading needs, with a Python of its own: which one the system has does not count.
 set -euo pipefail
 root="${AUTOGRADER_ROOT:-/autograder}"
 if [ -z "${PYTHON:-}" ]; then
-  apt-get update
-  apt-get install -y python3.11 python3.11-venv
-  python3.11 -m venv "$root/python"
+  command -v curl > /dev/null || { apt-get update; apt-get install -y curl ca-certificates; }
+  export UV_INSTALL_DIR="$root/uv" UV_NO_MODIFY_PATH=1 UV_PYTHON_INSTALL_DIR="$root/uv/python"
+  curl --location --fail --silent --show-error https://astral.sh/uv/install.sh | sh
+  "$root/uv/uv" venv --seed --python 3.11 "$root/python"
   PYTHON="$root/python/bin/python"
 fi
 "$PYTHON" -m pip install --no-cache-dir \\
@@ -109,7 +111,9 @@ def run(root: Path, source: Path = ROOT) -> None:
         handed_in, done = Path(folder, "submissions"), Path(folder, "results")
         shutil.copytree(root / "submission", handed_in / "student", symlinks=True)
         files.make_folder(done)
-        found = submissions.find_submissions(handed_in, master.assignment)
+        found = submissions.find_submissions(
+            handed_in, master.assignment, partial(matching.worth, master=master)
+        )
         terms = batch.Terms(master, Limits(), partial=rules.partial(master))
         ((_, result),) = batch.grade_submissions(found, terms, done, jobs=1)
     if result.failure:

@@ -11,8 +11,8 @@ import contextlib
 import io
 import re
 import traceback
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -20,11 +20,9 @@ from typing import Any
 import torch
 
 from nbcourse.checks import Sheet
-from nbcourse.classroom import notebooks, partial_credit, results
+from nbcourse.classroom import matching, notebooks, partial_credit, results
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import (
-    NOTHING_YET,
-    STUB,
     UNCHOSEN,
     Given,
     Master,
@@ -32,6 +30,7 @@ from nbcourse.classroom.masters import (
     Test,
     Written,
 )
+from nbcourse.classroom.matching import Answers
 from nbcourse.classroom.notebooks import Cell, Unreadable
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
 from nbcourse.classroom.submissions import Submission
@@ -89,55 +88,47 @@ def grade_submission(
         )
     if wrong := _wrong_sheet(cells, master):
         exercises = results.same_for_all(master, Ending.WRONG_SHEET, "")
-        return replace(result, exercises=exercises, notes=(wrong,))
-    answers, notes = match(cells, master)
-    notes += _of_another_variant(cells, master, variant)
+        return replace(result, exercises=exercises, notes=(wrong,), doubts=(wrong,))
+    answers, by_hand = matching.match(cells, master), matching.written(cells, master)
+    notes = answers.notes + _of_another_variant(cells, master, variant)
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
-        exercises = _Tests(master, session, answers, variant).exercises(partial)
+        tests = _Tests(master, session, answers, variant)
+        exercises = tests.exercises(partial)
     return replace(
         result,
-        exercises=tuple(_read_by_a_person(exercise, cells) for exercise in exercises),
+        exercises=tuple(_read_by_a_person(exercise, by_hand) for exercise in exercises),
         notes=tuple(notes),
+        doubts=_doubtful(master, exercises, tests.failed, cells),
         watched=session.watched,
         memory=session.memory,
     )
 
 
-def match(cells: list[Cell], master: Master) -> tuple[dict[str, Cell], list[str]]:
-    """The submission's cell for each solution cell of the master, and notes on what is unusual.
-
-    Cells are recognised by nbgrader's `grade_id`. Of several with one name the last counts, as in a
-    notebook that is run from top to bottom.
-    """
-    named = [c for c in cells if c.kind == "code" and c.grade_id in master.solutions]
-    counts = Counter(cell.grade_id for cell in named)
-    notes = [
-        f"There are {count} cells called `{name}`; the last one counts."
-        for name, count in counts.items()
-        if count > 1
-    ]
-    notes += [
-        f"The cell called `{name}` is missing: it was deleted, or copied without its name. "
-        "Write your answer into the cell of the original notebook."
-        for name in master.solutions
-        if name not in counts
-    ]
-    return {cell.grade_id: cell for cell in named}, notes
-
-
-def _read_by_a_person(exercise: ExerciseResult, cells: list[Cell]) -> ExerciseResult:
+def _read_by_a_person(
+    exercise: ExerciseResult, answers: Mapping[str, list[Cell]]
+) -> ExerciseResult:
     """The same; an answer that a person was to grade and that is not there gets no points."""
-    if exercise.state is not Ending.BY_HAND:
+    if exercise.state is not Ending.BY_HAND or answers[exercise.exercise]:
         return exercise
-    for cell in cells:
-        if cell.grade_id == exercise.exercise:
-            stub = cell.kind == "code" and STUB in cell.source  # in words it is an answer
-            empty = stub or cell.source.strip() in ("", NOTHING_YET)
-            if cell.pictures or not empty:
-                return exercise
     nothing = LedgerEntry(Ending.NOT_ATTEMPTED, 0.0)
     return replace(exercise, ledger=(nothing,), state=Ending.NOT_ATTEMPTED)
+
+
+def _doubtful(
+    master: Master, exercises: Sequence[ExerciseResult], failed: Collection[str], cells: list[Cell]
+) -> tuple[str, ...]:
+    """What a person is to look at: checks that were passed where the notebook was written."""
+    printed = "\n".join(cell.printed for cell in cells)
+    states = {exercise.exercise: exercise for exercise in exercises}
+    return tuple(
+        f"{states[step.grade_id].name}: the notebook says that the check was passed; here it was "
+        f"not ({states[step.grade_id].state})."
+        for step in master.steps
+        if isinstance(step, Test)
+        and step.grade_id in failed
+        and any(f"{name}: right." in printed for name, _ in matching.CHECK.findall(step.visible))
+    )
 
 
 def _wrong_sheet(cells: list[Cell], master: Master) -> str:
@@ -174,19 +165,31 @@ def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list
     return [f"You are graded by numbers that your notebook does not have: it lacks {wanted}."]
 
 
-def _to_run(cells: list[Cell], answers: dict[str, Cell], master: Master) -> list[StudentCell]:
-    """All code cells but the tests: those of the master are run."""
+def _to_run(cells: list[Cell], answers: Answers, master: Master) -> list[StudentCell]:
+    """All code cells but the tests, which are run as the master has them."""
     tests = {exercise.grade_id for exercise in master.exercises}
-    run = []
-    for cell in cells:
-        if cell.kind != "code" or cell.grade_id in tests:
-            continue
-        defines = master.solutions.get(cell.grade_id)
-        if defines and answers[cell.grade_id] is cell:
-            run.append(StudentCell(cell.number, cell.source, defines.functions, defines.values))
-        else:
-            run.append(StudentCell(cell.number, cell.source))
-    return run
+    functions, values, kept = defaultdict(list), defaultdict(list), defaultdict(list)
+    for solution, name, place in answers.found():
+        asked = functions if name in master.solutions[solution].functions else values
+        asked[place.cell.number].append(place.name)
+    run = [
+        cell
+        for cell in cells
+        if cell.kind == "code"
+        and (cell.grade_id not in tests or cell.number in functions.keys() | values.keys())
+    ]
+    for solution, name, place in answers.found():
+        check = answers.checks.get(solution, 0)
+        if name in master.solutions[solution].functions and place.cell.number <= check:
+            last = max(cell.number for cell in run if cell.number <= check)
+            kept[last].append((place.cell.number, place.name))
+    return [
+        StudentCell(
+            *(cell.number, cell.source, tuple(functions[cell.number]), tuple(values[cell.number])),
+            settled=tuple(kept[cell.number]),
+        )
+        for cell in run
+    ]
 
 
 @dataclass(frozen=True)
@@ -201,15 +204,14 @@ class _Failure:
 class _Tests:
     """The master's cells, run against the answers of one submission."""
 
-    def __init__(
-        self, master: Master, session: Session, answers: dict[str, Cell], variant: int
-    ) -> None:
+    def __init__(self, master: Master, session: Session, answers: Answers, variant: int) -> None:
         self.master, self.session, self.answers, self.variant = master, session, answers, variant
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.names["get_ipython"] = lambda: WithoutIPython(self.names)
         self.names["display"] = lambda *objects, **options: None
         self.absent: dict[str, _Failure] = {}  # name → why the submission does not define it
         self.given_failed = ""
+        self.failed: set[str] = set()  # the tests whose visible part was not passed
 
     def exercises(self, partial: Collection[str]) -> tuple[ExerciseResult, ...]:
         found = {}
@@ -230,6 +232,8 @@ class _Tests:
                     found[step.grade_id] = _exercise_result(step, failure)
                     if failure is None:
                         to_come.append((step, dict(self.names)))
+                    else:
+                        self.failed.add(step.grade_id)
                     if step.grade_id in partial:
                         to_count.append((step, dict(self.names)))
         self.session.by_reference = False
@@ -247,11 +251,8 @@ class _Tests:
         """A failed exercise with points for the cases that are right; only their number is told."""
         asked = partial_credit.all_cases(self.master, self.variant)[step.grade_id]
         found = partial_credit.right_cases(step, names, self._clock, self.session.begin)
-        right, count = partial_credit.share(found, asked), len(asked)
-        if right == count > 0:  # yet it failed: for something that no case asks for
-            right -= 1
-        points = round(step.points * right / count, 2) if count else 0.0
-        reason = f"{right:.3g} of {count} cases are right"
+        share, reason = asked.share(found)
+        points = round(step.points * share, 2)
         told = f"{reason}: {points:g} of {step.points:g} points."
         return replace(
             result,
@@ -274,19 +275,21 @@ class _Tests:
 
     def _bind(self, step: Solution) -> None:
         exec(step.imports, self.names)
-        cell = self.answers.get(step.grade_id)
-        outcome = self.session.outcomes.get(cell.number) if cell else None
-        outcome = outcome or CellOutcome()
-        for name in (*step.functions, *step.values):
+        places = self.answers.places.get(step.grade_id, {})
+        for name in step.names:
             self.names.pop(name, None)
             self.absent.pop(name, None)
-            if name in outcome.defined:
-                self.names[name] = outcome.defined[name]
+            outcome, own = CellOutcome(), name
+            if (place := places.get(name)) is not None:
+                outcome = self.session.outcomes.get(place.cell.number, outcome)
+                own = place.name
+            if own in outcome.defined:
+                self.names[name] = outcome.defined[own]
             else:
-                self.absent[name] = _why_absent(name, outcome)
+                self.absent[name] = _why_absent(own, outcome)
 
     def _missing(self, step: Test) -> _Failure | None:
-        lost = [name for name in step.solutions if name not in self.answers]
+        lost = [name for name in step.solutions if name not in self.answers.places]
         if not lost:
             return None
         return _Failure(

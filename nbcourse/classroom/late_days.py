@@ -10,16 +10,14 @@ first column is the one that names students in the class list. A file with anoth
 the same word in two different columns may mean two people.
 """
 
-import csv
 from collections import defaultdict
 from collections.abc import Mapping
-from io import StringIO
 from pathlib import Path
 
-from nbcourse.classroom import files
+from nbcourse.classroom import files, tables
 from nbcourse.classroom.class_list import ClassList, Student, folded
 from nbcourse.classroom.class_rules import Rules
-from nbcourse.classroom.gradebook import as_csv, inert
+from nbcourse.classroom.tables import as_csv, inert
 from nbcourse.errors import UserError
 
 Times = Mapping[str, Mapping[str, str]]  # student, folded → sheet → when it was handed in
@@ -40,12 +38,14 @@ def kept(path: Path, listed: ClassList) -> Times:
         return {}
     names = {_written(student): folded(student.key) for student in listed.students}
     try:
-        header, *rows = csv.reader(StringIO(path.read_text(encoding="utf-8-sig")))
-        key, *others = header
+        table = tables.read(path)
+        key, *others = table.columns
         found: dict[str, dict[str, str]] = defaultdict(dict)
-        for student, sheet, submitted in rows:
+        for student, sheet, submitted in table.rows:
+            if student is None or sheet is None or submitted is None:
+                raise ValueError("a row is shorter than the first")
             found[names.get(folded(student), folded(student))][sheet] = submitted
-    except (ValueError, csv.Error):  # also a row of another length, or bytes that are not UTF-8
+    except ValueError:  # no table, or not of three columns
         others = []
     if others != ["sheet", "submitted"]:
         raise UserError(

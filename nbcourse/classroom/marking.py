@@ -10,24 +10,22 @@ criterion of each answer that is still open, ready for `nbcourse marks` once its
 in. Both hold the model answers or what leads to them, and are for instructors.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
 from html import escape
-from io import StringIO
 from pathlib import Path
 
-from nbcourse.classroom import feedback, files, notebooks
-from nbcourse.classroom.gradebook import as_csv, inert
-from nbcourse.classroom.marks import COLUMNS, read_table
+from nbcourse.classroom import feedback, files, matching, notebooks, tables
+from nbcourse.classroom.marks import COLUMNS, read_rows
 from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.classroom.submissions import Submission
+from nbcourse.classroom.tables import as_csv, inert
 from nbcourse.confined.cells import writable
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 
 PAGE, TABLE = "to-mark.html", "to-mark.csv"
-RUBRIC_COLUMNS = ["exercise", "criterion", "points"]
+RUBRIC_COLUMNS = ("exercise", "criterion", "points")
 Rubric = Mapping[str, Sequence[tuple[str, float]]]  # exercise → criteria, each with its points
 
 
@@ -42,18 +40,21 @@ def read_rubric(master: Master) -> Rubric:
     path = master.path.parent / "rubrics" / f"{master.assignment}.csv"
     if not path.exists():
         return {exercise: [("answer", points)] for exercise, points in worth.items()}
-    rows = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
-    if rows.fieldnames != RUBRIC_COLUMNS:
-        raise UserError(f"{path.name} has the columns {rows.fieldnames}, expected {RUBRIC_COLUMNS}")
+    table = tables.read(path)
+    if table.columns != RUBRIC_COLUMNS:
+        raise UserError(
+            f"{path.name} has the columns {', '.join(table.columns)}; expected "
+            f"{', '.join(RUBRIC_COLUMNS)}"
+        )
     rubric: dict[str, list[tuple[str, float]]] = {exercise: [] for exercise in worth}
-    for row in rows:
+    for row in table.by_column():
         if row["exercise"] not in rubric:
             known = ", ".join(worth) or "none on this sheet"
             raise UserError(
                 f"{path.name}: exercise is {row['exercise']!r}, expected one graded by hand: "
                 f"{known}"
             )
-        rubric[row["exercise"]].append((row["criterion"], float(row["points"])))
+        rubric[row["exercise"]].append((row["criterion"], tables.number(row["points"]) or 0.0))
     for exercise, criteria in rubric.items():
         if (total := sum(points for _, points in criteria)) != worth[exercise]:
             raise UserError(
@@ -71,7 +72,7 @@ def filled_in(out: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
     """
     if not (out / TABLE).exists():
         return {}
-    rows = [[row.get(column, "") for column in COLUMNS] for row in read_table(out / TABLE)]
+    rows = [[row.get(column, "") for column in COLUMNS] for _, row in read_rows(out / TABLE)]
     return {
         (student, exercise, criterion): (points, comment)
         for student, exercise, criterion, points, comment in rows
@@ -94,7 +95,7 @@ def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -
     if not master.written:
         return []
     rubric = read_rubric(master)
-    answers = {submission.key: _answers(submission) for submission, _ in graded}
+    answers = {submission.key: _answers(submission, master) for submission, _ in graded}
     begun = filled_in(out)
     rows = [
         [*key, *begun.get(key, ("", f"up to {points:g}"))]
@@ -114,20 +115,19 @@ def write_sheets(graded: Sequence[feedback.Graded], master: Master, out: Path) -
     return [out / name for name in content]
 
 
-def _answers(submission: Submission) -> dict[str, Cell]:
-    """The cells of a submission by their names; none if it cannot be read."""
+def _answers(submission: Submission, master: Master) -> Mapping[str, Sequence[Cell]]:
+    """The cells that hold a submission's answers in words; none if it cannot be read."""
     try:
-        cells = notebooks.read_cells(submission.read_bytes())
+        return matching.written(notebooks.read_cells(submission.read_bytes()), master)
     except notebooks.Unreadable:
         return {}
-    return {cell.grade_id: cell for cell in cells if cell.grade_id}
 
 
 def _section(
     step: Written,
     rubric: Rubric,
     graded: Sequence[feedback.Graded],
-    answers: Mapping[str, Mapping[str, Cell]],
+    answers: Mapping[str, Mapping[str, Sequence[Cell]]],
 ) -> list[str]:
     """One exercise: the model answer, the criteria, and all answers."""
     parts = [f"<h2>{escape(step.grade_id)}, {step.points:g} points</h2><ul>"]
@@ -140,7 +140,7 @@ def _section(
     for submission, result in graded:
         (exercise,) = (e for e in result.exercises if e.exercise == step.grade_id)
         parts.append(f"<h3>{escape(result.student)}: {escape(exercise.state)}</h3>")
-        if (cell := answers[submission.key].get(step.grade_id)) is not None:
+        for cell in answers[submission.key].get(step.grade_id, ()):
             parts.append(f"<pre>{escape(writable(cell.source))}</pre>")
             parts += [f'<img src="{escape(picture)}" alt="">' for picture in cell.pictures]
     return parts

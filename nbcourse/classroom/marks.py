@@ -7,19 +7,16 @@
 `nbcourse marks` puts the rows beside the results, where grading again leaves them alone.
 """
 
-import csv
-import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from io import StringIO
 from pathlib import Path
 
-from nbcourse.classroom import files
-from nbcourse.classroom.gradebook import as_csv, inert
+from nbcourse.classroom import files, tables
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import ExerciseResult, SubmissionResult
+from nbcourse.classroom.tables import as_csv, inert
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import NotFound, UserError, did_you_mean
 
@@ -59,7 +56,7 @@ def read_marks(path: Path) -> list[Mark]:
     Rows without points are skipped: those answers are still to be read.
 
     Raises:
-        UserError: if there is no such file, it is not a CSV with these columns, points are not a
+        UserError: if there is no such file, it is no table with these columns, points are not a
             number, a criterion of an answer is marked twice, or one is left open where another is
             marked.
     """
@@ -67,7 +64,7 @@ def read_marks(path: Path) -> list[Mark]:
         raise NotFound(f"there is no file of marks {path}")
     found: dict[tuple[str, str, str], Mark] = {}
     open_lines: dict[tuple[str, str], str] = {}
-    for line, row in enumerate(read_table(path), start=2):
+    for line, row in read_rows(path):
         where = f"{path.name}, line {line}"
         cells = {column: row.get(column, "") for column in COLUMNS}
         for column in COLUMNS[:3]:
@@ -76,11 +73,8 @@ def read_marks(path: Path) -> list[Mark]:
         if row.get("points") == "":
             open_lines[cells["student"], cells["exercise"]] = where
             continue
-        try:
-            points = float(cells.pop("points"))
-        except ValueError:
-            points = math.nan
-        if not 0 <= points < math.inf:
+        points = tables.number(cells.pop("points"))
+        if points is None or points < 0:
             raise UserError(f"{where}: points is {row.get('points')!r}, expected a number ≥ 0")
         mark = Mark(**cells, points=points)  # type: ignore[arg-type]
         if mark.key in found:
@@ -99,28 +93,20 @@ def read_marks(path: Path) -> list[Mark]:
     return list(found.values())
 
 
-def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of marks, by column; what a row lacks is not in it.
+def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """The rows of a table of marks, each with its line and by column, without what it lacks.
 
     The text in them is as `keep` writes it: a row that is taken over twice is one criterion.
 
     Raises:
-        UserError: if it is not a CSV in UTF-8.
+        UserError: if it is no table.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets differ in it
-        rows = list(csv.DictReader(StringIO(text), delimiter=separator))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path.name} is not a CSV in UTF-8: {error}") from None
-    return [
-        {
-            column: cell.strip() if column == "points" else inert(cell.strip())
-            for column in COLUMNS
-            if (cell := row.get(column)) is not None
-        }
-        for row in rows
+    table = tables.read(path)
+    rows = [
+        {column: cell if column == "points" else inert(cell) for column, cell in row.items()}
+        for row in table.by_column()
     ]
+    return list(zip(table.lines, rows, strict=True))
 
 
 def kept(folder: Path) -> list[Mark]:

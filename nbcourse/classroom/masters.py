@@ -53,6 +53,7 @@ class Solution:
         values: names it assigns.
         imports: its import statements, which tests may rely on.
         source: its text, with the solution.
+        cell_id: Jupyter's name of the cell.
     """
 
     grade_id: str
@@ -60,6 +61,11 @@ class Solution:
     values: tuple[str, ...]
     imports: str
     source: str
+    cell_id: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.functions + self.values
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,15 @@ class Written:
         grade_id: its name.
         points: what it is worth.
         model: the answer of the master; empty if it has none.
+        cell_id: Jupyter's name of the cell.
+        above: the sources of the cells above it that students get as they are.
     """
 
     grade_id: str
     points: float
     model: str = ""
+    cell_id: str = ""
+    above: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,11 +120,13 @@ class Master:
         path: its file; the name without the ending is the assignment's, such as "02-sequences".
         steps: what happens, in the order of the cells.
         digest: SHA-256 of the file.
+        texts: the sources of the cells that students get as they are.
     """
 
     path: Path
     steps: tuple[Given | Solution | Test | Written, ...]
     digest: str
+    texts: tuple[str, ...] = ()
 
     @property
     def assignment(self) -> str:
@@ -166,10 +178,13 @@ def load_master(path: Path) -> Master:
         raise UserError(f"{path.name} has several cells with the grade_id {twice[0]!r}")
     steps: list[Given | Solution | Test | Written] = []
     pending: list[str] = []  # solution cells that wait for their test
+    texts: tuple[str, ...] = ()
     for cell in cells:
+        if not (cell.solution or cell.grade):
+            texts += (cell.source,)
         if cell.grade and cell.solution:
             model = "\n".join(MODEL.findall(cell.source)).strip()
-            steps.append(Written(cell.grade_id, cell.points, model))
+            steps.append(Written(cell.grade_id, cell.points, model, cell.cell_id, texts))
         elif cell.kind != "code":
             continue
         elif cell.grade:
@@ -180,7 +195,7 @@ def load_master(path: Path) -> Master:
             pending.append(cell.grade_id)
         else:
             steps.append(Given(plain_python(cell.source)))
-    return Master(path, tuple(steps), hashlib.sha256(content).hexdigest())
+    return Master(path, tuple(steps), hashlib.sha256(content).hexdigest(), texts)
 
 
 def _solution(cell: Cell, path: Path) -> Solution:
@@ -210,6 +225,7 @@ def _solution(cell: Cell, path: Path) -> Solution:
         tuple(values),
         "\n".join(imports),
         plain_python(cell.source),
+        cell.cell_id,
     )
 
 

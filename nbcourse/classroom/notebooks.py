@@ -35,6 +35,8 @@ class Cell:
         grade: whether it carries points.
         points: how many; 0 without `grade`.
         pictures: what it shows, or has attached, as `data:` addresses of PNG or JPEG.
+        cell_id: Jupyter's or Colab's name of the cell; empty where it has none.
+        printed: what running it has printed, as the file has it.
     """
 
     number: int
@@ -45,6 +47,8 @@ class Cell:
     grade: bool = False
     points: float = 0.0
     pictures: tuple[str, ...] = ()
+    cell_id: str = ""
+    printed: str = ""
 
 
 def read_cells(content: bytes) -> list[Cell]:
@@ -60,7 +64,7 @@ def read_cells(content: bytes) -> list[Cell]:
             "Clear the outputs, save, and hand it in again."
         )
     try:
-        notebook = json.loads(content.decode("utf-8-sig"))
+        notebook = json.loads(_text(content))
     except (ValueError, RecursionError):
         raise Unreadable(
             "The file is damaged: it is not valid JSON, so Jupyter cannot open it either."
@@ -71,6 +75,14 @@ def read_cells(content: bytes) -> list[Cell]:
     if language not in ("", "python"):
         raise Unreadable(f"The notebook is for {language}; the answers are to be in Python.")
     return [_cell(number, cell) for number, cell in enumerate(notebook["cells"], start=1)]
+
+
+def _text(content: bytes) -> str:
+    """The text of a file in UTF-8, UTF-16 or UTF-32, or as old editors of Windows save it."""
+    try:
+        return content.decode(json.detect_encoding(content))
+    except UnicodeDecodeError:
+        return content.decode("cp1252")
 
 
 def _language(metadata: Any) -> str:
@@ -85,14 +97,14 @@ def _language(metadata: Any) -> str:
 def _cell(number: int, cell: Any) -> Cell:
     if not isinstance(cell, dict):
         raise Unreadable(f"The file is damaged: its cell {number} is not a cell.")
-    source, metadata = cell.get("source", ""), cell.get("metadata")
-    if isinstance(source, list):
-        source = "".join(line for line in source if isinstance(line, str))
-    if not isinstance(source, str):
+    source, metadata = _joined(cell.get("source", "")), cell.get("metadata")
+    if source is None:
         raise Unreadable(f"The file is damaged: its cell {number} has no text.")
-    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    metadata = metadata if isinstance(metadata, dict) else {}
+    marks = metadata.get("nbgrader")
     marks = marks if isinstance(marks, dict) else {}
     grade_id, points = marks.get("grade_id"), marks.get("points")
+    cell_id = cell.get("id", metadata.get("id"))
     return Cell(
         number=number,
         kind=str(cell.get("cell_type")),
@@ -102,13 +114,27 @@ def _cell(number: int, cell: Any) -> Cell:
         grade=marks.get("grade") is True,
         points=_points(points),
         pictures=tuple(_pictures(cell)),
+        cell_id=cell_id if isinstance(cell_id, str) else "",
+        printed="".join(_joined(output.get("text", "")) or "" for output in _outputs(cell)),
     )
 
 
-def _pictures(cell: dict[str, Any]) -> Iterator[str]:
-    outputs, attached = cell.get("outputs"), cell.get("attachments")
+def _joined(text: Any) -> str | None:
+    """A text that may stand in lines, with line ends of one kind; None if it is no text."""
+    if isinstance(text, list):
+        text = "".join(line for line in text if isinstance(line, str))
+    return re.sub(r"\r\n?", "\n", text) if isinstance(text, str) else None
+
+
+def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    outputs = cell.get("outputs")
     listed = outputs if isinstance(outputs, list) else []
-    bundles = [output.get("data") for output in listed if isinstance(output, dict)]
+    return [output for output in listed if isinstance(output, dict)]
+
+
+def _pictures(cell: dict[str, Any]) -> Iterator[str]:
+    attached = cell.get("attachments")
+    bundles = [output.get("data") for output in _outputs(cell)]
     bundles += attached.values() if isinstance(attached, dict) else []
     for bundle in bundles:
         for kind in PICTURES:

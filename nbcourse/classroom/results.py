@@ -17,7 +17,7 @@ from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
 
-EDITION = 6  # to be raised when the same notebook would be graded differently
+EDITION = 7  # to be raised when the same notebook would be graded differently
 NOT_STORED = ("adjustments",)  # computed from the rules of the class each time
 FILE_KEYS = {"exercises": "verdicts"}  # field → its key in a result's file, where they differ
 
@@ -63,6 +63,7 @@ class SubmissionResult:
         late: whether the platform marked the submission as late.
         exercises: in the order of the master.
         notes: what the student should know of the notebook as a whole.
+        doubts: what a person is to look at before the grade stands.
         submission: SHA-256 of the notebook; empty where there was none.
         conditions: all else that the result depends on (see `conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
@@ -84,6 +85,7 @@ class SubmissionResult:
     watched: tuple[str, ...] = ()
     adjustments: Ledger = ()
     memory: int = field(default=0, compare=False)  # not the same in two runs
+    doubts: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -103,6 +105,13 @@ class SubmissionResult:
     @property
     def max_points(self) -> float:
         return sum(exercise.max_points for exercise in self.exercises)
+
+    @property
+    def unread(self) -> str:
+        """Why there is nothing to grade: no notebook that can be read; empty if there is one."""
+        exercises = self.exercises
+        unread = all(exercise.state is Ending.UNREADABLE for exercise in exercises)
+        return exercises[0].feedback if exercises and unread else ""
 
     @property
     def by_hand(self) -> bool:
@@ -217,7 +226,7 @@ def write_result(result: SubmissionResult, path: Path) -> None:
         UserError: if it cannot be written.
     """
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(result).items()}
-    for name in NOT_STORED:
+    for name in NOT_STORED if result.doubts else (*NOT_STORED, "doubts"):
         del fields[name]
     fields[FILE_KEYS["exercises"]] = [_stored_exercise(each) for each in result.exercises]
     text = json.dumps(fields, indent=1, ensure_ascii=False)
@@ -242,9 +251,9 @@ def read_result(path: Path) -> SubmissionResult:
         exercises = tuple(
             _read_exercise(exercise) for exercise in stored.pop(FILE_KEYS["exercises"])
         )
-        notes, watched = tuple(stored.pop("notes")), tuple(stored.pop("watched"))
+        words = {name: tuple(stored.pop(name, ())) for name in ("notes", "watched", "doubts")}
         stored["conditions"] = dict(stored["conditions"])
-        return SubmissionResult(**stored, exercises=exercises, notes=notes, watched=watched)
+        return SubmissionResult(**stored, exercises=exercises, **words)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error
 

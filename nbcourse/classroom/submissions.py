@@ -8,23 +8,27 @@ Four layouts are understood, also mixed, and each notebook may be in a zip file:
 - Canvas's `doejane_12345_67890_02-sequences.ipynb`, with `_LATE` after the name and `-1` after a
   file that was handed in again (`lib/content_zipper.rb` of canvas-lms). Both the student's name and
   that of the file may hold `_` and numbers: where the file's name can be read in two ways, nothing
-  says whose it is.
+  says whose it is. `anon_…` of an anonymous assignment says of nobody whose it is;
+- Moodle's files without folders, `Full Name_12345_assignsubmission_file_02-sequences.ipynb`. Where
+  names are hidden, or groups hand in, what stands in place of the name is read over: the number
+  tells.
 
-Nothing is unpacked onto the disk. A zip file is read member by member, and no more of it than a
-notebook may have.
+A notebook may have another ending, as browsers and editors give it, or be a copy; and it may be in
+an archive, where it is read (`archives`). Of several notebooks the one with answers counts.
 """
 
 import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from nbcourse.classroom import archives
 from nbcourse.classroom.class_list import ClassList, Platform, Student
 from nbcourse.classroom.notebooks import LARGEST_NOTEBOOK, Unreadable
 from nbcourse.confined.cells import writable
@@ -32,41 +36,51 @@ from nbcourse.errors import NotFound, UserError
 
 NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
 MOODLE_FOLDER = re.compile(r"(?P<name>[^_]+)_(?P<user>[1-9]\d*)_assignsubmission_\w+?_?", re.ASCII)
-MEMBERS = 1000  # files in a zip that are looked at
+MOODLE_FILE = re.compile(
+    r"(?P<name>[^_]+)_(?P<user>[1-9]\d*)_assignsubmission_[a-z]+_(?P<file>.+)", re.ASCII
+)
+ANONYMOUS = re.compile(r"(?P<student>anon_\w+?)_(?:LATE_)?[1-9]\d*_(?P<file>.+)", re.ASCII)
+# What browsers and editors add: Safari `.json`, Notepad `.txt`, and a number to a second download.
+NOTEBOOK = re.compile(r"\.ipynb(?: ?\(\d+\))?(?:\.(?:json|txt|download))?", re.IGNORECASE)
+LOOSELY = (".json", ".txt")  # which may be a notebook
+LOOKED_AT = 2**16  # bytes of such a file, in which a notebook's list of cells has begun
+COPIES = (
+    re.compile(r"(?:copy of|copy_of|kopie von|copie de|copia de|copia di)[ _](.+)", re.IGNORECASE),
+    re.compile(r"(.+?)(?: - |[-_ ])(?:copy|kopie|copie|copia) ?\(?\d*\)?", re.IGNORECASE),
+)
+LISTED = 300  # characters of the names of files that are no notebooks
 DEEPEST_FOLDER = 4  # folders below a student's
 LONGEST_FILE_NAME = 200  # bytes of a file's name, which gets an ending as well
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A notebook that a student handed in: a file, or a member of a zip file."""
+    """A notebook that a student handed in: a file, or a file in an archive."""
 
     path: Path
-    member: str = ""
+    member: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return writable(PurePosixPath(self.member).name or self.path.name)
+        names = (self.path.name, *self.member)
+        return writable(PurePosixPath(names[-1]).name or self.path.name)
 
-    def read_bytes(self) -> bytes:
+    def read_bytes(self, most: int = LARGEST_NOTEBOOK + 1) -> bytes:
         """The notebook's bytes, one more than is allowed at most.
 
         Raises:
-            Unreadable: if the file cannot be opened, or it is a zip file that is damaged, or
+            Unreadable: if the file cannot be opened, or it is an archive that is damaged, or
                 locked with a password.
         """
-        name = writable(self.path.name)
-        if not self.member:
-            try:
-                with self.path.open("rb") as file:
-                    return file.read(LARGEST_NOTEBOOK + 1)
-            except OSError:
-                raise Unreadable(f"The file {name} cannot be opened.") from None
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
-                return file.read(LARGEST_NOTEBOOK + 1)
-        except Exception:  # each way of packing has its own errors, and some are OSErrors
-            raise Unreadable(f"The zip file {name} is damaged or locked.") from None
+            if self.member:
+                return archives.read(self.path, self.member, most)
+            with self.path.open("rb") as file:
+                return file.read(most)
+        except archives.Damaged as error:
+            raise Unreadable(writable(str(error))) from None
+        except OSError:
+            raise Unreadable(f"The file {writable(self.path.name)} cannot be opened.") from None
 
 
 @dataclass(frozen=True)
@@ -125,15 +139,26 @@ class _StudentFiles:
     user_id: str
     download: str
     found: list[tuple[str, bool, Candidate]] = field(default_factory=list)  # own name, late, where
-    problem: str = "No notebook was handed in."
+    others: list[str] = field(default_factory=list)  # the names of files that are no notebooks
+    damaged: str = ""  # what is wrong with an archive
+
+    @property
+    def problem(self) -> str:
+        """Why there is no notebook."""
+        if self.damaged or not self.others:
+            return self.damaged or "No notebook was handed in."
+        return f"No notebook was handed in. What was: {', '.join(self.others):.{LISTED}}."
 
 
-def find_submissions(folder: Path, assignment: str) -> list[Submission]:
+def find_submissions(
+    folder: Path, assignment: str, worth: Callable[[Candidate], int] = lambda notebook: 0
+) -> list[Submission]:
     """All students' submissions for an assignment, in the order of their names.
 
     Args:
         folder: what the platform gave, or `submitted/` of nbgrader.
         assignment: name of the master, such as "02-sequences".
+        worth: of several notebooks of a student, those for which this is largest may count.
 
     Raises:
         UserError: if there is none, it is a zip file, or nothing in it looks like a submission.
@@ -150,7 +175,7 @@ def find_submissions(folder: Path, assignment: str) -> list[Submission]:
             "what Canvas, Moodle or nbgrader makes"
         )
     in_order = sorted(students.items(), key=lambda item: item[0][::-1])
-    return _told_apart([_chosen(key, s, assignment) for key, s in in_order])
+    return _told_apart([_chosen(key, s, assignment, worth) for key, s in in_order])
 
 
 Key = tuple[Platform, str]  # and what differs between the students of a platform
@@ -172,7 +197,15 @@ def _files_by_student(folder: Path) -> dict[Key, _StudentFiles]:
             user = found.user if certain else ""
             fresh = _StudentFiles(key[0], found.student, user, entry.name)
             _add(students.setdefault(key, fresh), entry, found.own_name, late=found.late)
-        elif entry.is_file() and entry.suffix.lower() == ".ipynb":
+        elif entry.is_file() and (moodle := MOODLE_FILE.fullmatch(entry.name)):
+            key = Platform.MOODLE, f"{moodle['name']}_{moodle['user']}"
+            fresh = _StudentFiles(key[0], moodle["name"], moodle["user"], entry.name)
+            _add(students.setdefault(key, fresh), entry, moodle["file"], late=False)
+        elif entry.is_file() and (anonymous := ANONYMOUS.fullmatch(entry.name)):
+            key = Platform.CANVAS, anonymous["student"]
+            fresh = _StudentFiles(key[0], anonymous["student"], "", entry.name)
+            _add(students.setdefault(key, fresh), entry, anonymous["file"], late=False)
+        elif entry.is_file() and NOTEBOOK.search(entry.name):
             loose.append(entry)
     if students:  # else they are no submissions
         for entry in loose:
@@ -253,6 +286,8 @@ def _why_unmatched(submission: Submission, owner: Student | None, claims: list[s
         return ""
     if submission.platform is Platform.OWN:
         return f"the class list has no {writable(submission.download)!r}"
+    if ANONYMOUS.fullmatch(submission.download):
+        return f"{writable(submission.download)} is anonymous: download it again with names shown"
     if not submission.user_id:
         return f"the name {writable(submission.download)} can be read in two ways; rename the file"
     return f"the class list has no student with {submission.platform}'s number {submission.user_id}"
@@ -295,30 +330,59 @@ def _files_below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _add(student: _StudentFiles, path: Path, own_name: str, *, late: bool) -> None:
-    """Add the notebooks in a file, which is one, or is a zip file, or is neither."""
-    if own_name.lower().endswith(".ipynb"):
-        student.found.append((own_name, late, Candidate(path)))
-    elif own_name.lower().endswith(".zip"):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = archive.namelist()[:MEMBERS]
-        except Exception:  # as in `Candidate.read_bytes`
-            student.problem = f"The zip file {PurePosixPath(own_name).name} is damaged."
-            return
-        for member in members:
-            parts = PurePosixPath(member).parts
-            hidden = any(part.startswith((".", "__MACOSX")) and part != ".." for part in parts)
-            if member.lower().endswith(".ipynb") and not hidden:
-                student.found.append((member, late, Candidate(path, member)))
+    """Add the notebooks in a file, which is one, or is an archive, or is neither."""
+    if not archives.is_archive(own_name):
+        _add_one(student, Candidate(path), own_name, late=late)
+        return
+    try:
+        members = archives.members(path)
+    except archives.Damaged:
+        student.damaged = f"The archive {PurePosixPath(own_name).name} is damaged."
+        return
+    for member in members:
+        parts = PurePosixPath(*member).parts
+        if not any(part.startswith((".", "__MACOSX")) and part != ".." for part in parts):
+            _add_one(student, Candidate(path, member), member[-1], late=late)
 
 
-def _chosen(key: Key, student: _StudentFiles, assignment: str) -> Submission:
+def _add_one(student: _StudentFiles, file: Candidate, own_name: str, *, late: bool) -> None:
+    if _ending(own_name) or (own_name.lower().endswith(LOOSELY) and _has_cells(file)):
+        student.found.append((own_name, late, file))
+    else:
+        student.others.append(PurePosixPath(own_name).name)
+
+
+def _ending(own_name: str) -> str:
+    """What tells a notebook in a file's name; empty if nothing does."""
+    found = re.search(rf"(?:{NOTEBOOK.pattern})\Z", own_name, re.IGNORECASE)
+    return found[0] if found else ""
+
+
+def _has_cells(file: Candidate) -> bool:
+    """Whether a file begins as a notebook does, in any encoding."""
+    try:
+        text = file.read_bytes(LOOKED_AT).replace(b"\0", b"")
+    except Unreadable:
+        return False
+    return (
+        b'"cells"' in text
+        and b'"cell_type"' in text
+        and text.lstrip(b"\xef\xbb\xbf\xff\xfe \r\n\t")[:1] == b"{"
+    )
+
+
+Entry = tuple[int | None, bool, Candidate]  # rank, late, where
+
+
+def _chosen(
+    key: Key, student: _StudentFiles, assignment: str, worth: Callable[[Candidate], int]
+) -> Submission:
     """The one notebook for this assignment: by its name, else the only one that there is."""
-    ranks = [(_rank(name, assignment), late, where) for name, late, where in student.found]
+    ranks: list[Entry] = [
+        (_rank(name, assignment), late, where) for name, late, where in student.found
+    ]
     named = [entry for entry in ranks if entry[0] is not None]
-    # Of a file that was handed in again the last counts.
-    latest = [e for e in named if e[0] == max(rank for rank, *_ in named if rank is not None)]
-    chosen = latest or ranks
+    chosen = _that_count(named, worth) if named else _worthiest(ranks, worth)
     submission = Submission(
         writable(student.name),
         _file_name(key[1]),
@@ -340,9 +404,31 @@ def _chosen(key: Key, student: _StudentFiles, assignment: str) -> Submission:
     return replace(submission, problem=writable(problem))
 
 
+def _worthiest(entries: list[Entry], worth: Callable[[Candidate], int]) -> list[Entry]:
+    if len(entries) < 2:
+        return entries
+    worths = [worth(where) for *_, where in entries]
+    return [entry for entry, own in zip(entries, worths, strict=True) if own == max(worths)]
+
+
+def _that_count(named: list[Entry], worth: Callable[[Candidate], int]) -> list[Entry]:
+    """Of notebooks with the sheet's name: those with answers, the last of them, each once."""
+    answered = _worthiest(named, worth)
+    last = max(rank for rank, *_ in answered if rank is not None)
+    latest = [entry for entry in answered if entry[0] == last]
+    if len(latest) > 1:
+        with suppress(Unreadable):
+            latest = list({entry[2].read_bytes(): entry for entry in latest}.values())
+    return latest
+
+
 def _rank(name: str, assignment: str) -> int | None:
     """0, or how often the file was handed in again; None if it is another one."""
-    stem = PurePosixPath(name).stem
+    path = PurePosixPath(name)
+    stem = path.name.removesuffix(_ending(name) or path.suffix)
+    for copy in COPIES:
+        if found := copy.fullmatch(stem):
+            stem = found[1]
     again = re.fullmatch(re.escape(assignment) + r"(?:-(\d+)| ?\((\d+)\))?", stem, re.IGNORECASE)
     return int(again[1] or again[2] or 0) if again else None
 

@@ -13,7 +13,7 @@ import inspect
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -203,6 +203,56 @@ def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:
         also = f", lambda generator: {numbers}" if numbers else ""
         entries.append(f"    {name!r}: Exercise({exercise.section!r}, {check}{also}),\n")
     return "".join([_pieces(room, code), "\nEXERCISES = {\n", *entries, "}\n"])
+
+
+def known_calls(master: Master, names: Mapping[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
+    """For each test, the arguments of the calls whose results its bundle holds, open or sealed.
+
+    Args:
+        master: of the sheet.
+        names: as `worked_out` gives them.
+    """
+    answers, found = answer_names(master), {}
+    for step in master.steps:
+        if not isinstance(step, Test):
+            continue
+        known: list[tuple[Any, ...]] = []
+        for name, _ in CALLS_CHECK.findall(step.visible):
+            exercise, answer = names["sheet"].exercises[name], names[answers[name]]
+            if exercise.travels == "code":  # which can be watched while it compares
+                watch = _Watched(answer)
+                exercise.check(attempt.Attempt(watch), names["sheet"]._generator(name))
+                known += watch.calls
+            else:
+                recorder = CaseRecorder(answer, name, exercise.travels)
+                exercise.check(recorder, names["sheet"]._generator(name))
+                known += [case.arguments for case in recorder.finish()]
+        found[step.grade_id] = known
+    return found
+
+
+class _Watched:
+    """An answer that notes what it is called with."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer = answer
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.calls.append(
+            tuple(a.detach().clone() if isinstance(a, Tensor) else a for a in arguments)
+        )
+        return self.answer(*arguments, **keywords)
+
+
+def call_key(arguments: Sequence[Any]) -> str:
+    """What tells calls with different arguments apart."""
+    return repr(
+        [
+            (tuple(a.shape), a.detach().flatten().tolist()) if isinstance(a, Tensor) else a
+            for a in arguments
+        ]
+    )
 
 
 def answer_names(master: Master) -> dict[str, str]:

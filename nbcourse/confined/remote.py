@@ -7,9 +7,11 @@ here, and its backward asks the process, which has kept the graph behind it.
 
 import itertools
 import os
+import re
 import select
 import signal
 import socket
+import sys
 import tempfile
 import time
 import weakref
@@ -27,6 +29,7 @@ from nbcourse.confined import cgroups, folder, wire
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending, SubmissionError, raised
+from nbcourse.repository import ROOT
 
 LOOK_EVERY = 0.25  # seconds: how often the clock and the folder are looked at
 
@@ -43,12 +46,15 @@ class StudentCell:
         number: its position in the notebook.
         source: its text.
         functions, values: names it should define; empty where it is no solution cell.
+        settled: functions, each with the number of its cell, that from here on see all names as
+            they are after this cell, where their check stands.
     """
 
     number: int
     source: str
     functions: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    settled: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass
@@ -101,6 +107,7 @@ class Session:
         self.memory = 0
         self.by_reference = True
         self._numbers = itertools.count(1)
+        self._took: dict[str, float] = {}  # cell or function → seconds on the clock
         self._released: list[int] = []
         self._channel: socket.socket | None = None
 
@@ -219,6 +226,7 @@ class Session:
             "source": cell.source,
             "functions": list(cell.functions),
             "values": list(cell.values),
+            "settled": [f"{number}:{name}" for number, name in cell.settled],
         }
         outcome = CellOutcome()
         try:
@@ -243,7 +251,7 @@ class Session:
             tensors = [wire.to_tensor(tensor)[0] for tensor in node["tensors"]]
             outcome.defined[name] = wire.unpack(node["structure"], tensors)
         elif node["function"] is True:
-            outcome.defined[name] = _proxy(self, f"{cell.number}:{name}", name)
+            outcome.defined[name] = _Proxy(self, f"{cell.number}:{name}", name)
         else:
             outcome.unusable[name] = SubmissionError(
                 Ending.NOT_PLAIN, f"`{name}` is not a function"
@@ -300,12 +308,16 @@ class Session:
                 self._stop()
             raise
         finally:
-            self._left -= time.monotonic() - begun
+            took, what = time.monotonic() - begun, _asked_of(request)
+            self._left -= took
+            self._took[what] = self._took.get(what, 0.0) + took
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._channel is None:
-            raise self._last_error or _out_of_time("there was no time left to run it")
-        watch = self._watch(self.limits.seconds)
+            raise self._last_error or _out_of_time(
+                f"there was no time left to run it{self._longest()}"
+            )
+        watch = self._watch(self.limits.seconds, _asked_of(request))
         try:
             self._channel.settimeout(self.limits.seconds)
             wire.send(self._channel, request)
@@ -328,21 +340,30 @@ class Session:
                 raise _reported_error(reply["error"])
         return reply
 
-    def _watch(self, seconds: float) -> Callable[[], None]:
+    def _longest(self) -> str:
+        """What took most of the time so far, in words that can be added to others."""
+        if not self._took:
+            return ""
+        what = max(self._took, key=lambda name: self._took[name])
+        return f"; the longest, {what}, took {self._took[what]:.1f}"
+
+    def _watch(self, seconds: float, what: str = "it") -> Callable[[], None]:
         """A function that waits for the process to send something, for a limited time."""
         channel = self._channel
         assert channel is not None
-        end = time.monotonic() + min(seconds, self._left)
+        begun = time.monotonic()
+        end = begun + min(seconds, self._left)
 
         def wait() -> None:
             while True:
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise _out_of_time(
-                        f"it was still running after {seconds:g} seconds"
-                        if seconds < self._left
-                        else f"all cells and calls took over {self.limits.total:g} seconds"
-                    )
+                    if seconds < self._left:
+                        raise _out_of_time(f"{what} was still running after {seconds:g} seconds")
+                    ran = self._took.get(what, 0.0) + time.monotonic() - begun
+                    told = f"all cells and calls took over {self.limits.total:g} seconds"
+                    own = "" if what == "it" else f", {what} {ran:.1f} of them"
+                    raise _out_of_time(told + own + self._longest())
                 if select.select([channel], [], [], min(left, LOOK_EVERY))[0]:
                     return
                 self._measure()
@@ -447,12 +468,33 @@ class _Call(torch.autograd.Function):
         return None, None, None, *(next(found) if wanted else None for wanted in ctx.wanted)
 
 
-def _proxy(session: Session, function: str, name: str) -> Callable[..., Any]:
-    def remote(*arguments: Any, **keywords: Any) -> Any:
-        return session.call(function, arguments, keywords)
+def _asked_of(request: dict[str, Any]) -> str:
+    """What a request keeps busy, as its author knows it."""
+    match request:
+        case {"do": "run", "cell": number}:
+            return f"cell {number}"
+        case {"function": function}:
+            number, _, name = function.partition(":")
+            return f"`{name}` of cell {number}"
+    return "it"
 
-    remote.__name__ = remote.__qualname__ = name
-    return remote
+
+class _Proxy:
+    """A function that runs over there. It has no code here that an error message could quote."""
+
+    def __init__(self, session: Session, function: str, name: str) -> None:
+        self._session, self._function = session, function
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._session.call(self._function, arguments, keywords)
+
+
+def _without_paths(text: str) -> str:
+    """A message without the places of this machine's files, which say nothing to a student."""
+    for path in {str(ROOT), sys.prefix, sys.base_prefix, tempfile.gettempdir()} - {"/", "/usr"}:
+        text = re.sub(rf"{re.escape(path)}(?:/submission-\w+)?(?=/|\b)", "…", text)
+    return text
 
 
 def _reported_error(node: Any) -> SubmissionError:
@@ -462,6 +504,7 @@ def _reported_error(node: Any) -> SubmissionError:
         raise wire.Malformed("no error")
     for text in (name, message, line):
         text.encode("utf-8")
+    message = _without_paths(message)
     match kind:
         case "raised":
             return raised(name, message, line)

@@ -23,7 +23,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
@@ -47,6 +47,7 @@ class StudentCode:
         self.names["get_ipython"] = lambda: WithoutIPython(self.names)
         self.names["display"] = lambda *objects, **options: None
         self.functions: dict[str, Callable[..., Any]] = {}
+        self.settled: list[dict[str, Any]] = []  # the names where checks stand
         self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
         self.sources: dict[str, list[str]] = {}
 
@@ -73,26 +74,48 @@ class StudentCode:
         """Run a cell, also one that fails half-way, and tell about the names it was to define."""
         file = CELL.format(request["cell"])
         self.sources[file] = request["source"].splitlines()
-        error = None
+        error, before = None, dict(self.names)
         try:
             exec(compile(plain_python(request["source"]), file, "exec"), self.names)
         except BaseException as raised:
             error = self.describe(raised)
         report: dict[str, Any] = {}
-        for name in request["functions"]:
-            found = self.names.get(name)
-            if callable(found):
-                self.functions[f"{request['cell']}:{name}"] = found
-            report[name] = {"function": callable(found)} if name in self.names else {}
-        for name in request["values"]:
+        for name in (*request["functions"], *request["values"]):
             report[name] = {}
-            if self.names.get(name, ...) is ...:  # not assigned, or left open: `answer = ...`
+            found = self.names.get(name, ...)
+            # not assigned, or left open: `answer = ...`; or the cell ended before it came to that
+            if found is ... or (error and found is before.get(name)):
+                continue
+            if name in request["functions"]:
+                if callable(found):
+                    self.functions[f"{request['cell']}:{name}"] = found
+                report[name] = {"function": callable(found)}
                 continue
             try:
                 report[name] = wire.parcel(self.names[name])
             except BaseException as raised:
                 report[name] = {"error": self.describe(raised)}
+        for names in self.settled:  # a helper may be defined below the check
+            names.update({name: self.names[name] for name in self.names.keys() - names.keys()})
+        self._settle(request["settled"])
         return {"error": error, "names": report}
+
+    def _settle(self, functions: list[str]) -> None:
+        """Let functions see the names that there are now, whatever later cells make of them."""
+        if not functions:
+            return
+        names = dict(self.names)
+        copies = {
+            id(value): _with_names(value, names)
+            for value in (*self.names.values(), *map(self.functions.get, functions))
+            if isinstance(value, FunctionType) and value.__globals__ is self.names
+        }
+        names.update({name: copies.get(id(value), value) for name, value in names.items()})
+        for function in functions:
+            if function in self.functions:
+                found = self.functions[function]
+                self.functions[function] = copies.get(id(found), found)
+        self.settled.append(names)
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a function; where gradients are wanted, keep the graph until it is released."""
@@ -168,6 +191,16 @@ class StudentCode:
         lines = self.sources[file]
         line = lines[number - 1].strip() if 1 <= number <= len(lines) else ""
         return writable(line[:200])
+
+
+def _with_names(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """A copy of a function whose global names are these."""
+    copy = FunctionType(
+        *(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    return copy
 
 
 def serve(channel: socket.socket) -> None:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 LARGEST_MESSAGE = 32 * 2**20  # bytes of a message
+MOST_VALUES = 2**19  # in a message: as objects they take fifty times the room of their text
 DEEPEST_NESTING = 32  # lists in lists
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -38,7 +39,7 @@ class Malformed(ValueError):
 
 
 class TooBig(ValueError):
-    """A message of more than `LARGEST_MESSAGE` bytes."""
+    """A message of more than `LARGEST_MESSAGE` bytes, or `MOST_VALUES` values."""
 
 
 class NotPlain(ValueError):
@@ -208,6 +209,7 @@ def send(channel: socket.socket, message: dict[str, Any]) -> None:
     body = json.dumps(message).encode("ascii")
     if len(body) > LARGEST_MESSAGE:
         raise TooBig(f"{len(body) / 2**20:.0f} MB")
+    _count(body)
     channel.sendall(struct.pack(">I", len(body)) + body)
 
 
@@ -217,18 +219,26 @@ def receive(channel: socket.socket, wait: Callable[[], None] = lambda: None) -> 
     Raises:
         EOFError: if the other side closed the channel.
         Malformed: if what came is no message.
-        TooBig: if it announces more than `LARGEST_MESSAGE` bytes.
+        TooBig: if it announces more than `LARGEST_MESSAGE` bytes, or has too many values.
     """
     (length,) = struct.unpack(">I", _exactly(channel, 4, wait))
     if length > LARGEST_MESSAGE:
         raise TooBig(f"{length / 2**20:.0f} MB")
+    body = _exactly(channel, length, wait)
+    _count(body)
     try:
-        message = json.loads(_exactly(channel, length, wait).decode("ascii"))
+        message = json.loads(body.decode("ascii"))
     except (ValueError, RecursionError):
         raise Malformed("no JSON") from None
     if not isinstance(message, dict):
         raise Malformed("no object")
     return message
+
+
+def _count(body: bytes) -> None:
+    """Refuse a message of too many values before any of them takes up room."""
+    if (values := body.count(b",") + body.count(b"[") + body.count(b"{")) > MOST_VALUES:
+        raise TooBig(f"{values:,} values; hand in a tensor instead of a long list")
 
 
 def _exactly(channel: socket.socket, count: int, wait: Callable[[], None]) -> bytes:

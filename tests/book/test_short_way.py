@@ -14,6 +14,7 @@ REBUILT = (
     "00-start-here",
     "01-bandit",
     "02-sequences",
+    "03-critics",
     "07-language-model",
     "10-grpo",
     "11-kl",

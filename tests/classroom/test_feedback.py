@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcourse.classroom import feedback, gradebook, marks
+from nbcourse.classroom import feedback, marks, tables
 from nbcourse.classroom.class_list import ClassList, Kind, Student
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.marks import Mark
@@ -104,6 +104,37 @@ def test_who_could_not_be_graded_gets_no_grade_on_the_platform(tmp_path):
     assert rows[2:] == [["Ada", "1", "A", "1"]]
 
 
+@pytest.mark.parametrize("kind", [Kind.CANVAS, Kind.WORKSHEET, Kind.MOODLE])
+def test_what_cannot_be_read_has_a_row_in_no_gradebook(tmp_path, kind):
+    """A 0 that nobody gave would stand there; the instructor's page says what was found."""
+    columns = {
+        Kind.CANVAS: ("Student", "ID", "Section"),
+        Kind.WORKSHEET: ("Identifier", "Grade", "Last modified (grade)"),
+        Kind.MOODLE: ("First name", "Last name", "Email address"),
+    }[kind]
+    ada = Student("ada", "Ada", "1", False, ("Ada", "1", "A"))
+    bob = Student("bob", "Bob", "2", False, ("Bob", "2", "A"))
+    listed = ClassList(kind, "c.csv", columns, columns[0], (ada, bob))
+    why, nothing = "No notebook was handed in. What was: photo.jpg.", (LedgerEntry("", 0.0),)
+    unread = [
+        ExerciseResult(e.exercise, nothing, e.max_points, Ending.UNREADABLE, why)
+        for e in (WRONG, PASSED)
+    ]
+    one, other = result("ada", WRONG, PASSED), result("bob", *unread)
+    reports = feedback.write_reports(graded(one, other, ada=ada, bob=bob), tmp_path, listed=listed)
+    for report in reports:
+        if report.suffix == ".csv" and report.name != "grades.csv":
+            text = report.read_text().lower()
+            assert "ada" in text
+            assert "bob" not in text
+    rows = list(csv.reader(StringIO((tmp_path / "grades.csv").read_text())))
+    assert rows[2][0] == "bob"
+    assert rows[2][2] == ""
+    assert why in rows[2][5]
+    page = (tmp_path / "class.html").read_text()
+    assert f"<li>bob: In no gradebook: {why}" in page
+
+
 @pytest.mark.parametrize("word", ["http://", "https://", "<script", "src="])
 def test_pages_ask_no_other_host(word):
     assert word not in feedback.student_page(result("ada", PASSED))
@@ -129,7 +160,7 @@ def pages(text: str) -> list[str]:
         ExerciseResult("why", None, 2.0, Ending.BY_HAND),
     )
     one = result(text, *exercises, late=True, notes=(text,), watched=(text,))
-    one = marks.applied(one, [Mark(gradebook.inert(text), "why", text, 1.0, text)])
+    one = marks.applied(one, [Mark(tables.inert(text), "why", text, 1.0, text)])
     owner = Student(text, text, "1", False, (text, "1", "A"))
     unmatched = (Submission(text, text, unmatched=text), one)
     pairs = [(Submission(text, text, owner=owner), one), unmatched]

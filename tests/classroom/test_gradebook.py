@@ -5,7 +5,7 @@ Round trips of whole classes are in `test_identity`.
 
 import pytest
 
-from nbcourse.classroom import files, gradebook
+from nbcourse.classroom import files, gradebook, tables
 from nbcourse.classroom.class_list import ClassList, read_class_list
 from nbcourse.classroom.gradebook import Grade
 from tests.classroom import platforms
@@ -81,8 +81,8 @@ def test_moodle_s_gradebook_gets_the_column_by_which_it_finds_people(upload):
     ],
 )
 def test_no_cell_begins_a_formula(cell, written):
-    assert gradebook.inert(cell) == written
-    assert platforms.read_csv(gradebook.as_csv([[cell, "x"]])) == [[written, "x"]]
+    assert tables.inert(cell) == written
+    assert platforms.read_csv(tables.as_csv([[cell, "x"]])) == [[written, "x"]]
 
 
 def test_a_zip_of_pages_is_the_same_bytes_each_time():

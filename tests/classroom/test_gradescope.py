@@ -84,6 +84,29 @@ def test_setup_asks_for_what_this_environment_has(autograder):
     assert len(wanted) == len(gradescope.NEEDED)
 
 
+def test_setup_brings_its_own_python(autograder, tmp_path):
+    """Whatever the system has: here the installer is replaced, and nothing is downloaded."""
+    (tmp_path / "curl").write_text(
+        f"""#!/bin/sh
+cat <<'END'
+mkdir -p "$UV_INSTALL_DIR"
+printf '#!/bin/sh\necho "$@" "$UV_PYTHON_INSTALL_DIR"\nmkdir -p "$5/bin"\n' > "$UV_INSTALL_DIR/uv"
+printf 'ln -sf {sys.executable} "$5/bin/python"\n' >> "$UV_INSTALL_DIR/uv"
+chmod +x "$UV_INSTALL_DIR/uv"
+END
+"""
+    )
+    (tmp_path / "apt-get").write_text("#!/bin/sh\nexit 9\n")
+    for name in ("curl", "apt-get"):
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    dry = {"PIP_DRY_RUN": "1", "PIP_NO_INDEX": "1"}
+    done = script(autograder, "setup.sh", PATH=path, PYTHON="", **dry)
+    asked = f"venv --seed --python 3.11 {autograder}/python {autograder}/uv/python"
+    assert asked in done.stdout, done.stderr
+    assert (autograder / "python" / "bin" / "python").exists()
+
+
 @pytest.mark.skipif(bool(sandbox.missing()), reason="no submission can be confined here")
 def test_a_submission_is_graded_by_its_own_scripts(autograder):
     notebook = json.loads((ROOT / "solutions" / "02-sequences.ipynb").read_text())

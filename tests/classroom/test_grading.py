@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import resource
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from nbcourse.classroom import grading, masters, notebooks, results
+from nbcourse.classroom import grading, masters, matching, notebooks, results
 from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import sandbox, wire
@@ -229,21 +232,22 @@ def test_a_sheet_is_another_one_if_the_notebook_names_no_right_one(sources, wron
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "costs"),
     [
-        {"metadata": None},
-        {"metadata": {"nbgrader": 7}},
-        {"metadata": {"nbgrader": {"grade_id": [], "solution": "yes", "points": "all"}}},
-        {"source": ["double", 5, " = 1"]},
-        {"cell_type": 5},
+        ({"metadata": None}, False),
+        ({"metadata": {"nbgrader": 7}}, False),
+        ({"metadata": {"nbgrader": {"grade_id": [], "solution": "yes", "points": "all"}}}, False),
+        ({"source": ["double", 5, " = 1"]}, True),
+        ({"cell_type": 5}, True),
     ],
     ids=repr,
 )
-def test_damaged_metadata_cost_at_most_the_exercise(grade, damage):
+def test_a_damaged_cell_costs_at_most_the_exercise(grade, damage, costs):
+    """Damaged metadata cost nothing: the answer is found by what it defines."""
     cells = a_class.solved()
     cells[1] |= damage
     graded = grade(a_class.notebook(cells))
-    assert points(graded) == EVERYTHING | {"double-check": 0}
+    assert points(graded) == EVERYTHING | ({"double-check": 0} if costs else {})
 
 
 def test_a_test_that_an_answer_keeps_busy_here_is_interrupted(monkeypatch, grade_endless):
@@ -467,7 +471,12 @@ def by_hand(tmp_path, cells, **answers):
     path.write_bytes(a_class.notebook(cells))
     master = masters.load_master(path)
     read = {c.grade_id: c for c in notebooks.read_cells(path.read_bytes())}
-    handed_in = {name: read[name] for name in master.solutions}
+    handed_in = matching.Answers(
+        {
+            grade_id: {name: matching.Place(read[grade_id], name) for name in solution.names}
+            for grade_id, solution in master.solutions.items()
+        }
+    )
     session = SimpleNamespace(
         outcomes={read[n].number: CellOutcome({n.split("_")[0]: f}) for n, f in answers.items()},
         limits=sandbox.Limits(),
@@ -507,3 +516,84 @@ def test_another_variant_is_no_part_of_a_longer_number(tmp_path):
     for variant, noted in ((1, True), (2, True), (12, False), (123, True)):
         cells = [notebooks.Cell(1, "code", "sheet = Sheet('01-fake', variant=12)")]
         assert bool(grading._of_another_variant(cells, master, variant)) is noted
+
+
+# ---------------------------------------------------------------- feedback is about their code
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("raise ValueError('no')", "raise ValueError('no')"),
+        ("return rewards.mean(7)", "return rewards.mean(7)"),
+        ("return open('/nowhere/x')", "return open('/nowhere/x')"),
+        (f"return open({str(masters.ROOT / 'README.md')!r})", "return open("),
+        ("return rewards + undefined", "return rewards + undefined"),
+        ("import nbcourse.functional", "import nbcourse.functional"),
+        ("return helper(rewards)", "return values.no_such_thing"),
+    ],
+)
+def test_feedback_quotes_the_student_s_line_and_nothing_of_the_grader(
+    server, tmp_path, source, line
+):
+    notebook = json.loads(masters.find_master("02-sequences").read_text(encoding="utf-8"))
+    helper = "def helper(values):\n    return values.no_such_thing\n\n"
+    for cell in notebook["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("grade_id") == "mend-the-groups":
+            cell["source"] = f"{helper}def group_means(rewards, group_size):\n    {source}"
+    submitted = a_class.submission(tmp_path, json.dumps(notebook).encode())
+    master = masters.load_master(masters.find_master("02-sequences"))
+    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    (told,) = [e.feedback for e in result.exercises if e.name == "mend-the-groups"]
+    assert f"in the line: {line}" in told
+    for words in ("_raise", "_reported", "remote", "submission-", "site-packages", "raise wire"):
+        assert words not in told
+    assert str(masters.ROOT) not in told.replace(line, "") or "README" in told
+
+
+def test_a_path_of_this_machine_is_no_part_of_a_message():
+    told = str(_reported(f"no file {masters.ROOT}/solutions/x, {sys.prefix}/lib, /tmp/a"))
+    assert "solutions/x" in told
+    assert str(masters.ROOT) not in told
+    assert sys.prefix not in told
+
+
+def _reported(message):
+    from nbcourse.confined.remote import _reported_error
+
+    return _reported_error({"kind": "raised", "type": "OSError", "message": message, "line": ""})
+
+
+def test_who_runs_out_of_time_reads_which_cell_ran_for_how_long(grade, grade_endless):
+    found = grade_endless(double="def double(x):\n    while True:\n        pass")["double-check"]
+    assert re.search(r"`double` of cell 2 was still running after \d+ seconds", found.feedback)
+    found = grade_endless(double="while True:\n    pass")["double-check"]
+    assert re.search(r"cell 2 was still running after \d+ seconds", found.feedback)
+    slow = "import time\ntime.sleep(1.5)\ndef double(x):\n    time.sleep(9)\n    return 2 * x"
+    found = grade(double=slow, limits=replace(LIMITS, total=4))["double-check"]
+    assert re.search(r"took over 4 seconds, `double` of cell 2 \d\.\d of them", found.feedback)
+
+
+def test_a_reply_of_millions_of_values_is_refused_before_it_takes_up_room(server, tmp_path):
+    """As objects, 32 MB of empty lists are over a gigabyte."""
+    forged = (
+        "import nbcourse.confined.wire as wire, json, struct\n"
+        "def send(channel, message):\n"
+        "    body = b'{\"number\": 1, \"x\": [' + b'[],' * 10**7 + b'[]]}'\n"
+        "    channel.sendall(struct.pack('>I', len(body)) + body)\n"
+        "wire.send = send\n"
+        "def double(x):\n    return 2 * x"
+    )
+    content = a_class.notebook(a_class.solved(double=forged))
+    master, submitted = a_class.master(tmp_path), a_class.submission(tmp_path, content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB
+    assert grown < 250 * 2**10
+    assert {e.exercise for e in result.exercises if e.state is Ending.MALFORMED} >= {"double-check"}
+
+
+def test_a_long_list_is_refused_in_words(grade):
+    found = grade(double="def double(x):\n    return [0] * 10**6")["double-check"]
+    assert found.state == Ending.TOO_BIG
+    assert "hand in a tensor instead of a long list" in found.feedback

@@ -98,15 +98,17 @@ def test_the_table_is_taken_back_answer_by_answer(tmp_path, master):
         ("I do not know.", "markdown", Ending.BY_HAND),
     ],
 )
-def test_only_what_was_written_waits_for_a_person(text, kind, state):
+def test_only_what_was_written_waits_for_a_person(master, text, kind, state):
+    from nbcourse.classroom import matching
     from nbcourse.classroom.grading import _read_by_a_person
     from nbcourse.classroom.notebooks import read_cells
 
     answer = ExerciseResult("essay", None, 3.0, Ending.BY_HAND)
     cells = read_cells(a_class.notebook([a_class.cell(text, kind, **ESSAY)]))
-    found = _read_by_a_person(answer, cells)
+    found = _read_by_a_person(answer, matching.written(cells, master))
     assert (found.state, found.points) == (state, None if state is Ending.BY_HAND else 0.0)
-    assert _read_by_a_person(answer, []).state is Ending.NOT_ATTEMPTED  # the cell is gone
+    gone = _read_by_a_person(answer, matching.written([], master))
+    assert gone.state is Ending.NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
@@ -124,6 +126,6 @@ def test_what_is_filled_in_stays_when_the_table_is_written_anew(tmp_path, master
 def test_a_table_that_cannot_be_read_is_not_written_over(tmp_path, master):
     table = tmp_path / "to-mark.csv"
     table.write_bytes("Zoë;essay;answer;2;\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"to-mark\.csv is not a CSV in UTF-8"):
+    with pytest.raises(UserError, match=r"to-mark\.csv is not text in UTF-8"):
         marking.write_sheets([handed_in(tmp_path, "ada", "It halves.")], master, tmp_path)
     assert "essay" in table.read_text("latin-1")

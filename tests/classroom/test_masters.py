@@ -39,7 +39,7 @@ def test_cells_become_steps(tmp_path):
     assert test == masters.Test(
         "f-check", 2.5, "x = f(1)\n\n\n\n\ny = 2", "\n\n# student: zero\nassert f(0)\n\n", ("f",)
     )
-    assert written == Written("why", 4)
+    assert written == Written("why", 4, above=("# Title", "import math"))
     assert (master.assignment, master.exercises) == ("01-fake", [test, written])
 
 

@@ -18,8 +18,12 @@ def right(master, exercise: str, **names) -> int:
 
 def test_asserting_statements_are_counted_each_for_itself(master):
     asked = partial_credit.all_cases(master, 0)
-    assert {name: cases.total() for name, cases in asked.items()} == {
+    assert {name: sum(cases.asked.values()) for name, cases in asked.items()} == {
         "double-check": 4, "answer-check": 1, "cube-check": 1
+    }  # fmt: skip
+    # what stands in the student's notebook can be looked up
+    assert {name: cases.not_free for name, cases in asked.items()} == {
+        "double-check": 2, "answer-check": 0, "cube-check": 1
     }  # fmt: skip
     assert right(master, "double-check", double=lambda x: 2 * abs(x)) == 3
     assert right(master, "double-check", double=lambda x: 6) == 1
@@ -42,10 +46,10 @@ def test_points_do_not_depend_on_what_was_drawn_before():
 def test_comparisons_and_properties_of_a_check_are_counted():
     master = masters.load_master(masters.find_master("2"))
     names = partial_credit.worked_cases.worked_out(master, 0)
-    count = partial_credit.all_cases(master, 0)["unequal-groups-check"].total()
+    count = sum(partial_credit.all_cases(master, 0)["unequal-groups-check"].asked.values())
     assert count >= 5
     # three in the check, and two calls of `torch.testing.assert_close` in the hidden tests
-    assert partial_credit.all_cases(master, 0)["discounted-weights-check"].total() == 5
+    assert len(partial_credit.all_cases(master, 0)["discounted-weights-check"].asked) == 5
 
     def without_lone_ones(rewards, prompts):
         same = prompts[:, None] == prompts[None, :]
@@ -62,7 +66,7 @@ def test_comparisons_and_properties_of_a_check_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("partial", "points"), [((), 0), (["double-check"], 1.5), (["cube-check"], 0)]
+    ("partial", "points"), [((), 0), (["double-check"], 1), (["cube-check"], 0)]
 )
 def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, points):
     from nbcourse.classroom import grading
@@ -78,7 +82,8 @@ def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, point
     double = found["double-check"]
     assert (double.state, double.points) == (Ending.FAILED, points)
     assert found["cube-check"].state is Ending.PASSED
-    assert ("3 of 4 cases are right: 1.5 of 2 points." in double.feedback) == bool(points)
+    told = "3 of 4 cases are right, and 1 of the 2 that cannot be looked up: 1 of 2 points."
+    assert (told in double.feedback) == bool(points)
     assert "-154" not in double.feedback  # a hidden test
     assert "negative numbers count too" in double.feedback
     assert result.conditions["partial credit"] == ", ".join(partial)
@@ -92,8 +97,8 @@ def test_what_a_check_asks_160_times_is_one_case():
     names |= {"pass_at_k_weights": lambda correct, k: 0.0 * correct}
     (step,) = (s for s in master.steps if isinstance(s, GradedTest) and "pass-at-k" in s.grade_id)
     asked = partial_credit.all_cases(master, 0)[step.grade_id]
-    assert max(asked.values()) > 100
-    assert partial_credit.share(partial_credit.right_cases(step, names), asked) < 0.3 * len(asked)
+    assert max(asked.asked.values()) > 100
+    assert asked.share(partial_credit.right_cases(step, names))[0] < 0.3
 
 
 def test_a_failure_of_the_grader_is_no_wrong_case(master):
@@ -112,7 +117,22 @@ def test_a_failure_of_the_grader_is_no_wrong_case(master):
     [({}, 0), ({"a": 1}, 1), ({"b": 2}, 0.5), ({"a": 1, "b": 4}, 2), ({"a": 3, "c": 9}, 1)],
 )
 def test_each_case_is_right_in_proportion(right, share):
-    assert partial_credit.share(right, {"a": 1, "b": 4}) == share
+    cases = partial_credit.Cases({"a": 1, "b": 4}, {"a": 0.0, "b": 0.0})
+    assert cases.right(right) == cases.earned(right) == share
+    assert cases.not_free == 2
+
+
+def test_what_can_be_looked_up_earns_nothing():
+    cases = partial_credit.Cases({"a": 1, "b": 4}, {"a": 1.0, "b": 0.25})
+    assert cases.not_free == 0.75
+    assert [cases.earned(right) for right in ({"a": 1}, {"b": 1}, {"b": 2}, {"b": 4})] == [
+        *(0, 0, 0.25, 0.75)
+    ]
+    assert cases.share({"a": 1, "b": 1}) == (
+        0.0, "1.25 of 2 cases are right, and 0 of the 0.75 that cannot be looked up",
+    )  # fmt: skip
+    assert cases.share({"b": 4}) == (0.5, "1 of 2 cases are right")
+    assert partial_credit.Cases({"a": 1}, {"a": 1.0}).share({})[0] == 0
 
 
 def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):

@@ -160,7 +160,7 @@ def test_a_folder_and_a_file_of_one_name_do_not_share_a_result(tmp_path):
 def test_without_a_notebook_the_student_is_there_and_reads_why(tmp_path):
     put(tmp_path, "ada/notes.txt", "bob/broken.zip", "cid/a.ipynb", "cid/b.ipynb")
     problems = {s.student: s.problem for s in find_submissions(tmp_path, NAME)}
-    assert problems["ada"] == "No notebook was handed in."
+    assert problems["ada"] == "No notebook was handed in. What was: notes.txt."
     assert "broken.zip is damaged" in problems["bob"]
     assert "a.ipynb, b.ipynb" in problems["cid"]
     with pytest.raises(Unreadable, match="No notebook"):

@@ -26,6 +26,10 @@ from tests.effort import swept
 
 pytestmark = masters.needed
 OTHERS = [way for way in thief.WAYS if way != "copies"]
+LOOKED_UP = swept(
+    [(chapter, way) for chapter in masters.MASTERS for way in ("copies", "tables")],
+    keep=[(chapter, "tables") for chapter in masters.MASTERS[1:12:5]],
+)
 NAME = "ada"  # whose numbers the thief has
 
 ATTEMPTS = swept(
@@ -66,7 +70,7 @@ def bundle_of(tmp_path_factory):
 def steal(server, tmp_path):
     """What the thief gets for a sheet, if it has this bundle and goes this way."""
 
-    def graded(chapter: str, bundle: dict[str, str], way: str):
+    def graded(chapter: str, bundle: dict[str, str], way: str, *, shares: bool = False):
         master = classroom_masters.load_master(classroom_masters.find_master(chapter))
         variant = variant_of(NAME, chapter)
         code = {name: text for name, text in bundle.items() if name.endswith(".py")}
@@ -83,7 +87,10 @@ def steal(server, tmp_path):
                 )
         notebook.cells.insert(0, nbformat.v4.new_code_cell(tools))
         submitted = a_class.submission(tmp_path, nbformat.writes(notebook).encode())
-        return grade_submission(submitted, master, server, limits=LIMITS, variant=variant)
+        partial = [step.grade_id for step in master.exercises] if shares else []
+        return grade_submission(
+            submitted, master, server, limits=LIMITS, variant=variant, partial=partial
+        )
 
     return graded
 
@@ -100,6 +107,14 @@ def test_stealing_earns_nothing(steal, bundle_of, chapter, way):
     failed = {e.state for e in result.exercises if e.exercise not in by_hand}
     # it ran, and gave answers: nothing stopped it but that they are wrong
     assert failed <= {Ending.FAILED, Ending.RAISED, Ending.NOT_PLAIN, Ending.MALFORMED}
+
+
+@pytest.mark.parametrize(("chapter", "way"), LOOKED_UP)
+def test_where_points_are_shared_looking_up_earns_nothing(steal, bundle_of, chapter, way):
+    result = steal(chapter, bundle_of(chapter), way, shares=True)
+    assert result.points == 0, [
+        (e.name, e.points, e.feedback) for e in result.exercises if e.points
+    ]
 
 
 def test_a_thief_who_finds_answers_is_paid(steal, bundle_of):

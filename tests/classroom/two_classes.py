@@ -163,9 +163,9 @@ def users(members: Sequence[Member]) -> dict[User, Member]:
 
 def deserved(member: Member, platform: Platform) -> float | None:
     """What the work is worth: None for no grade."""
-    if member.hands_in == "nothing":
+    if member.hands_in in ("nothing", "empty file"):
         return None
-    if member.hands_in in ("wrong sheet", "empty file"):
+    if member.hands_in == "wrong sheet":
         return 0.0
     points = sum(
         worth if member.work.get(exercise, "") == "" else member.shares.get(exercise, 0.0)
