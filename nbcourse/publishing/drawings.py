@@ -7,6 +7,7 @@ larger.) The drawings for phones are those that the notebooks bring: see
 `display.phones`.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -107,6 +108,11 @@ def placed(image: re.Match[str], sizes: Mapping[str, tuple[str, str]]) -> str:
     return f'<picture><source media="{SMALL}" {source} />{tag}</picture>'
 
 
+def _name(svg: str) -> str:
+    """The name that myst-nb gives the file of a drawing."""
+    return sha256(os.linesep.join(svg.splitlines()).encode()).hexdigest()
+
+
 def write(app: Sphinx, error: Exception | None) -> None:
     """Make the drawings of every page smaller, and draw them for small windows too."""
     if error is not None:
@@ -116,8 +122,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     small = {name: smaller(text) for name, text in drawings.items()}
     for notebook in chapters.notebooks(Path(app.srcdir)):
         for output, held in for_phones(stored.read(notebook)):
-            name = sha256(output.data[SVG].encode()).hexdigest()  # that myst-nb gives it
-            small[f"{name}-phone"] = held.phone
+            small[f"{_name(output.data[SVG])}-phone"] = held.phone
     for name, text in small.items():
         (folder / f"{name}.svg").write_text(text, encoding="utf-8")
         width, height = SIZE.findall(text)[0]

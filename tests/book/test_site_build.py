@@ -42,8 +42,11 @@ A sentence that leads to it. **Why?**
 
 <!-- opening: It surprises <everyone> ([figure 1.1](#fig-x)), so look. -->"""
 SVG = """<svg width="72pt" height="36pt" xmlns="http://www.w3.org/2000/svg"><g id="figure_1">
-<g id="patch_1"/><g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>"""
-DRAWING = new_code_cell("draw()", outputs=[new_output("display_data", {"image/svg+xml": SVG})])
+<g id="patch_1"/><g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>
+"""  # Matplotlib ends its last line
+FOR_PHONES = {"image/svg+xml": {"phone": SVG.replace("72pt", "36pt")}}
+DRAWN = new_output("display_data", {"image/svg+xml": SVG}, metadata=FOR_PHONES)
+DRAWING = new_code_cell("draw()", outputs=[DRAWN])
 CAPTION = '<div id="fig-x"></div>\n\n*Figure 1.1.* What it shows.\n\n<!-- alt: A line. -->'
 
 
@@ -105,6 +108,17 @@ def test_a_page_says_where_it_stands(built, page, breadcrumbs):
     html = (built / f"{page}.html").read_text(encoding="utf-8")
     (found,) = re.findall(r'class="nb-breadcrumbs".*?</nav>', html, re.DOTALL) or [""]
     assert re.findall(r"<li[^>]*>([^<]+)</li>", found) == breadcrumbs
+
+
+def test_a_small_window_gets_the_drawing_for_phones(built):
+    page = BeautifulSoup((built / "01-one.html").read_text(encoding="utf-8"), "html.parser")
+    drawings = page.select("img[src$='.svg']")
+    assert len(drawings) == 2  # the one that opens the chapter, and where it belongs
+    for drawing in drawings:
+        source = drawing.parent.find("source")
+        assert source["srcset"] == drawing["src"].replace(".svg", "-phone.svg")
+        assert (built / source["srcset"]).exists()
+        assert (source["width"], drawing["width"]) == ("48", "96")
 
 
 def test_a_book_is_built_with_its_own_mathematics(built):
