@@ -144,19 +144,19 @@ def _advantages(rewards: Tensor, values: Tensor, lam: float, after: float = 0.0)
 
 @EXERCISES.add("Is the critic any good?")
 def own_share(attempt: Attempt, generator: Generator) -> None:
-    weights = (7 / 8, 3 / 4, 1 / 2, 0.0)
-    mean = sum(weights) / 4
+    of_values = (7 / 8, 3 / 4, 1 / 2, 0.0)
+    mean = sum(of_values) / 4
     attempt.equal(
         attempt(0.5, 4),
         mean,
         case="λ = ½, T = 4, where the weights are 7/8, 3/4, 1/2 and 0",
         mistakes={
             "that is the weight in the first token's target; the mean over the tokens was asked": (
-                weights[0]
+                of_values[0]
             ),
             "that is the share of the rewards; the critic has the rest": 1 - mean,
             "after the last token comes nothing, so its target holds no value": (
-                (15 / 16 + sum(weights)) / 4
+                (15 / 16 + sum(of_values)) / 4
             ),
             "that is the sum over the tokens, not the mean": 4 * mean,
             "the mean was taken over the T − 1 targets that hold a value; the last one counts, "

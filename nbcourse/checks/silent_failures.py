@@ -249,7 +249,7 @@ def _witness(faults: Collection[str], generator: Generator) -> dict[str, Tensor]
     rewards = torch.randint(0, 2, (rows,), generator=generator).float()
     rewards[:SIZE], rewards[SIZE : SIZE + 2] = 1.0, torch.tensor([1.0, 0.0])
     rewards[-1] = 0.0
-    estimate = _z_scores
+    estimate: Estimate = _z_scores
     if "groups" in faults:  # half of them keep the mean of every group at 0
         estimate = (_across_prompts, _of_the_next_group)[int(lengths.sum()) % 2]
     untrained = (torch.arange(rows) % 2 == 0) & ("ends" in faults)  # not of every response

@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 MEMBERS = 1000  # files in an archive that are looked at
 ARCHIVES_INSIDE = 10  # archives in an archive that are looked into
 DEEPEST = 3  # archives in each other
 LARGEST_CONTENT = 64 * 2**20  # bytes that are read of an archive
-PACKED = {".gz": gzip.open, ".tgz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+PACKED: dict[str, Any] = {
+    ".gz": gzip.open,
+    ".tgz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
 

@@ -168,7 +168,9 @@ def _of_another_variant(cells: list[Cell], master: Master, variant: int) -> list
 def _to_run(cells: list[Cell], answers: Answers, master: Master) -> list[StudentCell]:
     """All code cells but the tests, which are run as the master has them."""
     tests = {exercise.grade_id for exercise in master.exercises}
-    functions, values, kept = defaultdict(list), defaultdict(list), defaultdict(list)
+    functions: dict[int, list[str]] = defaultdict(list)
+    values: dict[int, list[str]] = defaultdict(list)
+    kept: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for solution, name, place in answers.found():
         asked = functions if name in master.solutions[solution].functions else values
         asked[place.cell.number].append(place.name)

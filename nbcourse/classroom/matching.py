@@ -292,7 +292,8 @@ def _bindings(source: str) -> dict[str, bool]:
 
 def _at_top_level(tree: ast.Module) -> Iterator[ast.stmt]:
     """The statements that run in the cell itself, those in `if`, `with`, `try` and loops too."""
-    waiting: list[ast.AST] = list(tree.body)[::-1]
+    waiting: list[ast.AST] = []
+    waiting += tree.body[::-1]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.stmt):

@@ -127,7 +127,7 @@ def all_cases(master: Master, variant: int) -> dict[str, Cases]:
 
 
 def _cases(
-    step: Test, names: Mapping[str, Any], known: Sequence[tuple[Any, ...]], master: Master
+    step: Test, names: dict[str, Any], known: Sequence[tuple[Any, ...]], master: Master
 ) -> Cases:
     asked = right_cases(step, names)
     shown = {f"line {s.lineno}.{s.col_offset}" for s in ast.parse(step.visible).body}

@@ -251,9 +251,10 @@ def read_result(path: Path) -> SubmissionResult:
         exercises = tuple(
             _read_exercise(exercise) for exercise in stored.pop(FILE_KEYS["exercises"])
         )
-        words = {name: tuple(stored.pop(name, ())) for name in ("notes", "watched", "doubts")}
+        for name in ("notes", "watched", "doubts"):
+            stored[name] = tuple(stored.get(name, ()))
         stored["conditions"] = dict(stored["conditions"])
-        return SubmissionResult(**stored, exercises=exercises, **words)
+        return SubmissionResult(**stored, exercises=exercises)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no result: {error}") from error
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-NO_CODE = {"trust_remote_code": False}  # a model is data: no code that lies beside it is ever run
+NO_CODE: dict[str, Any] = {
+    "trust_remote_code": False
+}  # a model is data: no code that lies beside it is ever run
 POINTER = b"version https://git-lfs"  # what Git leaves where the Large File Storage was not asked
 QUANTIZED = "quantization_config"
 
@@ -203,7 +205,9 @@ def _cut_off(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            head = json.loads(stream.read(length)) if length < size else None
+            if length >= size:
+                return f"{file.name} is cut off or damaged"
+            head = json.loads(stream.read(length))
         ends = [entry["data_offsets"][1] for name, entry in head.items() if name != "__metadata__"]
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{file.name} is cut off or damaged"

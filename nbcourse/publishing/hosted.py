@@ -19,7 +19,7 @@ COLAB = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/bl
 # The lock, without what the host has in use: its torch is for its GPU, and its kernel runs already.
 LOCKED = "grep -vE '^(torch|numpy|ipy|jupyter|traitlets|tornado|matplotlib-inline)'"
 # Not the extra `book`, which would replace the host's kernel and IPython while they run.
-DRAWING = 'matplotlib "ipywidgets>=8.1"'
+BOOK, DRAWING = '"./nbcourse-book[lm,agents]"', 'matplotlib "ipywidgets>=8.1"'
 # An editable install is seen by the next kernel only; this one is told the folder.
 INSTALL = """# If the book is not here, fetch and install it, once: some minutes.
 import os
@@ -29,15 +29,14 @@ from importlib.util import find_spec
 if find_spec("nbcourse") is None:
     !git clone --quiet --depth 1 {repository} nbcourse-book
     !{locked} nbcourse-book/requirements.txt > nbcourse-book/hosted.txt
-    %pip install --quiet --constraint nbcourse-book/hosted.txt --editable \
-      "./nbcourse-book[lm,agents]" {drawing}
+    %pip install --quiet --constraint nbcourse-book/hosted.txt --editable {book} {drawing}
     %cd nbcourse-book/book
     sys.path.insert(0, os.path.abspath(".."))"""
 
 
 def installing(notebook: NotebookNode, repository: str) -> NotebookNode:
     """A notebook with a cell before all others that installs the book if it is not there."""
-    source = INSTALL.format(repository=repository, drawing=DRAWING, locked=LOCKED)
+    source = INSTALL.format(repository=repository, book=BOOK, drawing=DRAWING, locked=LOCKED)
     notebook.cells.insert(0, new_code_cell(source))
     return notebook
 
