@@ -15,6 +15,7 @@ REBUILT = (
     "01-bandit",
     "02-sequences",
     "03-critics",
+    "05-ppo",
     "07-language-model",
     "10-grpo",
     "11-kl",
