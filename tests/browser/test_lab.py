@@ -44,11 +44,13 @@ def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
 
 
 def open_chapter(page, lab: tuple[str, Path], name: str) -> None:
-    """Open a chapter that has no outputs yet."""
+    """Open a chapter that has no outputs yet, and whose deeper sections are unfolded."""
     address, folder = lab
     file = folder / "book" / f"{name}.ipynb"
     notebook = stored.read(file)
     for cell in notebook.cells:
+        if stored.DEEPER in cell.metadata.get("tags", []):  # what is folded away is not drawn
+            cell.metadata.tags.remove(stored.DEEPER)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     stored.write(notebook, file)
