@@ -16,6 +16,7 @@ REBUILT = (
     "02-sequences",
     "03-critics",
     "05-ppo",
+    "06-ppo-in-practice",
     "07-language-model",
     "10-grpo",
     "11-kl",
