@@ -22,6 +22,7 @@ import pytest
 from nbcourse import installation
 from nbcourse.repository import ROOT
 from tests import effort, forked_kernels
+from tests.effort import PATIENCE
 
 # What collecting makes stays to the end: to look through it again and again for garbage would take
 # a third of the time.
@@ -124,7 +125,7 @@ class Watched:
         self.foreign: list[str] = []
         self.errors: list[str] = []
         self.context = browser.new_context(**context_options)
-        self.context.set_default_timeout(90_000)  # many may wait in vain for one thing
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.context.route("**/*", self._guard)
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
