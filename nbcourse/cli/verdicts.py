@@ -29,9 +29,18 @@ def examine(
     convention: Annotated[
         str,
         typer.Option(
-            "--as", help="Whose argument names and shapes: `book`, `trl`, `verl` or `openrlhf`."
+            "--as",
+            help="Whose argument names and shapes: `book`, `trl`, `verl`, `openrlhf`, `areal`, "
+            "`skyrl`, `slime`, `nemo-rl`, `prime-rl`, `open-instruct` or `ms-swift`.",
         ),
     ] = "book",
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting that the function needs, such as `eps_clip=0.2` or "
+            "`config.clip_ratio=0.2`; as often as there are some."
+        ),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write a page with pictures into this file.")
     ] = None,
@@ -41,16 +50,20 @@ def examine(
 ) -> None:
     """Find out exactly what a loss function does: its direction, its averages, its clip, its KL.
 
-    The function takes what it needs by name, of log_probs, old_log_probs, ref_log_probs, advantages
-    (B, T), rewards (B,), mask, values and group_size, and returns a scalar to minimise or losses of
-    tokens (B, T). Every batch of several small worlds is listed, so the verdicts are exact; then
-    one thing about a batch is changed at a time, so a mistake is recognised by its effect.
+    The function takes what it needs by name, of log_probs, old_log_probs, sampler_log_probs,
+    ref_log_probs, advantages, values, entropy (B, T), rewards, truncated (B,), mask, group_size and
+    batch_tokens.
+    It returns a scalar to minimise, losses of tokens (B, T) or of responses (B,), or one of these
+    first in a tuple or as "loss" in a dictionary. Every batch of several small worlds is listed, so
+    the verdicts are exact; then one thing about a batch is changed at a time, so a mistake is
+    recognised by its effect.
 
     **Examples**
 
     - `nbcourse examine my_loss.py:grpo_loss`
     - `nbcourse examine my_loss.py:grpo_loss --require unbiased,mask-safe,eos-trained`
     - `nbcourse examine my_trainer.py:policy_loss --as trl --html report.html`
+    - `nbcourse examine my_actor.py:ppo_actor_loss_fn --as areal --given eps_clip=0.2`
     """
     from nbcourse.examine import REQUIREMENTS, source
     from nbcourse.examine import examine as examine_loss
@@ -58,7 +71,7 @@ def examine(
 
     requirements = _named(require, REQUIREMENTS)
     with at_most(limit, f"{loss} was still running after {limit:g} seconds (--limit)"):
-        report = examine_loss(source.load(loss, convention=convention))
+        report = examine_loss(source.load(loss, convention=convention, given=given or ()))
     typer.echo(str(report))
     if html is not None:
         from nbcourse.display.examination import page

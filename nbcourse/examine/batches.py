@@ -47,7 +47,7 @@ def without_reference(one: LossInputs, *, sampler: bool = False) -> LossInputs:
     return one.with_(ref_log_probs=one.old_log_probs if sampler else one.log_probs)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def reference_is_the_sampler(subject: Subject) -> bool:
     """Whether a KL to the reference is gone where the reference is the policy that *sampled*.
 

@@ -1,10 +1,12 @@
 """Probes of what a response and its tokens count, and whose rewards that depends on."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from nbcourse.examine.batches import MIXED, TOLERANCE, batch, of_rewards, same, without_reference
-from nbcourse.examine.subject import LossInputs, Subject
+from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
 def influence(subject: Subject) -> str:
@@ -62,8 +64,7 @@ def flat_groups(subject: Subject) -> str:
 
 def _in_float32(subject: Subject, rewards: list[float]) -> Tensor:
     one = without_reference(batch([1] * len(rewards), rewards, group_size=len(rewards)))
-    names = ("log_probs", "old_log_probs", "ref_log_probs", "rewards")
-    return subject.weights(one.with_(**{name: getattr(one, name).float() for name in names}))
+    return subject.weights(one.each((*OF_TOKENS, "rewards"), Tensor.float))
 
 
 def constant_term(subject: Subject) -> bool:
@@ -93,10 +94,9 @@ def level(subject: Subject) -> str:
     "none", "own" (the token's weight, or all of them) or "others" (those of some other tokens).
     """
     one = batch([4, 4], [1.0, 0.0], group_size=2)
-    names = ("log_probs", "old_log_probs", "ref_log_probs")
     shift = torch.zeros_like(one.log_probs)
     shift[0, 1] = -0.3
-    other = one.with_(**{name: getattr(one, name) + shift for name in names})
+    other = one.each(OF_TOKENS, lambda own: own + shift)
     before, after = subject.weights(one), subject.weights(other)
     moved = (after - before).abs() > TOLERANCE * before.abs().max()
     if not bool(moved.any()):
@@ -147,14 +147,16 @@ def credit_reaches_back(subject: Subject) -> bool:
     mask[:, 2] = False
     gap = of_rewards(subject, one.with_(mask=mask))
     whole = of_rewards(subject, one)
-    return bool((gap[:, :2] != 0).all()) or not bool((whole[:, :2] != 0).all())
+    # the token just before the gap may be left out like the last of a response
+    return bool((gap[:, :2] != 0).any(dim=1).all()) or not bool((whole[:, :2] != 0).all())
 
 
 def average(subject: Subject) -> str:
     """How tokens are averaged, by what a token counts in responses of several lengths.
 
     One of the names of `functional.aggregation.MODES`, "divided-twice" (by the length of the
-    response, squared), "position" (a mean over responses at each position), or "other".
+    response, squared), "position" (a mean over responses at each position), "times-the-length"
+    (one of them times the length of the response, until it is too long to count), or "other".
     """
     lengths = [4, 2, 3, 1]
     rewards = [1.0, 0.0, 0.0, 0.0]
@@ -163,18 +165,77 @@ def average(subject: Subject) -> str:
         one = without_reference(batch(lengths, rewards, group_size=4, width=6))
         return of_rewards(subject, one).double(), one.mask
 
-    (equal, _), (uneven, mask) = of([4, 4, 4, 4]), of(lengths)
-    if not bool((equal[mask] != 0).all()):
+    (pairs, even), (uneven, mask) = of([2, 2, 2, 2]), of(lengths)
+    if not bool((pairs[even] != 0).all()):
         return "other"
+    equal = pairs[:, :1].expand_as(uneven)
     L = torch.tensor(lengths, dtype=torch.float64)[:, None]
     expected: dict[str, Tensor] = {
-        "seq-mean-token-mean": 4 / L,
-        "token-mean": 16 / L.sum(),
+        "seq-mean-token-mean": 2 / L,
+        "token-mean": 8 / L.sum(),
         "seq-mean-token-sum": torch.ones(()),
-        "divided-twice": (4 / L) ** 2,
+        "divided-twice": (2 / L) ** 2,
         "position": 4 / mask.sum(dim=0).clamp(min=1),
     }
     for name, factor in expected.items():
         if same(uneven[mask], (factor * equal)[mask]):
             return name
+    kept = mask & (uneven != 0)
+    too_long = torch.where(kept.any(dim=1), torch.inf, L[:, 0]).min()
+    shorter = too_long > L
+    if torch.equal(kept, mask & shorter) and bool(kept.any()):
+        for factor in (2 / L, 8 / L.sum(), torch.ones(())):
+            if same(uneven[kept], (factor * equal * L / 2)[kept]):
+                return "times-the-length"
     return "other"
+
+
+def lengths_weigh(subject: Subject) -> bool:
+    """Whether how much a response counts beside another depends on the lengths of others.
+
+    The average aside: the weights of the two responses that stay as long as they were, in a group
+    whose others become longer, or in one whose lengths are dealt otherwise.
+    """
+
+    def beside(lengths: list[int]) -> float:
+        rewards = [1.0, 0.4, 0.0, 0.1]
+        weights = of_rewards(subject, without_reference(batch(lengths, rewards, group_size=4)))
+        return (weights[1, 0] / weights[0, 0]).item()
+
+    found = [beside(lengths) for lengths in ([2, 2, 2, 2], [2, 2, 4, 1], [2, 2, 1, 4])]
+    if not all(map(math.isfinite, found)):
+        return False
+    return max(found) - min(found) > 1e-5 * max(map(abs, found))
+
+
+def truncated(subject: Subject) -> str:
+    """What becomes of a response that was cut off.
+
+    "kept" (the flag changes nothing, or is not taken), "dropped" (with its tokens), "counted" (it
+    gets no gradient, and its tokens still count in the average), or "other".
+    """
+    if "truncated" not in subject.takes:
+        return "kept"
+    one = without_reference(batch([2, 2, 4, 2], [1.0, 0.0, 0.5, 0.0], group_size=4))
+    flags = torch.tensor([False, False, True, False])
+    plain, cut = subject.weights(one), subject.weights(one.with_(truncated=flags))
+    if same(plain, cut):
+        return "kept"
+    others = ~flags
+    if bool((cut[flags] != 0).any()):
+        return "other"
+    return "counted" if same(plain[others], cut[others]) else "dropped"
+
+
+def entropy_slope(subject: Subject) -> float:
+    """∂L/∂H of all tokens together, beside what a token of a fresh batch counts; 0 if none."""
+    if "entropy" not in subject.takes:
+        return 0.0
+    one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    quantities = subject.quantities(one)
+    entropy = quantities["entropy"].requires_grad_()
+    loss = subject.loss(quantities)
+    if not loss.requires_grad:
+        return 0.0
+    (slope,) = torch.autograd.grad(loss, entropy, allow_unused=True)
+    return 0.0 if slope is None else slope.sum().item()

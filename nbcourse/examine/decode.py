@@ -9,6 +9,7 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
+from nbcourse.examine import attribution, families, size
 from nbcourse.examine.facts import Facts
 from nbcourse.examine.ratio import RATIOS
 
@@ -39,12 +40,17 @@ class Finding:
     erratum: str | None = None
 
 
+BY_LOT = ("padding-in-statistics", "padding-counts", "groups", "misaligned", "position-weighted")
 Named = Iterator[tuple[str, dict[str, Any]]]  # a row of the sentences, and what its braces hold
 
 
 def findings(facts: Facts) -> list[Finding]:
     """Everything there is to say, mistakes first."""
     named = [_finding(*named) for rule in RULES for named in rule(facts)]
+    if facts.draws:  # other rows and columns have other lots, and that is all that was seen
+        named = [finding for finding in named if finding.code not in BY_LOT]
+    if any(finding.kind == MISTAKE for finding in named):  # which may well be what turns the step
+        named = [finding for finding in named if finding.code != "unexplained"]
     return sorted(named, key=lambda finding: KINDS.index(finding.kind))
 
 
@@ -112,7 +118,7 @@ def _baseline(facts: Facts) -> Named:
     if facts.influence == "strided":
         yield "layout", {}
     elif facts.influence == "own":
-        yield "no-baseline", {}
+        yield "no-baseline:biased" if facts.fresh.verdict == "biased" else "no-baseline", {}
     elif facts.influence == "batch":
         yield "batch-baseline", {}
     elif facts.influence == "other" and facts.order_free:
@@ -126,16 +132,19 @@ def _baseline(facts: Facts) -> Named:
 
 
 def _spread(facts: Facts) -> Named:
-    hard, middle, worst = facts.difficulty[0.1], facts.difficulty[0.5], facts.worst
-    if not facts.spread_divided or facts.influence == "none" or not abs(middle) > 0:
+    worst, times = facts.worst, facts.hard_beside_middle
+    if not facts.spread_divided or facts.influence == "none" or not math.isfinite(times):
         return
     numbers = {
-        "times": hard / middle,
+        "times": times,
         "cosine": worst.cosine,
         "probs": _numbers(worst.probs),
         "rewards": _numbers(worst.rewards),
     }
-    yield "spread-divided:downhill" if worst.cosine < -0.01 else "spread-divided", numbers
+    of_batch = "" if facts.influence in ("own", "group") else "batch"
+    downhill = "downhill" if worst.cosine < -0.01 else ""
+    variant = ":".join(filter(None, ["spread-divided", of_batch, downhill]))
+    yield variant, numbers
 
 
 def _flat(facts: Facts) -> Named:
@@ -156,6 +165,7 @@ def _flat(facts: Facts) -> Named:
 AVERAGES = {
     **{name: name for name in ("seq-mean-token-mean", "token-mean", "divided-twice")},
     "position": "wrong-axis",
+    "times-the-length": "weight-by-length",
 }
 
 
@@ -175,7 +185,9 @@ def _average(facts: Facts) -> Named:
 
 
 def _mask(facts: Facts) -> Named:
-    if not facts.padding_unread:
+    if facts.advantages_mix or facts.padding == "direction":  # and so padding is read, too
+        pass
+    elif not facts.padding_unread:
         yield "padding-read", {}
     elif not facts.padding_clean:
         yield "padding-nan", {}
@@ -187,70 +199,104 @@ def _mask(facts: Facts) -> Named:
         yield "credit-stops", {}
     if facts.silent_positions == [-1]:
         yield "eos-untrained", {}
-    elif facts.silent_positions and facts.who_learns != "neither":
+    elif (
+        facts.silent_positions
+        and facts.who_learns != "neither"
+        and facts.average != "times-the-length"
+    ):
         yield "tokens-untrained", {"positions": facts.silent_positions}
+
+
+def _size(facts: Facts) -> Named:
+    """Weights that are out of all proportion."""
+    scaled = facts.who_learns != "neither" and facts.flat != "nan" and not facts.advantages_mix
+    for name, most in (
+        ("weight-explodes", facts.largest),
+        ("weight-explodes:rounding", facts.noisy),
+    ):
+        if most.times > size.MANY and scaled:
+            times = "infinitely more than" if math.isinf(most.times) else f"{most.times:,.0f} times"
+            yield name, {"times": times, "rewards": _numbers(most.rewards)}
+            break
+    if facts.too_far:
+        yield "unbounded", {"cases": size.told(facts.too_far)}
+    if not facts.empty_batch_harmless:
+        yield "empty-batch", {}
+
+
+def _flags(facts: Facts) -> Named:
+    """Responses that were cut off, and entropy."""
+    if facts.truncated in ("counted", "dropped"):
+        yield f"truncated-{facts.truncated}", {}
+    if facts.entropy_slope > 0:
+        yield "entropy-penalty", {}
+
+
+def _unexplained(facts: Facts) -> Named:
+    """What no finding explains of a step that is not along ∇J."""
+    wrong_way = facts.lengths_weigh and facts.padding == "nothing" and facts.order_free
+    if wrong_way and facts.average != "times-the-length":
+        yield "lengths-in-advantages", {}
+    elif facts.shares.unexplained > attribution.ENOUGH:
+        numbers = {"share": facts.shares.unexplained, "smallest": facts.shares.smallest}
+        yield "unexplained", numbers
 
 
 # ---------------------------------------------------------------- the ratio and its clip
 
 
 def _ratio(facts: Facts) -> Named:
-    positive, negative = facts.clip.positive, facts.clip.negative
     if facts.clip.of_reference:
         yield "ratio-to-reference", {}
-    if "old_log_probs" not in facts.takes or facts.who_learns != "both":
+    asked = {"old_log_probs", "sampler_log_probs"} & {*facts.takes}
+    if not asked or facts.who_learns != "both" or facts.average == "times-the-length":
         return
+    positive, slopes = facts.clip.positive, facts.clip.slopes
     at = 1.001
     weight = positive[RATIOS.index(at)]
-    flat, up = abs(weight - 1) < 1e-5, abs(weight - at) < 1e-5
+    kept = all(side.kind == "kept" for side in facts.clip.sides.values())
     if facts.clip.of_sequence:
-        yield "sequence-ratio", {}
-    elif abs(weight - 1 / at) < 1e-5 or abs(weight + at) < 1e-5:
+        yield f"sequence-ratio:{facts.clip.level}", {}
+    elif slopes[1] == slopes[-1] == -1 or abs(weight + at) < 1e-5:
         yield "ratio-inverted", {"weight": positive[RATIOS.index(1.1)]}
         return
-    elif flat and all(abs(w - 1) < 1e-5 for w in positive + negative):
-        if facts.kl_placement != "reward":  # there, a KL is computed from them
+    elif slopes[1] == -1 and slopes[-1] == 1:
+        yield "ratio-inverted:positive", {}
+    elif kept and slopes[1] == slopes[-1] == 0:
+        # where a KL is in the reward, it is computed from them
+        if asked & {*facts.by_name} and facts.kl_placement != "reward":
             yield "ratio-ignored", {}
-    elif not up and not flat:
+    elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]):
         yield "no-ratio", {"weight": weight}
-    cap = positive[-1]
-    if 1 < cap < RATIOS[-1] and abs(negative[-1] - cap) < 1e-5:
-        yield "ratio-capped", {"cap": cap}
-    if not facts.clip.of_sequence:
-        yield from _interval(facts)
+    yield from families.names(facts.clip)
 
 
-def _interval(facts: Facts) -> Named:
-    """Where tokens lose their gradient, and on which side they should not."""
-    positive, negative = facts.clip.positive, facts.clip.negative
-    wrong, right = (
-        [place for place, weight in places.items() if weight == 0]
-        for places in (
-            {"positive, below": positive[0], "negative, above": negative[-1]},
-            {"positive, above": positive[-1], "negative, below": negative[0]},
-        )
-    )
-    if not (wrong or right):
+def _sampler(facts: Facts) -> Named:
+    """The weight by which the loss of a token is corrected for the policy that sampled it."""
+    weights = facts.correction
+    if weights is None or facts.who_learns != "both" or facts.average == "times-the-length":
         return
-    if any(0 < w < 0.9 * r for r, w in zip(RATIOS, positive, strict=True) if r > 1):
-        near, far = (positive[RATIOS.index(ratio)] for ratio in (1.5, 5.0))
-        yield "soft-clip", {"near": near, "far": far}
-        return
-    if "negative, above" in wrong and right == ["positive, above"]:
-        yield "clip-maximum", {}
-    elif len(wrong) == 2 and right:
-        yield "clip-without-min", {}
-    elif wrong == ["negative, above"]:
-        yield "dual-clip", {}
-    elif wrong:
-        yield "clip-wrong-side", {"places": ", ".join(wrong)}
-    lower, upper = facts.clip.bounds
-    if right and not wrong and not math.isclose(upper - 1, 1 - lower, abs_tol=1e-3):
-        yield "clip-asymmetric", {"lower": lower, "upper": upper}
+    kept = all(side.kind == "kept" for side in weights.sides.values())
+    if set(weights.slopes.values()) == {-1}:
+        yield "sampler-inverted", {}
+    elif kept and not weights.whole and set(weights.slopes.values()) == {0}:
+        if "sampler_log_probs" in facts.by_name:
+            yield "sampler-ignored", {}
+    else:
+        yield "sampler-weight", {"clip": families.said(weights, families.OF_SAMPLER)}
+        if weights.whole and weights.whole.token_by_token:
+            yield "mask-by-token", {}
 
 
 # ---------------------------------------------------------------- the KL to the reference
 
+DESCENTS = {  # of the KL part, with its factor beside that of the reward
+    "reverse": "{beta:.3g} KL(π‖π_ref), where the reward counts 1",
+    "token": "{beta:.3g} times the KL of each state on its own, where the reward counts 1",
+    "forward": "{beta:.3g} times the forward KL of each state, where the reward counts 1",
+    "forward of responses": "{beta:.3g} KL(π_ref‖π) of responses, where the reward counts 1",
+    "other": "none of the divergences",
+}
 NOT_IN_THE_REWARD = ("k2", "k3", "inverted k3", "|d|")
 
 
@@ -281,8 +327,12 @@ def _penalty(facts: Facts) -> Named:
         yield "k3-inverted", {}
     elif wrong_in_reward:
         yield "kl-estimator-in-reward", {"estimator": estimator, **cosine}
-    elif descent.descends in ("forward", "token"):
-        yield f"kl-{descent.descends}", cosine
+    elif code := {
+        "forward": "kl-forward",
+        "forward of responses": "kl-forward:responses",
+        "token": "kl-token",
+    }.get(descent.descends):
+        yield code, cosine
     elif placement == "reward" and facts.spread_divided:
         yield "kl-divided-by-spread", {}
     elif descent.descends == "other" and descent.beta > 0:
@@ -298,19 +348,20 @@ def _penalty_notes(facts: Facts) -> Named:
     if facts.kl_drowns:
         yield "kl-rounding", {}
     if not facts.kl_stale_exact and facts.descent.beta > 0:
-        yield "kl-stale", {"cosine": facts.stale_descent.cosine}
+        what = DESCENTS[facts.descent.descends].format(beta=facts.descent.beta)
+        yield "kl-stale", {"what": what, "cosine": facts.stale_descent.cosine}
 
 
 def _hygiene(facts: Facts) -> Named:
     if facts.changed_in_place:
         yield "in-place", {"names": ", ".join(facts.changed_in_place)}
-    if facts.attached:
-        yield "attached", {"names": ", ".join(facts.attached)}
     if not facts.finite_long:
         yield "overflow", {}
     if facts.coarse_in_half_precision:
         yield "half-precision", {}
-    if not facts.order_free and facts.influence != "strided":
+    if facts.draws:
+        yield "random", {}
+    elif not facts.order_free and facts.influence != "strided":
         yield "order", {}
 
 
@@ -322,9 +373,13 @@ RULES: tuple[Callable[[Facts], Named], ...] = (
     _flat,
     _average,
     _mask,
+    _size,
+    _flags,
     _ratio,
+    _sampler,
     _kl,
     _hygiene,
+    _unexplained,
 )
 
 

@@ -68,18 +68,51 @@ def direction(subject: Subject, worlds: Iterable[World], *, ordered: bool) -> Di
     return Direction("biased", "group", {}, min(cosines), lengths, every)
 
 
-def difficulty(subject: Subject, *, group_size: int, ordered: bool) -> dict[float, float]:
-    """How much a prompt counts, by its success rate: the factor in front of ∇J, of one token."""
+def difficulty(
+    subject: Subject, *, group_size: int, ordered: bool, mixed: bool
+) -> dict[float, float]:
+    """How much a prompt counts, by its success rate: the factor in front of ∇J, of one token.
+
+    Args:
+        subject: the loss.
+        group_size: responses to each prompt.
+        ordered: whether the order within a group may matter to the loss.
+        mixed: whether there is a prompt of success rate ½ in the batch, for a loss that compares
+            responses to several prompts.
+    """
     factors = {}
-    for chance, world in _coins(group_size).items():
-        (gradient,) = world.expected(subject, ordered=ordered)
-        factors[chance] = beside(-gradient, world.prompts[0].gradient())[1]
+    for chance, world in _coins(group_size, mixed).items():
+        gradient, *_ = world.expected(subject, ordered=ordered)
+        count = len(world.prompts)
+        factors[chance] = beside(-gradient * count, world.prompts[0].gradient())[1]
     return factors
 
 
+def hard_beside_middle(subject: Subject, *, group_size: int, ordered: bool, mixed: bool) -> float:
+    """How much a prompt that is solved one time in ten counts beside one that is half the time.
+
+    Where a loss compares responses to several prompts, both are in one batch.
+    """
+    worlds = _coins(group_size, mixed)
+    if mixed:
+        factors = [
+            beside(-gradient, prompt.gradient())[1]
+            for gradient, prompt in zip(
+                worlds[0.1].expected(subject, ordered=ordered), worlds[0.1].prompts, strict=True
+            )
+        ]
+    else:
+        found = difficulty(subject, group_size=group_size, ordered=ordered, mixed=False)
+        factors = [found[0.1], found[0.5]]
+    return factors[0] / factors[1] if factors[1] else math.nan
+
+
 @cache
-def _coins(group_size: int) -> dict[float, World]:
-    return {chance: World([coin(chance)], group_size) for chance in DIFFICULTIES}
+def _coins(group_size: int, mixed: bool) -> dict[float, World]:
+    return {
+        chance: World([coin(chance), *([coin(0.5)] if mixed else [])], group_size)
+        for chance in DIFFICULTIES
+    }
 
 
 def beside(step: Tensor, gradient: Tensor) -> tuple[float, float]:

@@ -5,13 +5,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nbcourse.examine import credit, direction, hygiene, kernel, penalty, worlds
+from nbcourse.examine import (
+    attribution,
+    credit,
+    direction,
+    hygiene,
+    kernel,
+    penalty,
+    repairs,
+    size,
+    worlds,
+)
+from nbcourse.examine.attribution import Shares
 from nbcourse.examine.batches import reference_is_the_sampler
 from nbcourse.examine.direction import Direction, Worst
 from nbcourse.examine.hygiene import Split
 from nbcourse.examine.kernel import Kernel
 from nbcourse.examine.penalty import Descent
-from nbcourse.examine.ratio import Clip, clip
+from nbcourse.examine.ratio import Clip, clip, correction
+from nbcourse.examine.size import Far, Largest
 from nbcourse.examine.subject import Subject
 
 NOWHERE = Worst(1.0, [], [])
@@ -22,11 +34,15 @@ class Facts:
     """What came out, probe by probe; see there for the words."""
 
     takes: tuple[str, ...]
+    by_name: tuple[str, ...]
     fresh: Direction
     stale: Direction
     far: Direction
     worst: Worst
     difficulty: dict[float, float]
+    hard_beside_middle: float
+    shares: Shares
+    repairs: list[str]
     influence: str
     spread_divided: bool
     flat: str
@@ -37,7 +53,14 @@ class Facts:
     advantages_mix: bool
     credit_reaches_back: bool
     average: str
+    lengths_weigh: bool
+    truncated: str
+    entropy_slope: float
+    largest: Largest
+    noisy: Largest
+    too_far: list[Far]
     clip: Clip
+    correction: Clip | None
     kernel: Kernel
     kernel_in_reward: Kernel
     kl_length: float
@@ -50,11 +73,13 @@ class Facts:
     padding_clean: bool
     padding_gradient_free: bool
     empty_harmless: bool
+    empty_batch_harmless: bool
     silent_positions: list[int]
     order_free: bool
     micro_batches: Split
     attached: list[str]
     changed_in_place: list[str]
+    draws: bool
     finite_long: bool
     coarse_in_half_precision: bool
 
@@ -89,7 +114,6 @@ class Facts:
 PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "influence": credit.influence,
     "spread_divided": credit.spread_is_divided_out,
-    "flat": credit.flat_groups,
     "constant_term": credit.constant_term,
     "who_learns": credit.who_learns,
     "level": credit.level,
@@ -97,21 +121,38 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "advantages_mix": credit.advantages_mix,
     "credit_reaches_back": credit.credit_reaches_back,
     "average": credit.average,
+    "lengths_weigh": credit.lengths_weigh,
+    "truncated": credit.truncated,
+    "entropy_slope": credit.entropy_slope,
+    "largest": size.largest,
+    "noisy": size.noisy,
+    "too_far": size.far,
     "clip": clip,
+    "correction": correction,
     "kernel": kernel.kernel,
     "kernel_in_reward": kernel.kernel_in_reward,
     "kl_clamped": kernel.kernel_is_clamped,
     "kl_drowns": kernel.kernel_drowns,
-    "padding": hygiene.padding_changes,
-    "padding_gradient_free": hygiene.padding_gets_no_gradient,
-    "empty_harmless": hygiene.empty_response_is_harmless,
-    "silent_positions": credit.every_token_counts,
     "micro_batches": hygiene.micro_batches,
     "attached": hygiene.detached,
-    "changed_in_place": hygiene.leaves_arguments_alone,
     "finite_long": hygiene.survives_long_answers,
     "coarse_in_half_precision": hygiene.computes_in_half_precision,
 }
+
+
+# Those that look at the loss as it is, whatever is wrong with it.
+AS_IT_IS: Mapping[str, Callable[[Subject], Any]] = {
+    "flat": credit.flat_groups,
+    "silent_positions": credit.every_token_counts,
+    "padding": hygiene.padding_changes,
+    "padding_gradient_free": hygiene.padding_gets_no_gradient,
+    "empty_harmless": hygiene.empty_response_is_harmless,
+    "empty_batch_harmless": hygiene.empty_batch_is_harmless,
+    "order_free": hygiene.order_of_responses_changes_nothing,
+    "changed_in_place": hygiene.leaves_arguments_alone,
+    "draws": hygiene.draws,
+}
+RUBBISH = (-7.0, 7.0, math.nan, -math.inf)
 
 
 def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Facts:
@@ -126,36 +167,70 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     """
     tell("small batches")
     hygiene.require_loss(subject)
-    order_free = hygiene.order_of_responses_changes_nothing(subject)
-    ordered = not order_free
-    sampler = reference_is_the_sampler(subject)
-    clean = {
-        rubbish: hygiene.padding_is_not_read(subject, rubbish)
-        for rubbish in (-7.0, math.nan, -math.inf)
-    }
-    tell("every batch of the small worlds")
-    fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
-    tell("the same, of stale samples")
-    stale, far = (
-        direction.direction(subject, old(reference_is_the_sampler=sampler), ordered=ordered)
-        for old in (worlds.stale, worlds.far)
+    seen = {name: probe(subject) for name, probe in AS_IT_IS.items()}
+    clean = {rubbish: hygiene.padding_is_not_read(subject, rubbish) for rubbish in RUBBISH}
+    rest, repairs_made = repairs.spared(
+        subject,
+        silent=seen["silent_positions"],
+        flat=seen["flat"],
+        padding_free=seen["padding_gradient_free"],
     )
-    descent = penalty.descent(subject, ordered=ordered)
-    tell("the worst world")
-    # a world of one token: only a scale that depends on the group turns the gradient there
-    straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
+    probed = {name: probe(rest) for name, probe in PROBES.items()}
+    tell("every batch of the small worlds")
     return Facts(
         takes=subject.takes,
-        fresh=fresh,
-        stale=stale,
-        far=far,
-        worst=NOWHERE if straight else direction.worst(subject),
-        difficulty=direction.difficulty(subject, group_size=4, ordered=ordered),
-        descent=descent,
-        stale_descent=penalty.descent(subject, distance=0.1, ordered=ordered),
-        kl_length=penalty.length(subject, descent, ordered=ordered),
-        padding_unread=clean[-7.0],
+        by_name=subject.by_name or subject.takes,
+        repairs=repairs_made,
+        padding_unread=clean[-7.0] and clean[7.0],
         padding_clean=all(clean.values()),
-        order_free=order_free,
-        **{name: probe(subject) for name, probe in PROBES.items()},
+        **seen,
+        **probed,
+        **_directions(subject, rest, seen["order_free"], probed),
+        **_penalties(rest, ordered=not seen["order_free"]),
     )
+
+
+def _directions(
+    subject: Subject, rest: Subject, order_free: bool, probed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Expected steps in the small worlds, and what turns them."""
+    ordered, sampler = not order_free, reference_is_the_sampler(subject)
+    three = {"old_log_probs", "sampler_log_probs"} <= {*subject.takes}
+    fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
+    stale, far = (
+        direction.direction(
+            subject, old(reference_is_the_sampler=sampler, three=three), ordered=ordered
+        )
+        for old in (worlds.stale, worlds.far)
+    )
+    mixed = probed["influence"] not in ("none", "own", "group")
+    asked: dict[str, Any] = {"group_size": 4, "ordered": ordered, "mixed": mixed}
+    # a world of one token: only a scale that depends on the group turns the gradient there
+    straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
+    turned = straight or fresh.cosine_min > 1 - 1e-6
+    return {
+        "fresh": fresh,
+        "stale": stale,
+        "far": far,
+        "worst": NOWHERE if straight else direction.worst(subject),
+        "difficulty": direction.difficulty(rest, **asked),
+        "hard_beside_middle": direction.hard_beside_middle(rest, **asked),
+        "shares": attribution.UNTURNED
+        if turned or ordered
+        else attribution.shares(
+            subject,
+            worlds.fresh()[:4],
+            average=probed["average"],
+            positions=probed["positions"],
+        ),
+    }
+
+
+def _penalties(rest: Subject, *, ordered: bool) -> dict[str, Any]:
+    """What the KL to the reference descends."""
+    descent = penalty.descent(rest, ordered=ordered)
+    return {
+        "descent": descent,
+        "stale_descent": penalty.descent(rest, distance=0.1, ordered=ordered),
+        "kl_length": penalty.length(rest, descent, ordered=ordered),
+    }

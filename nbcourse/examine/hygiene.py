@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nbcourse.errors import UserError
 from nbcourse.examine.batches import MIXED, UNEVEN, batch, finite, same, without_reference
-from nbcourse.examine.subject import LossInputs, Subject
+from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
 def require_loss(subject: Subject) -> None:
@@ -42,12 +42,45 @@ def padding_changes(subject: Subject) -> str:
     return "scale" if same(after, factor * before) else "direction"
 
 
+RUBBISH = {  # what is in the padding of each argument, so that differences are rubbish, too
+    "log_probs": 1.0,
+    "old_log_probs": 1.3,
+    "sampler_log_probs": 0.6,
+    "ref_log_probs": 1.7,
+    "advantages": 0.4,
+    "entropy": 0.8,
+    "values": 1.1,
+}
+
+
 def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
-    """Whether rubbish where the mask is False reaches no weight."""
-    clean = batch(UNEVEN, MIXED, group_size=3)
-    names = {"log_probs": 1.0, "old_log_probs": 1.3, "ref_log_probs": 1.7}
+    """Whether rubbish where the mask is False reaches no weight, on fresh samples or stale ones."""
+    return all(_unread(subject, one, rubbish) for one in (_padded(), _padded(-0.05), _padded(0.05)))
+
+
+def _padded(shift: float = 0.0) -> LossInputs:
+    """Responses of several lengths, with advantages of both signs in each of them."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    signs = torch.where(torch.arange(4) % 2 == 0, 1.0, -0.6) * one.mask
+    old = one.log_probs - shift * one.mask
+    entropy, values = torch.full_like(old, 0.7), 0.1 * one.ref_log_probs
+    return one.with_(
+        old_log_probs=old,
+        sampler_log_probs=old,
+        advantages=torch.tensor(MIXED, dtype=torch.float64)[:, None].sub(0.4) * signs,
+        entropy=entropy,
+        values=values,
+    )
+
+
+def _unread(subject: Subject, clean: LossInputs, rubbish: float) -> bool:
+    # what comes from elsewhere may be wrong there, and is a number
+    names = RUBBISH if math.isfinite(rubbish) else OF_TOKENS
     dirty = clean.with_(
-        **{n: getattr(clean, n).masked_fill(~clean.mask, k * rubbish) for n, k in names.items()}
+        **{
+            name: getattr(clean, name).masked_fill(~clean.mask, RUBBISH[name] * rubbish)
+            for name in names
+        }
     )
     expected, after = subject.weights(clean), subject.weights(dirty)
     inside = torch.where(clean.mask, after, 0.0)
@@ -57,8 +90,9 @@ def padding_is_not_read(subject: Subject, rubbish: float) -> bool:
 
 def padding_gets_no_gradient(subject: Subject) -> bool:
     """The weights of positions that hold no token are 0."""
-    one = batch(UNEVEN, MIXED, group_size=3)
-    return bool((subject.weights(one)[~one.mask] == 0).all())
+    one = _padded()
+    dirty = one.each(["advantages"], lambda own: own.masked_fill(~one.mask, 0.5))
+    return all(bool((subject.weights(x)[~x.mask] == 0).all()) for x in (one, dirty))
 
 
 def empty_response_is_harmless(subject: Subject) -> bool:
@@ -70,13 +104,20 @@ def empty_response_is_harmless(subject: Subject) -> bool:
         return True
 
 
+def empty_batch_is_harmless(subject: Subject) -> bool:
+    """A batch in which every response was masked away."""
+    one = batch([2, 2], [1.0, 0.0], group_size=2)
+    try:
+        return finite(subject, one.with_(mask=torch.zeros_like(one.mask)))
+    except UserError:
+        return True
+
+
 def order_of_responses_changes_nothing(subject: Subject) -> bool:
     """Responses to one prompt, in another order."""
     one = batch(UNEVEN, MIXED, group_size=3)
     order = torch.tensor([2, 0, 1, 4, 5, 3])
-    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
-    other = one.with_(**{name: getattr(one, name)[order] for name in names})
-    return same(subject.weights(other), subject.weights(one)[order])
+    return same(subject.weights(one.rows(order)), subject.weights(one)[order])
 
 
 @dataclass(frozen=True)
@@ -84,7 +125,7 @@ class Split:
     """How the gradients of two halves of a batch make that of the whole.
 
     Attributes:
-        by: "mean", "sum", or "neither".
+        by: "mean", "sum", "parts" (a sum of parts that know the tokens of the batch), or "neither".
         error: of the mean of the halves, relative to the whole.
     """
 
@@ -95,13 +136,12 @@ class Split:
 def micro_batches(subject: Subject) -> Split:
     """Two prompts whose responses differ in length, together and one by one."""
     whole = batch([4, 4, 4, 1, 1, 1], MIXED, group_size=3)
-    names = ("log_probs", "old_log_probs", "ref_log_probs", "mask", "rewards")
-    parts = [
-        subject.weights(whole.with_(**{name: getattr(whole, name)[rows] for name in names}))
-        for rows in (slice(0, 3), slice(3, 6))
-    ]
+    counted = whole.with_(batch_tokens=whole.mask.sum())
+    parts = [subject.weights(counted.rows(rows)) for rows in (slice(0, 3), slice(3, 6))]
     expected, halves = subject.weights(whole), torch.cat(parts)
     by = "mean" if same(halves / 2, expected) else "sum" if same(halves, expected) else "neither"
+    if by == "sum" and "batch_tokens" in subject.takes:
+        return Split("parts", 0.0)
     error = ((halves / 2 - expected).norm() / expected.norm().clamp(min=1e-12)).item()
     return Split(by, error)
 
@@ -109,7 +149,8 @@ def micro_batches(subject: Subject) -> Split:
 def detached(subject: Subject) -> list[str]:
     """Quantities that are constants and yet receive a gradient."""
     quantities = subject.quantities(batch(UNEVEN, MIXED, group_size=3))
-    names = [n for n in subject.takes if n not in ("log_probs", "mask", "group_size", "values")]
+    constants = ("old_log_probs", "sampler_log_probs", "ref_log_probs", "advantages", "rewards")
+    names = [n for n in subject.takes if n in constants]
     leaves = {name: quantities[name].requires_grad_() for name in ("log_probs", *names)}
     # clones, for a loss may change what it is given in place
     loss = subject.loss({**quantities, **{name: leaf.clone() for name, leaf in leaves.items()}})
@@ -119,6 +160,14 @@ def detached(subject: Subject) -> list[str]:
     return [
         n for n, g in zip(names, gradients, strict=True) if g is not None and bool((g != 0).any())
     ]
+
+
+def draws(subject: Subject) -> bool:
+    """Whether what it does depends on random numbers."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    return not all(
+        torch.equal(subject.plain(one, seed=seed), subject.plain(one, seed=0)) for seed in (1, 2, 3)
+    )
 
 
 def leaves_arguments_alone(subject: Subject) -> list[str]:

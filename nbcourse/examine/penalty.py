@@ -19,8 +19,8 @@ class Descent:
     """What the part of a loss that depends on the reference does in expectation.
 
     Attributes:
-        descends: "reverse", "forward" or "token" (see `Prompt.kl_gradients`), "none" if its
-            expected gradient is 0, or "other".
+        descends: "reverse", "forward", "forward of responses" or "token" (see
+            `Prompt.kl_gradients`), "none" if its expected gradient is 0, or "other".
         beta: the factor in front, beside that in front of ∇J; negative climbs.
         cosine: with ∇KL(π‖π_ref), the least over the worlds.
     """
@@ -52,7 +52,7 @@ def descent(
     if size <= 1e-9:
         return Descent("none", 0.0, 0.0)
     scale = _reward_factor(subject, space, ordered)
-    for name in ("reverse", "token", "forward"):
+    for name in ("reverse", "token", "forward", "forward of responses"):
         part = torch.cat([gradient.flatten() for gradient, _ in pairs])
         truth = torch.cat([truths[name].flatten() for _, truths in pairs])
         beta = ((part @ truth) / (truth @ truth)).item()

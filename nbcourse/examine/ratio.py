@@ -1,20 +1,71 @@
-"""Probes of the ratio π/π_old: what it weighs, and to which policy it is one."""
+"""Probes of the ratio between two policies: what it weighs, and where a token loses its gradient.
+
+What a token counts is read by its ratio, by how likely it is, and by the sign of its advantage, in
+responses of one token and of several. `families` says which methods have such weights.
+"""
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from nbcourse.examine.batches import (
     batch,
     of_rewards,
     reference_is_the_sampler,
-    same,
     without_reference,
 )
 from nbcourse.examine.subject import LossInputs, Subject
 
-RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]
+RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]  # of the pictures
+NEAR = 3e-5  # log-ratio that no interval is smaller than
+UP = [NEAR, 0.001, 0.05, 0.1, 0.25, 0.5, 0.8, 1.2, 1.7, 2.3, 3.4, 4.6]  # log-ratios to look at
+RARE = 0.001  # of the policy that learns, where no ratio makes a probability above 1
+LIKELY = (RARE, 0.02, 0.1, 0.4, 0.8)
+HALVINGS = 18
+NOTHING = 1e-12  # beside a fresh weight
+FAR = 11.0  # log-ratio of a token that takes its whole response with it
+SIGNS = {1: "A > 0", -1: "A < 0"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """What becomes of a token's weight as its ratio leaves 1 in one direction.
+
+    Attributes:
+        kind: "kept" (it goes on as near 1), "lost" (it is 0 from some point on), "held" (it stays
+            at one value), "gate" (SAPO's sigmoid), "fades" (ever less), or "other".
+        edge: the ratio from which it is lost or held; NaN if that is not one.
+        by: for one that is lost, what decides: "ratio", "tv", "kl", or "other".
+        value: what it is held at, relative to a fresh token; the threshold of "tv" and "kl"; the
+            temperature of a gate.
+        jumps: whether the value of the loss does, where the weight is lost.
+    """
+
+    kind: str
+    edge: float = math.nan
+    by: str = "ratio"
+    value: float = math.nan
+    jumps: bool = False
+
+
+@dataclass(frozen=True)
+class WholeMask:
+    """Where a response is left out whole, by the ratio of its tokens.
+
+    Attributes:
+        sides: (sign, direction) → the threshold, a log-ratio.
+        by: "mean" or "sum" of the log-ratios of its tokens, or "one" of them.
+        token_by_token: whether that goes by the sign of each token's own advantage.
+    """
+
+    sides: dict[tuple[int, int], float]
+    by: str
+    token_by_token: bool
 
 
 @dataclass(frozen=True)
@@ -24,52 +75,377 @@ class Clip:
     Attributes:
         positive: where the advantage is positive.
         negative: where it is negative.
-        bounds: lower and upper end of the interval in which tokens keep their gradient: the lower
-            for negative advantages, the upper for positive ones; 0 and ∞ where there is none.
-        of_sequence: whether the ratio is one of the whole response.
-        of_reference: whether it is one to the reference.
+        slopes: by the sign of the advantage, the power of the ratio that a token counts near 1.
+        sides: (sign, direction) → what becomes of the weight there.
+        level: whose ratio it is: of the "token", the "product" over the response, its "geometric"
+            or "arithmetic" mean, the product over the "prefix", or "other".
+        whole: where responses are left out whole; None if nowhere.
+        of_reference: whether it is a ratio to the reference.
+        seen: weights that belong to no family, in words.
     """
 
     positive: list[float]
     negative: list[float]
-    bounds: tuple[float, float]
-    of_sequence: bool
+    slopes: dict[int, float]
+    sides: dict[tuple[int, int], Side]
+    level: str
+    whole: WholeMask | None
     of_reference: bool
+    seen: str = ""
+
+    @property
+    def of_sequence(self) -> bool:
+        """Whether it is a ratio of more than the token."""
+        return self.level != "token"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Where tokens lose their gradient that went where they should; 0 and ∞ if nowhere."""
+        low, high = self.sides[-1, -1], self.sides[1, 1]
+        return (
+            low.edge if low.kind == "lost" and low.by == "ratio" else 0.0,
+            high.edge if high.kind == "lost" and high.by == "ratio" else math.inf,
+        )
 
 
 def clip(subject: Subject) -> Clip:
-    """Where tokens lose their gradient, by ratio and by the sign of the advantage."""
-    positive, negative = (ratio_weights(subject, sign, RATIOS) for sign in (1, -1))
-    lower = _edge(subject, -1, RATIOS[0]) if negative[0] == 0 else 0.0
-    upper = _edge(subject, 1, RATIOS[-1]) if positive[-1] == 0 else math.inf
-    of_sequence = ratio_of_the_sequence(subject)
-    of_reference = ratio_is_to_the_reference(subject)
-    return Clip(positive, negative, (lower, upper), of_sequence, of_reference)
+    """What a token counts by its ratio to the old policy."""
+    return curve(subject, "old_log_probs")
 
 
-def _edge(subject: Subject, sign: int, cut: float) -> float:
-    """The ratio, between 1 and one that is cut, at which the weight goes to 0.
+def correction(subject: Subject) -> Clip | None:
+    """The same by π_old/π_sampler, if a loss takes both."""
+    both = {"old_log_probs", "sampler_log_probs"} <= set(subject.takes)
+    return curve(subject, "sampler_log_probs") if both else None
 
-    By bisection of its logarithm.
-    """
-    inside, outside = 0.0, math.log(cut)
-    for _ in range(20):
-        middle = (inside + outside) / 2
-        (weight,) = ratio_weights(subject, sign, [math.exp(middle)])
-        inside, outside = (inside, middle) if weight == 0 else (middle, outside)
-    return round(math.exp(inside), 5)
+
+def curve(subject: Subject, policy: str) -> Clip:
+    """What a token counts by its ratio to one of the other policies."""
+    level = _level(subject, policy)
+    whole = _whole(subject, policy) if level in ("token", "other") else None
+    reader = _Reader(subject, policy, even=whole is not None and whole.by != "one")
+    slopes, sides = {}, {}
+    for sign in SIGNS:
+        slopes[sign] = _slope(reader, sign)
+        gate = _gate(reader, sign)
+        for direction in (1, -1):
+            sides[sign, direction] = gate or _side(reader, sign, direction, slopes[sign])
+    positive, negative = (
+        reader.weights(sign, RARE, [math.log(r) for r in RATIOS]) for sign in SIGNS
+    )
+    seen = _seen(reader, sides)
+    reference = ratio_is_to_the_reference(subject)
+    return Clip(positive, negative, slopes, sides, level, whole, reference, seen)
 
 
 def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) -> list[float]:
-    """Weight of a token with this ratio π/π_old, relative to that of a fresh one.
+    """Weight of a rare token with this ratio π/π_old, relative to that of a fresh one.
 
     Of one response to two; the other one's tokens are fresh. 1 everywhere means that the loss does
     not look at the ratio.
     """
-    rewards = [1.0, 0.0] if advantage_sign > 0 else [0.0, 1.0]
-    fresh = batch([1, 1], rewards, group_size=2)
-    unit, *moved = (_moved(subject, fresh, ratio)[0, 0].item() for ratio in (1.0, *ratios))
-    return [w / unit if unit else math.nan for w in moved]
+    reader = _Reader(subject, "old_log_probs")
+    return reader.weights(advantage_sign, RARE, [math.log(ratio) for ratio in ratios])
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads what a token counts.
+
+    Attributes:
+        policy: which one is moved away.
+        even: whether a second token goes the other way, so that the response stays where it is.
+    """
+
+    subject: Subject
+    policy: str
+    even: bool = False
+
+    def weights(self, sign: int, likely: float, logs: Sequence[float]) -> list[float]:
+        """By log-ratios, relative to a fresh token of the same probability."""
+        unit, *moved = (
+            of_rewards(self.subject, self.batch(sign, likely, log))[0, 0].item()
+            for log in (0.0, *logs)
+        )
+        return [w / unit if unit else math.nan for w in moved]
+
+    def value(self, sign: int, likely: float, log: float) -> float:
+        """Of the loss."""
+        return self.subject.loss(self.subject.quantities(self.batch(sign, likely, log))).item()
+
+    def batch(self, sign: int, likely: float, log: float) -> LossInputs:
+        """Two responses, the first token of which is that likely and has that log-ratio."""
+        length = 1 + self.even
+        one = _two_responses(sign, length)
+        log_probs = one.log_probs.clone()
+        log_probs[0, 0] = math.log(likely)
+        shift = torch.zeros_like(log_probs)
+        shift[0, 0] = log
+        if self.even:
+            shift[0, 1] = -log
+        return moved(self.subject, one.with_(log_probs=log_probs), self.policy, shift)
+
+
+def _two_responses(sign: int, length: int) -> LossInputs:
+    rewards = [1.0, 0.0] if sign > 0 else [0.0, 1.0]
+    return batch([length, length], rewards, group_size=2)
+
+
+def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> LossInputs:
+    """A batch in which the policy that learns has moved from another one by these log-ratios."""
+    away = one.with_(**{"old_log_probs": one.log_probs, policy: one.log_probs - shift})
+    return without_reference(away, sampler=reference_is_the_sampler(subject))
+
+
+def _slope(reader: _Reader, sign: int) -> float:
+    """The power of the ratio that a token counts near 1; NaN if it counts nothing there."""
+    for log in (NEAR, -NEAR):
+        (weight,) = reader.weights(sign, RARE, [log])
+        if weight > 0:
+            power = math.log(weight) / log
+            return float(round(power)) if abs(power - round(power)) < 0.05 else power
+    return math.nan
+
+
+def _gate(reader: _Reader, sign: int) -> Side | None:
+    """SAPO's gate, 4/τ · sigmoid(τ(ρ − 1)): its weight is ρ / cosh²(τ(ρ − 1)/2)."""
+    logs = [-2.3, -0.5, 0.3, math.log(1.5), 1.0]
+    weights = reader.weights(sign, RARE, logs)
+    at = weights[3] / 1.5
+    if not 0 < at < 0.9999:
+        return None
+    tau = 4 * math.acosh(math.sqrt(1 / at))
+
+    def gated(log: float) -> float:
+        ratio = math.exp(log)
+        return ratio / math.cosh(tau * (ratio - 1) / 2) ** 2
+
+    if all(math.isclose(w, gated(log), rel_tol=1e-3) for w, log in zip(weights, logs, strict=True)):
+        return Side("gate", value=tau)
+    return None
+
+
+def _side(reader: _Reader, sign: int, direction: int, slope: float) -> Side:
+    """Read one of the four sides, on rare tokens first and then on likelier ones."""
+    logs = [direction * log for log in UP]
+    weights = reader.weights(sign, RARE, logs)
+    lost = {likely: _edge(reader, sign, likely, direction) for likely in LIKELY}
+    edges = {likely: math.exp(log) for likely, log in lost.items() if log is not None}
+    if edges:
+        by, value = _decided_by(edges, direction)
+        where, edge = next(iter(edges.items()))
+        inside = [log for log in logs if abs(log) < abs(math.log(edge)) - 1e-3]
+        read = reader.weights(sign, where, inside)
+        kept = all(_expected(w, log, slope) for w, log in zip(read, inside, strict=True))
+        if not kept and not math.isnan(slope):
+            return Side("other", edge=edge, by=by)
+        jumps = by == "ratio" and _jumps(reader, sign, edge)
+        return Side("lost", edge if by == "ratio" else math.nan, by, value, jumps)
+    off = [i for i, w in enumerate(weights) if not _expected(w, logs[i], slope)]
+    if not off:
+        return Side("kept")
+    tail = weights[off[0] :]
+    if max(tail) - min(tail) <= 1e-5 * max(map(abs, tail)):
+        return _held(reader, sign, logs, off[0], slope)
+    falling = all(0 < b < a for a, b in pairwise(weights[2:]))
+    return Side("fades") if falling and direction > 0 else Side("other")
+
+
+def _expected(weight: float, log: float, slope: float) -> bool:
+    return math.isclose(weight, math.exp(slope * log), rel_tol=1e-4)
+
+
+def _held(reader: _Reader, sign: int, logs: list[float], first: int, slope: float) -> Side:
+    """Where a weight stays from `first` on: the edge by bisection."""
+    (value,) = reader.weights(sign, RARE, [logs[-1]])
+    inside, outside = (logs[first - 1] if first else 0.0), logs[first]
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        (weight,) = reader.weights(sign, RARE, [middle])
+        kept = math.isclose(weight, math.exp(slope * middle), rel_tol=1e-6)
+        inside, outside = (middle, outside) if kept else (inside, middle)
+    return Side("held", edge=math.exp(inside), value=value)
+
+
+def _edge(reader: _Reader, sign: int, likely: float, direction: int) -> float | None:
+    """The log-ratio from which a token of this probability counts nothing; None if it always does.
+
+    As far as both policies have probabilities.
+    """
+    reach = abs(math.log(_reach(likely, direction)))
+    logs = [direction * log for log in (*[u for u in UP if u < reach], reach)]
+    zero = [abs(w) < NOTHING for w in reader.weights(sign, likely, logs)]
+    if not zero[-1]:
+        return None
+    first = zero.index(True)
+    if not all(zero[first:]):
+        return None
+    inside, outside = (logs[first - 1] if first else 0.0), logs[first]
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        (weight,) = reader.weights(sign, likely, [middle])
+        inside, outside = (inside, middle) if abs(weight) < NOTHING else (middle, outside)
+    return inside
+
+
+def _reach(likely: float, direction: int) -> float:
+    """The ratio farthest from 1 at which both policies have probabilities."""
+    return math.exp(UP[-1]) if direction > 0 else max(math.exp(-UP[-1]), likely * 1.0001)
+
+
+def _binary_kl(p: float, q: float) -> float:
+    tiny = 1e-12
+    p, q = min(max(p, tiny), 1 - tiny), min(max(q, tiny), 1 - tiny)
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+DISTANCES: dict[str, Callable[[float, float], float]] = {  # of the policy that learns, the other
+    "tv": lambda p, q: abs(p - q),
+    "kl": lambda p, q: _binary_kl(q, p),
+    "reverse kl": _binary_kl,
+    "larger kl": lambda p, q: max(_binary_kl(p, q), _binary_kl(q, p)),
+}
+
+
+def _decided_by(edges: dict[float, float], direction: int) -> tuple[str, float]:
+    """What is the same wherever tokens are lost, however likely they are: a ratio or a distance."""
+    first = next(iter(edges.values()))
+    within = [p for p in LIKELY if direction > 0 or p < 0.99 * first]
+    if set(within) <= set(edges) and _agree(edges.values()):
+        return "ratio", math.nan
+    for name, distance in DISTANCES.items():
+        found = [distance(p, p / ratio) for p, ratio in edges.items()]
+        farthest = [distance(p, p / _reach(p, direction)) for p in LIKELY if p not in edges]
+        if len(found) > 1 and _agree(found) and all(d <= 1.01 * found[0] for d in farthest):
+            return name, found[0]
+    return "other", math.nan
+
+
+def _agree(values: Iterable[float]) -> bool:
+    found = [*values]
+    return max(found) - min(found) <= 3e-3 * max(map(abs, found))
+
+
+def _jumps(reader: _Reader, sign: int, edge: float) -> bool:
+    """Whether the value of the loss jumps where a token loses its gradient: it is left out."""
+    log = math.log(edge)
+    step = 1e-4 * math.copysign(1, log)
+    before, after = (reader.value(sign, RARE, log + k * step) for k in (-1, 1))
+    fresh = of_rewards(reader.subject, reader.batch(sign, RARE, 0.0))[0, 0].item()
+    return abs(after - before) > 0.05 * edge * abs(fresh)
+
+
+def _seen(reader: _Reader, sides: dict[tuple[int, int], Side]) -> str:
+    """Some of the weights of a side that belongs to no family: of a rare token, and of another."""
+    odd = [place for place, side in sides.items() if "other" in (side.kind, side.by)]
+    if not odd:
+        return ""
+    (sign, direction), *_ = odd
+    logs = [direction * log for log in (0.1, 0.5, 1.7)]
+    told = [
+        f"{SIGNS[sign]} and π = {likely:g}: "
+        + ", ".join(
+            f"{w + 0.0:.3g} at a ratio of {math.exp(log):.3g}"
+            for w, log in zip(reader.weights(sign, likely, logs), logs, strict=True)
+        )
+        for likely in (RARE, 0.1)
+    ]
+    return "; ".join(told)
+
+
+# ---------------------------------------------------------------- whose ratio it is
+
+
+def _level(subject: Subject, policy: str) -> str:
+    """Whose ratio: read off from what other tokens count where one has moved."""
+    for sign, log in ((1, -0.7), (-1, 0.4), (1, 0.4), (-1, -0.7), (1, -2e-4), (-1, 2e-4)):
+        two, four = (_others(subject, policy, sign, log, length) for length in (2, 4))
+        if min(abs(two), abs(four)) == 0 or math.isnan(two + four):
+            continue
+        ratio, loose = math.exp(log), 1e-5 if abs(log) > 0.1 else 1e-8
+        forms = {
+            "token": (1.0, 1.0),
+            "product": (ratio, ratio),
+            "geometric": (ratio ** (1 / 2), ratio ** (1 / 4)),
+            "arithmetic": ((1 + ratio) / 2, (3 + ratio) / 4),
+        }
+        for name, (at_two, at_four) in forms.items():
+            if abs(two - at_two) < loose and abs(four - at_four) < loose:
+                back = _others(subject, policy, sign, log, 2, first=False)
+                return "prefix" if name == "product" and abs(back - 1) < loose else name
+        return "other"
+    return "token"
+
+
+def _others(
+    subject: Subject, policy: str, sign: int, log: float, length: int, *, first: bool = True
+) -> float:
+    """What another token of the response counts where the first, or the last, has this ratio."""
+    one, shift = _two_responses(sign, length), torch.zeros(2, length, dtype=torch.float64)
+    at, other = (0, -1) if first else (-1, 0)
+    shift[0, at] = log
+    still = of_rewards(subject, moved(subject, one, policy, 0 * shift))[0, other].item()
+    now = of_rewards(subject, moved(subject, one, policy, shift))[0, other].item()
+    return now / still if still else math.nan
+
+
+def ratio_of_the_sequence(subject: Subject) -> bool:
+    """Whether the ratio of one token changes the weight of another token of the response."""
+    return _level(subject, "old_log_probs") != "token"
+
+
+def _whole(subject: Subject, policy: str) -> WholeMask | None:
+    """Responses that are left out whole because of some of their tokens."""
+
+    @lru_cache
+    def gone(sign: int, log: float, length: int, spread: int) -> bool:
+        """Whether the last token counts nothing where the first `spread` have gone that far."""
+        one = _two_responses(sign, length)
+        log_probs, shift = one.log_probs.clone(), torch.zeros(2, length, dtype=torch.float64)
+        log_probs[0, :spread] = -FAR - 1
+        shift[0, :spread] = log
+        away = moved(subject, one.with_(log_probs=log_probs), policy, shift)
+        return of_rewards(subject, away)[0, -1].item() == 0
+
+    def edge(sign: int, direction: int, length: int, spread: int = 1) -> float:
+        inside, outside = 0.0, direction * FAR
+        for _ in range(2 * HALVINGS):
+            middle = (inside + outside) / 2
+            inside, outside = (
+                (inside, middle) if gone(sign, middle, length, spread) else (middle, outside)
+            )
+        return inside
+
+    found = {
+        (sign, direction): edge(sign, direction, 3)
+        for sign in SIGNS
+        for direction in (1, -1)
+        if gone(sign, direction * FAR, 3, 1)
+    }
+    if not found or any(gone(sign, 0.0, length, 1) for sign in SIGNS for length in (3, 6)):
+        return None
+    (sign, direction), three = next(iter(found.items()))
+    both = edge(sign, direction, 3, spread=2)
+    longer = edge(sign, direction, 6)
+    by = "one" if abs(both - three) < 0.02 * abs(three) else "sum"
+    by = "mean" if abs(longer - 2 * three) < 0.02 * abs(three) else by
+    thresholds = {side: log / 3 if by == "mean" else log for side, log in found.items()}
+    return WholeMask(thresholds, by, _token_by_token(subject, policy, found))
+
+
+def _token_by_token(subject: Subject, policy: str, found: dict[tuple[int, int], float]) -> bool:
+    """Whether a response that is to be left out keeps its tokens of the other sign."""
+    signs = {sign for sign, _ in found}
+    if "advantages" not in subject.takes or len(signs) > 1:
+        return False
+    ((sign, direction), log), *_ = found.items()
+    one = batch([3, 3], [1.0, 0.0], group_size=2)
+    mixed = torch.tensor([[-0.5, 0.25, -0.35], [0.2, 0.2, 0.2]], dtype=torch.float64) * -sign
+    shift = torch.zeros(2, 3, dtype=torch.float64)
+    shift[0] = 0.4 * log
+    given = moved(subject, one.with_(advantages=mixed), policy, shift)
+    weights = subject.weights(given)[0]
+    return bool((weights == 0).any() and (weights != 0).any()) and direction != 0
 
 
 def ratio_is_to_the_reference(subject: Subject) -> bool:
@@ -77,22 +453,7 @@ def ratio_is_to_the_reference(subject: Subject) -> bool:
     plain = without_reference(batch([1, 1], [1.0, 0.0], group_size=2))
     ref = plain.ref_log_probs.clone()
     ref[0, 0] -= math.log(1.01)
-    unit, moved = (
+    unit, away = (
         of_rewards(subject, one)[0, 0].item() for one in (plain, plain.with_(ref_log_probs=ref))
     )
-    return unit != 0 and math.isclose(moved / unit, 1.01, rel_tol=1e-5)
-
-
-def ratio_of_the_sequence(subject: Subject) -> bool:
-    """Whether the ratio of one token changes the weight of another token of the response."""
-    fresh = batch([2, 2], [1.0, 0.0], group_size=2)
-    still, moved = (_moved(subject, fresh, ratio) for ratio in (1.0, 1.05))
-    return not same(moved[0, 1:], still[0, 1:])
-
-
-def _moved(subject: Subject, fresh: LossInputs, ratio: float) -> Tensor:
-    """Weights where the first token of the first response has this ratio."""
-    old = fresh.old_log_probs.clone()
-    old[0, 0] -= math.log(ratio)
-    one = fresh.with_(old_log_probs=old)
-    return of_rewards(subject, without_reference(one, sampler=reference_is_the_sampler(subject)))
+    return unit != 0 and math.isclose(away / unit, 1.01, rel_tol=1e-5)

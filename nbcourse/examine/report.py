@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbcourse.errors import UserError, did_you_mean
+from nbcourse.examine import families
 from nbcourse.examine.decode import CHOICE, MISTAKE, Finding
 from nbcourse.examine.facts import Facts
 from nbcourse.examine.known import Nearest
+
+HYGIENE = ("padding-nan", "empty-response", "empty-batch", "half-precision", "kl-rounding")  # notes
 
 
 @dataclass(frozen=True)
@@ -28,25 +31,58 @@ class Report:
 
     def __str__(self) -> str:
         """Three sentences, then a paragraph for each finding."""
-        lines = [self.name, "=" * len(self.name), "", *self.verdict(), ""]
+        lines = [self.name, "=" * len(self.name), "", *self.verdict(), self.clip, ""]
+        hygiene = [finding for finding in self.findings if finding.code in HYGIENE]
         for finding in self.findings:
-            lines += [f"[{finding.kind}] {finding.text}"]
-            lines += [f"    instead: {finding.mend}"] if finding.mend else []
+            if finding in hygiene[1:]:
+                continue
+            together = hygiene if finding in hygiene else [finding]
+            lines += [f"[{finding.kind}] " + " ".join(one.text for one in together)]
+            mends = "; ".join(one.mend for one in together if one.mend)
+            lines += [f"    instead: {mends}"] if mends else []
             erratum = f"; appendix B, {finding.erratum}" if finding.erratum else ""
             lines += [f"    see {finding.section}{erratum}", ""]
+        lines += self._unseen()
         return "\n".join(lines).rstrip()
 
     def verdict(self) -> list[str]:
         """Where it goes, what becomes of it on stale samples, and what is wrong with it."""
         return [_fresh(self.facts), _stale(self.facts), self._count()]
 
+    def _unseen(self) -> list[str]:
+        """How later probes went round what was found, and what could not be looked at."""
+        facts, said = self.facts, []
+        if facts.repairs:
+            spared = ", ".join(facts.repairs)
+            said += [f"So that nothing is told twice, the rest was looked at with {spared}.", ""]
+        if facts.who_learns == "neither":
+            said += ["Not looked at, for no reward reaches the policy: ratio, clip and average."]
+        return said
+
+    @property
+    def clip(self) -> str:
+        """Its clip, or that it has none."""
+        if self.facts.average == "times-the-length":
+            return "Its clip was not looked at: a weight goes by the length of the response."
+        return families.said(self.facts.clip)
+
     def _count(self) -> str:
         mistakes = [f for f in self.findings if f.kind == MISTAKE]
         choices = sum(f.kind == CHOICE for f in self.findings)
         named = ", ".join(f.code for f in mistakes)
-        wrong = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else "No mistake"
+        wrong = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else self._none()
         known = f"{wrong} and {_many(choices, 'choice')} to know of"
         return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
+
+    def _none(self) -> str:
+        """What is said where no mistake was found: that is no verdict on a step that is off."""
+        shares = self.facts.shares
+        if not any(finding.code == "unexplained" for finding in self.findings):
+            return "No mistake"
+        return (
+            f"No mistake that has a name, and no verdict: {shares.unexplained:.1%} of the expected "
+            "step is unexplained,"
+        )
 
     def _gap(self) -> str:
         one = self.nearest
@@ -86,10 +122,12 @@ class Report:
                 "low": facts.clip.bounds[0],
                 "high": facts.clip.bounds[1],
                 "of_sequence": facts.clip.of_sequence,
+                "level": facts.clip.level,
+                "said": self.clip,
             },
             "mask": {"safe": mask_safe(facts)},
             "eos": {"trained": -1 not in facts.silent_positions},
-            "microbatch": {"invariant": facts.micro_batches.by == "mean"},
+            "microbatch": {"invariant": facts.micro_batches.by in ("mean", "parts")},
             "detached": detached(facts),
             "finite": {"long": facts.finite_long},
             "nearest": {
@@ -137,7 +175,7 @@ REQUIREMENTS = {
     "no-mistake": lambda report: not any(f.kind == MISTAKE for f in report.findings),
     "mask-safe": lambda report: mask_safe(report.facts),
     "eos-trained": lambda report: -1 not in report.facts.silent_positions,
-    "microbatch-invariant": lambda report: report.facts.micro_batches.by == "mean",
+    "microbatch-invariant": lambda report: report.facts.micro_batches.by in ("mean", "parts"),
     "detached": lambda report: detached(report.facts),
     "finite-long": lambda report: report.facts.finite_long,
     "kl-reverse": lambda report: report.facts.descent.descends == "reverse",
@@ -167,10 +205,25 @@ def _fresh(facts: Facts) -> str:
     further = f", and to {worst:.3f} in the worst one that was found"
     return (
         "On fresh samples its expected step is not along ∇J: the cosine falls to "
-        f"{fresh.cosine_min:.3f} in the worlds that were listed"
+        f"{fresh.cosine_min:.4f} in the worlds that were listed"
         + (further if worst < fresh.cosine_min else "")
         + "."
+        + _turned(facts)
     )
+
+
+def _turned(facts: Facts) -> str:
+    """What turns the step, each part alone."""
+    shares = facts.shares
+    parts = [
+        f"{name} to {cosine:.4f}"
+        for name, cosine in (
+            ("how responses are weighed", shares.advantages),
+            ("how tokens are averaged", shares.average),
+        )
+        if cosine < 1 - 1e-6
+    ]
+    return f" Each alone turns it: {', '.join(parts)}." if parts else ""
 
 
 def _stale(facts: Facts) -> str:

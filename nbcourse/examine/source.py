@@ -3,7 +3,10 @@
 Appendix B shows how to examine one from a file.
 """
 
+import ast
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.examine import known
@@ -13,12 +16,13 @@ from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.own_code import imported
 
 
-def load(target: str, *, convention: str = BOOK) -> Subject:
+def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> Subject:
     """The loss that a user names, `FILE.py:FUNCTION` or the name of a row.
 
     Args:
         target: the name.
         convention: whose names and shapes the arguments of a function have, of `CONVENTIONS`.
+        given: settings that the function needs, each as NAME=VALUE or NAME.FIELD=VALUE.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -49,4 +53,38 @@ def load(target: str, *, convention: str = BOOK) -> Subject:
             f"{path} defines no function {name!r}; it defines {', '.join(functions) or 'none'}"
             f"{did_you_mean(name, functions)}"
         )
-    return Subject.of(defined[name], name=name, convention=convention)
+    return Subject.of(defined[name], name=name, convention=convention, given=settings(given))
+
+
+class Settings(dict[str, Any]):
+    """A configuration whose fields are read as `config.eps`, `config["eps"]` or `config.get`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"it has no {name!r}; a field can be given: --given NAME.{name}=VALUE"
+            ) from None
+
+
+def settings(given: Sequence[str]) -> Settings:
+    """The values of `--given`, Python literals or else words.
+
+    Raises:
+        ValueError: if one has no name or no value.
+    """
+    found = Settings()
+    for one in given:
+        path, equals, text = one.partition("=")
+        *folders, name = path.split(".")
+        if not equals or not all(part.isidentifier() for part in (*folders, name)):
+            raise UserError(f"--given is {one!r}, expected NAME=VALUE, such as eps_clip=0.2")
+        place = found
+        for folder in folders:
+            place = place.setdefault(folder, Settings())
+        try:
+            place[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            place[name] = text
+    return found

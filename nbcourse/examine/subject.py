@@ -4,6 +4,7 @@ A gradient with respect to log-probs is all that a loss can do to a policy. Ever
 package is computed from these weights, ∂L/∂log π of each token of a batch.
 """
 
+import re
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,10 @@ from nbcourse.examine.conventions import BOOK, CONVENTIONS, OFFERED
 from nbcourse.functional.advantages import leave_one_out
 from nbcourse.functional.aggregation import aggregate
 
+OF_TOKENS = ("log_probs", "old_log_probs", "sampler_log_probs", "ref_log_probs")  # the policies
+OF_ROWS = (*OF_TOKENS, "advantages", "entropy", "values", "mask", "rewards", "truncated")
+ENTROPY = 0.7  # of every token, where a batch has no entropies
+
 
 @dataclass(frozen=True)
 class LossInputs:
@@ -25,12 +30,17 @@ class LossInputs:
 
     Attributes:
         log_probs: (B, T) of the policy that learns.
-        old_log_probs: (B, T) of the policy that sampled.
+        old_log_probs: (B, T) of the learner before its first update on the batch.
         ref_log_probs: (B, T) of the reference.
         mask: (B, T) bool, True on tokens, the one that ends a response included.
         rewards: (B,) one for each response.
         group_size: responses to each prompt.
         advantages: (B, T), leave-one-out ones of the rewards unless others are given.
+        sampler_log_probs: (B, T) of the policy that sampled; the old one unless it is given.
+        entropy: (B, T) of the policy that learns, at each token.
+        values: (B, T) of a critic, 0 unless others are given.
+        truncated: (B,) bool, True where a response was cut off; none unless it is given.
+        batch_tokens: (), tokens of the batch that this is a part of; its own unless it is given.
     """
 
     log_probs: Tensor
@@ -40,17 +50,26 @@ class LossInputs:
     rewards: Tensor
     group_size: int
     advantages: Tensor | None = None
+    sampler_log_probs: Tensor | None = None
+    entropy: Tensor | None = None
+    values: Tensor | None = None
+    truncated: Tensor | None = None
+    batch_tokens: Tensor | None = None
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
+        defaults: dict[str, Callable[[], Tensor]] = {
+            "advantages": lambda: self._leave_one_out,
+            "sampler_log_probs": lambda: self.old_log_probs,
+            "entropy": lambda: torch.full_like(self.log_probs, ENTROPY),
+            "values": lambda: torch.zeros_like(self.log_probs),
+            "truncated": lambda: torch.zeros(len(self.mask), dtype=torch.bool),
+            "batch_tokens": lambda: self.mask.sum(),
+        }
         given: dict[str, Any] = {}
         for name in names:
-            if name == "values":
-                given[name] = torch.zeros_like(self.log_probs)
-            elif name == "advantages" and self.advantages is None:
-                given[name] = self._leave_one_out
-            else:
-                given[name] = getattr(self, name)
+            own = getattr(self, name)
+            given[name] = defaults[name]() if own is None else own
         return {
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for name, value in given.items()
@@ -65,6 +84,15 @@ class LossInputs:
         """A copy with some quantities changed."""
         return replace(self, **changes)
 
+    def each(self, names: Collection[str], change: Callable[[Tensor], Tensor]) -> "LossInputs":
+        """A copy with these quantities changed in one way, those that are there."""
+        present = {name: getattr(self, name) for name in names}
+        return self.with_(**{n: change(own) for n, own in present.items() if own is not None})
+
+    def rows(self, chosen: Any) -> "LossInputs":
+        """Some of the responses, in this order."""
+        return self.each(OF_ROWS, lambda own: own[chosen])
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -74,8 +102,10 @@ class Subject:
         name: what reports call it.
         function: takes quantities of `LossInputs` by name, → a scalar to minimise, losses of
             tokens (B, T), which are then summed over each response and averaged over responses,
-            or a tuple that begins with one of these.
+            losses of responses (B,), which are averaged, or one of these first in a tuple, as
+            "loss" in a dictionary, or as `.loss`.
         takes: the quantities that it takes.
+        by_name: those that it takes one by one, and not in a batch of all there is.
 
     Raises:
         ValueError: if it needs a quantity that is not offered, or no log-probs.
@@ -84,10 +114,16 @@ class Subject:
     name: str
     function: Callable[..., Any]
     takes: tuple[str, ...]
+    by_name: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, function: Callable[..., Any], *, name: str | None = None, convention: str = BOOK
+        cls,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        convention: str = BOOK,
+        given: Mapping[str, Any] | None = None,
     ) -> "Subject":
         """Read what a function takes from its signature.
 
@@ -95,11 +131,20 @@ class Subject:
             function: the loss, or a module whose `forward` it is.
             name: what reports call it; its own name if None.
             convention: whose names and shapes its arguments have, one of `CONVENTIONS`.
+            given: values of arguments that are settings, such as `eps_clip`, by their names.
         """
         name = name or str(getattr(function, "__name__", "loss"))
-        known, theirs = CONVENTIONS[convention], []
+        known, theirs, settings = CONVENTIONS[convention], [], dict(given or {})
         read = getattr(function, "forward", function)  # of a torch module
-        for parameter in signature(read).parameters.values():
+        parameters = signature(read).parameters
+        if missing := settings.keys() - parameters.keys():
+            raise UserError(
+                f"{name} takes no {', '.join(sorted(missing))}, which --given has; it takes "
+                f"{', '.join(parameters)}"
+            )
+        for parameter in parameters.values():
+            if parameter.name in settings:
+                continue
             if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
                 continue
             if parameter.name in known:
@@ -107,47 +152,58 @@ class Subject:
             elif parameter.default is Parameter.empty:
                 raise UserError(
                     f"{name} needs {parameter.name!r}, which is not offered; on offer are "
-                    f"{', '.join(known)}{did_you_mean(parameter.name, known)}"
+                    f"{', '.join(known)}{_meant(parameter.name, known)}; a setting can be given: "
+                    f"--given {parameter.name}=VALUE"
                 )
         needs = {need for one in theirs for need in known[one].needs}
         if "log_probs" not in needs:
             wanted = next(key for key, one in known.items() if one.needs == ("log_probs",))
             raise UserError(f"{name} takes no {wanted}, expected an argument of that name")
 
-        def called(**given: Any) -> Any:
-            return function(**{one: known[one].value(given) for one in theirs})
+        def called(**quantities: Any) -> Any:
+            made = {one: known[one].value(quantities) for one in theirs}
+            return function(**made, **settings)
 
-        return cls(name, called, tuple(one for one in OFFERED if one in needs))
+        alone = {need for one in theirs for need in known[one].needs if len(known[one].needs) < 3}
+        takes, by_name = (
+            tuple(one for one in OFFERED if one in chosen) for chosen in (needs, alone)
+        )
+        return cls(name, called, takes, by_name)
 
     def quantities(self, batch: LossInputs) -> dict[str, Any]:
         """What it takes of a batch, and the mask."""
         return batch.offered(dict.fromkeys((*self.takes, "mask")))
 
-    def loss(self, quantities: Mapping[str, Any]) -> Tensor:
-        """The scalar of some quantities.
+    def loss(self, quantities: Mapping[str, Any], *, seed: int = 0) -> Tensor:
+        """The scalar of some quantities, and of a seed if it draws random numbers.
 
         Raises:
             ValueError: if the function raises, or returns anything else than a loss.
         """
         chosen = {name: quantities[name] for name in self.takes}
+        state = torch.get_rng_state()
+        torch.default_generator.manual_seed(
+            seed
+        )  # of this one alone: it is asked thousands of times
         try:
-            returned = self.function(**chosen)
+            returned = _loss_of(self.function(**chosen))
         except Exception as error:
             raise UserError(f"{self.name} raises {type(error).__name__}: {error}") from error
-        if isinstance(returned, tuple) and returned:
-            returned = returned[0]
+        finally:
+            torch.set_rng_state(state)
         mask = quantities["mask"]
-        if not isinstance(returned, Tensor) or returned.shape not in ((), (1,), mask.shape):
+        plain = ((), (1,), mask.shape[:1], mask.shape)
+        if not isinstance(returned, Tensor) or returned.shape not in plain:
             shape = (
                 tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             )
             raise UserError(
                 f"{self.name} returns {shape}, expected a scalar, or losses of tokens "
-                f"{tuple(mask.shape)}"
+                f"{tuple(mask.shape)} or of responses {tuple(mask.shape[:1])}"
             )
-        if returned.shape == mask.shape and returned.dim() == 2:
+        if returned.dim() == 2:
             return aggregate(returned, mask, "seq-mean-token-sum")
-        return returned.sum()
+        return returned.mean()
 
     def weights(self, batch: LossInputs) -> Tensor:
         """∂L/∂log π of each token: (B, T), 0 where the loss does not depend on it.
@@ -157,13 +213,35 @@ class Subject:
         """
         return self._weights(self.quantities(batch))
 
+    def plain(self, batch: LossInputs, *, seed: int) -> Tensor:
+        """The same with other random numbers, and asked anew."""
+        return self._computed(self.quantities(batch), seed=seed)
+
     def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
+        return self._computed(quantities)
+
+    def _computed(self, quantities: Mapping[str, Any], *, seed: int = 0) -> Tensor:
         log_probs = quantities["log_probs"].requires_grad_()
-        loss = self.loss(quantities)
+        loss = self.loss(quantities, seed=seed)
         if not loss.requires_grad:
             return torch.zeros_like(log_probs)
         (gradient,) = torch.autograd.grad(loss, log_probs, allow_unused=True)
         return torch.zeros_like(log_probs) if gradient is None else gradient
+
+
+def _loss_of(returned: Any) -> Any:
+    """The loss in what a function returns."""
+    if isinstance(returned, tuple) and returned:
+        returned = returned[0]
+    if isinstance(returned, Mapping):
+        return returned["loss"]
+    return returned if isinstance(returned, Tensor) else getattr(returned, "loss", returned)
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The nearest name on offer; none where it would put one policy in the place of another."""
+    of_policy = re.compile(r"log_?p(rob)?s?$").search
+    return did_you_mean(name, [one for one in known if not (of_policy(name) and of_policy(one))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +256,7 @@ class Remembered(Subject):
     @classmethod
     def by(cls, subject: Subject) -> "Remembered":
         """The same loss, with nothing known yet."""
-        return cls(subject.name, subject.function, subject.takes)
+        return cls(subject.name, subject.function, subject.takes, subject.by_name)
 
     def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
         key = tuple(

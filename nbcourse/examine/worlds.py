@@ -23,8 +23,9 @@ class Prompt:
         space: the responses.
         logits: (S, V) of the policy that learns.
         rewards: (N,) one for each response.
-        old_logits: (S, V) of the policy that sampled; None for fresh samples.
+        old_logits: (S, V) of the policy before the first update; None for fresh samples.
         ref_logits: (S, V) of the reference; None for one that is the policy that learns.
+        sampler_logits: (S, V) of the policy that sampled; None for the old one.
     """
 
     space: SequenceSpace
@@ -32,17 +33,24 @@ class Prompt:
     rewards: Tensor
     old_logits: Tensor | None = None
     ref_logits: Tensor | None = None
+    sampler_logits: Tensor | None = None
 
     def gradient(self) -> Tensor:
         """∇J of the policy that learns, (S, V)."""
         return exact_gradient(self.space, self.logits, self.rewards)
 
-    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probs of all responses, each (N, T): of the learner, the sampler, the reference."""
+    def tables(self) -> tuple[Tensor, ...]:
+        """Log-probs of all responses, each (N, T): of the learner, the old policy, the reference
+        and the sampler; then the learner's entropy at each token.
+        """
         old = self.logits if self.old_logits is None else self.old_logits
         ref = self.logits if self.ref_logits is None else self.ref_logits
-        learner, sampler, reference = map(self.space.log_probs, (self.logits, old, ref))
-        return learner, sampler, reference
+        sampler = old if self.sampler_logits is None else self.sampler_logits
+        entropies = -(self.logits.softmax(dim=1) * self.logits.log_softmax(dim=1)).sum(dim=1)
+        return (
+            *map(self.space.log_probs, (self.logits, old, ref, sampler)),
+            entropies[self.space.states].masked_fill(~self.space.mask, 0.0),
+        )
 
     def kl_gradients(self) -> dict[str, Tensor]:
         """What a KL penalty may descend, each (S, V).
@@ -55,11 +63,12 @@ class Prompt:
         chosen = space.mask
         probs = space.probs(logits).detach()[:, None].expand(chosen.shape)[chosen]
         visits = probs.new_zeros(len(space.prefixes)).index_add_(0, space.states[chosen], probs)
-        responses = (space.log_probs(table).sum(dim=1) for table in (logits, self.ref_logits))
+        own, ref = (space.log_probs(table).sum(dim=1) for table in (logits, self.ref_logits))
         divergences = {
-            "reverse": kl.exact(*responses),
+            "reverse": kl.exact(own, ref),
             "token": visits @ kl.exact(logits, self.ref_logits),
             "forward": visits @ kl.exact(self.ref_logits, logits),
+            "forward of responses": kl.exact(ref, own),
         }
         return {
             name: torch.autograd.grad(value, logits, retain_graph=True)[0]
@@ -95,6 +104,12 @@ class World:
             expected.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
         return expected
 
+    def listed(self) -> Iterator[tuple[float, Tensor, LossInputs]]:
+        """Every batch, one order of a group for all: probability, responses to each prompt."""
+        listed = self._as_sets
+        chances = listed.chances.tolist()
+        yield from zip(chances, listed.rows, listed.batches, strict=True)
+
     def batches(
         self, subject: Subject, *, ordered: bool = True
     ) -> Iterator[tuple[float, Tensor, Tensor]]:
@@ -115,7 +130,7 @@ class World:
         tables = [prompt.tables() for prompt in self.prompts]
         choices = [
             list(_groups(sampler.sum(dim=1).exp(), self.group_size, ordered))
-            for _, sampler, _ in tables
+            for *_, sampler, _ in tables
         ]
         chosen = list(product(*choices))
         chances = [math.prod(chance for _, chance in one) for one in chosen]
@@ -129,8 +144,12 @@ class World:
         size = len(self.prompts) * self.group_size
         cut = (torch.cat(part)[every].split(size) for part in zip(*parts, strict=True))
         batches = [
-            LossInputs(log_probs, old, ref, mask, rewards, self.group_size)
-            for log_probs, old, ref, mask, rewards in zip(*cut, strict=True)
+            LossInputs(
+                *(learner, old, ref, mask, rewards, self.group_size),
+                sampler_log_probs=sampler,
+                entropy=entropy,
+            )
+            for learner, old, ref, sampler, entropy, mask, rewards in zip(*cut, strict=True)
         ]
         return _Listed(torch.tensor(chances, dtype=torch.float64), rows, batches)
 
@@ -215,11 +234,14 @@ def fresh() -> tuple[World, ...]:
 
 
 @cache
-def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> tuple[World, ...]:
+def stale(
+    *, distance: float = 0.08, reference_is_the_sampler: bool, three: bool = False
+) -> tuple[World, ...]:
     """The same worlds, but the policy has moved since it sampled: by ratios of 1.2 at most.
 
     Args:
         distance: in logits.
+        three: whether the policy that sampled was not quite the old one either.
         reference_is_the_sampler: whether the reference is the policy that sampled, and not the one
             that learns, so that a KL in the reward is gone.
     """
@@ -227,12 +249,15 @@ def stale(*, distance: float = 0.08, reference_is_the_sampler: bool) -> tuple[Wo
     def moved(one: Prompt) -> Prompt:
         old = away(one, distance, 9)
         return replace(
-            one, old_logits=old, ref_logits=old if reference_is_the_sampler else one.logits
+            one,
+            old_logits=old,
+            ref_logits=old if reference_is_the_sampler else one.logits,
+            sampler_logits=old + away(one, distance, 10) - one.logits if three else None,
         )
 
     return tuple(replace(world, prompts=[*map(moved, world.prompts)]) for world in fresh())
 
 
-def far(*, reference_is_the_sampler: bool) -> tuple[World, ...]:
+def far(*, reference_is_the_sampler: bool, three: bool = False) -> tuple[World, ...]:
     """Two of them, from a policy so far off that every clip notices."""
-    return stale(distance=0.6, reference_is_the_sampler=reference_is_the_sampler)[2:4]
+    return stale(distance=0.6, reference_is_the_sampler=reference_is_the_sampler, three=three)[2:4]

@@ -488,10 +488,6 @@ def empty_response(log_probs, advantages, mask):
     return (safe(-log_probs * advantages, mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
 
-def attached(log_probs, old_log_probs, advantages, mask):
-    return mean_of_sums(-(log_probs - old_log_probs).exp() * advantages, mask)
-
-
 def ratio_ignored(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages, mask)
 
@@ -532,7 +528,6 @@ NOTES = [
     sum_of_batch,
     padding_nan,
     empty_response,
-    attached,
     ratio_ignored,
     half_precision,
     flat_noise,

@@ -17,14 +17,25 @@ CHOICES = {
     "remax": {"no-baseline"},  # and so is the greedy score
     "rloo": set(),
     # a batch that is whitened hides how its tokens are averaged
-    "ppo": {"batch-baseline", "spread-divided", "discounted", "kl-divided-by-spread"},
+    "ppo": {
+        "batch-baseline",
+        "spread-divided",
+        "discounted",
+        "kl-divided-by-spread",
+        "lengths-in-advantages",
+    },
     "grpo": {"spread-divided", "seq-mean-token-mean", "kl-forward"},
     "grpo-process": {"spread-divided", "seq-mean-token-mean", "kl-forward"},
     "dr-grpo": {"own-reward-in-baseline"},
     "dapo": {"spread-divided", "token-mean", "clip-asymmetric"},
     "gspo": {"spread-divided", "seq-mean-token-mean", "sequence-ratio"},
     "cispo": {"spread-divided", "token-mean", "ratio-capped"},
-    "reinforce++": {"batch-baseline", "spread-divided", "kl-divided-by-spread"},
+    "reinforce++": {
+        "batch-baseline",
+        "spread-divided",
+        "kl-divided-by-spread",
+        "lengths-in-advantages",
+    },
 }
 VERDICTS = {
     "reinforce": ("proportional", {2: 1 / 2, 3: 2 / 3, 4: 3 / 4, 6: 5 / 6}),

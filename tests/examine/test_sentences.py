@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from nbcourse.examine import decode, hygiene, kernel
+from nbcourse.examine.attribution import UNTURNED
 from nbcourse.examine.direction import Direction, Worst
 from nbcourse.examine.hygiene import Split
 from nbcourse.examine.kernel import Kernel
 from nbcourse.examine.known import Nearest
+from nbcourse.examine.ratio import Side
 from nbcourse.examine.report import Report
 from nbcourse.examine.subject import Subject
-from tests.examine import originals, test_mistakes, test_right
+from tests.examine import originals, test_families, test_mistakes, test_right, test_size
 from tests.examine.parts import SENTENCES, k3, mean_of_sums, report_of, safe, with_kl
 
 
@@ -21,7 +23,8 @@ def test_each_finding_is_written_down_once():
     written = [code for _, _, code, _ in SENTENCES]
     assert {name.partition(":")[0] for name in decode.sentences()} == set(written)
     losses = {loss for loss, *_ in SENTENCES}
-    assert all(hasattr(test_mistakes, name) or hasattr(test_right, name) for name in losses)
+    rooms = (test_mistakes, test_right, test_families, test_size)
+    assert all(any(hasattr(room, name) for room in rooms) for name in losses)
 
 
 def test_no_row_of_the_table_lacks_a_column():
@@ -53,9 +56,8 @@ DOWNHILL = " It can point downhill: cosine -0.25 with ∇J at one token, p = (0.
 def test_a_scaled_advantage_points_downhill_where_the_worst_cosine_is_negative(
     facts, cosine, further
 ):
-    difficulty = {**facts.difficulty, 0.1: 3.0, 0.5: 2.0}
     worst = Worst(cosine, [0.5, 0.5], [1.0, 2.0])
-    text = said(replace(facts, worst=worst, difficulty=difficulty), "spread-divided")
+    text = said(replace(facts, worst=worst, hard_beside_middle=1.5), "spread-divided")
     assert text == (
         "Advantages are divided by the spread of the rewards. A prompt that is solved one time in "
         "ten counts 1.50 times as much as one that is solved every second time, in groups of four."
@@ -75,23 +77,22 @@ def test_micro_batches_differ_by_the_baseline_only_if_it_is_the_batchs(facts, in
     )
 
 
+CAP, KEPT = Side("held", edge=5.0, value=5.0), Side("kept")
+
+
 @pytest.mark.parametrize(
     ("positive", "negative", "capped"),
     [
-        (5.0, 5.0, True),
-        (5.0, 100.0, False),
-        (5.0, 0.0, False),
-        (0.5, 0.5, False),
-        (100, 100, False),
+        (CAP, CAP, True),
+        (CAP, KEPT, False),
+        (CAP, Side("lost", edge=5.0), False),
+        (Side("held", edge=2.0, value=0.5), Side("held", edge=2.0, value=0.5), False),
+        (KEPT, KEPT, False),
     ],
 )
 def test_a_cap_is_one_for_advantages_of_either_sign(facts, positive, negative, capped):
-    clip = replace(
-        facts.clip,
-        positive=[*facts.clip.positive[:-1], positive],
-        negative=[*facts.clip.negative[:-1], negative],
-    )
-    text = said(replace(facts, clip=clip), "ratio-capped")
+    sides = {(1, 1): positive, (1, -1): KEPT, (-1, 1): negative, (-1, -1): KEPT}
+    text = said(replace(facts, clip=replace(facts.clip, sides=sides)), "ratio-capped")
     assert text == (
         "The ratio is capped at 5, and no token loses its gradient." if capped else None
     )
@@ -107,7 +108,7 @@ def test_the_strength_of_a_penalty_is_that_of_where_it_is(facts):
     for changed, beta in ((paid, "-0.2"), (in_loss, "-0.3")):
         assert said(changed, "kl-sign") == (
             "The KL penalty has the wrong sign: it drives the policy away from the reference "
-            f"(β = {beta})."
+            f"(β = {beta}, where the reward counts 1)."
         )
 
 
@@ -152,19 +153,19 @@ NAN = math.nan
         (
             direction("biased", {}, 0.966),
             -0.485,
-            "not along ∇J: the cosine falls to 0.966 in the worlds that were listed, and to -0.485 "
-            "in the worst one that was found.",
+            "not along ∇J: the cosine falls to 0.9660 in the worlds that were listed, and to "
+            "-0.485 in the worst one that was found.",
         ),
         (
             direction("biased", {}, 0.966),
             0.99,
-            "not along ∇J: the cosine falls to 0.966 in the worlds that were listed.",
+            "not along ∇J: the cosine falls to 0.9660 in the worlds that were listed.",
         ),
         (direction("biased", {}, NAN), 1.0, "not a number: some batch gives NaN."),
     ],
 )
 def test_the_first_sentence_says_where_it_goes(facts, fresh, worst, sentence):
-    changed = replace(facts, fresh=fresh, worst=Worst(worst, [], []))
+    changed = replace(facts, fresh=fresh, worst=Worst(worst, [], []), shares=UNTURNED)
     first, *_ = Report("x", changed, [], Nearest("grpo", 1.0, 0.0)).verdict()
     assert first == f"On fresh samples its expected step is {sentence}"
 

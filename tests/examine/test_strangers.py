@@ -12,6 +12,7 @@ import torch
 
 from nbcourse.errors import UserError
 from nbcourse.examine import Subject, examine
+from tests.effort import swept
 from tests.examine.parts import clipped, codes, mistakes
 
 
@@ -69,9 +70,7 @@ def kl_loss_subtracted(log_prob, old_log_prob, ref_log_prob, advantages, respons
 
 
 @reported("Goekdeniz-Guelmez/mlx-lm-lora #49, 2026-04-19", "trl", wrong={"no-signal"})
-def ratio_that_is_a_constant(
-    per_token_logps, ref_per_token_logps, advantages, completion_mask
-):
+def ratio_that_is_a_constant(per_token_logps, ref_per_token_logps, advantages, completion_mask):
     """Without a level of importance sampling the log-weights are zeros, and exp(0) has no slope."""
     ratio = torch.zeros_like(per_token_logps).exp()
     losses = -torch.min(ratio * advantages[:, None], ratio.clamp(0.8, 1.2) * advantages[:, None])
@@ -148,9 +147,7 @@ def nothing_held_and_masked_by_a_product(
 ):
     """Runs end in NaN: the ratio is not clamped, and 0 · NaN is NaN."""
     ratio = (per_token_logps - old_per_token_logps).exp()
-    losses = -torch.min(
-        ratio * advantages[:, None], ratio.clamp(0.8, 1.2) * advantages[:, None]
-    )
+    losses = -torch.min(ratio * advantages[:, None], ratio.clamp(0.8, 1.2) * advantages[:, None])
     return mean_of_rows(losses, completion_mask)
 
 
@@ -243,7 +240,21 @@ def kpop(logprobs, proximal_logprobs, old_logprobs, advantages, loss_mask):
     return (losses * kept * loss_mask).sum() / loss_mask.sum()
 
 
-@pytest.mark.parametrize("case", REPORTED, ids=lambda case: case.loss.__name__)
+KEPT = (
+    kl_loss_subtracted,
+    numerator_without_the_mask,
+    truncated_answers_in_the_denominator,
+    masked_by_ratio_and_by_the_least_ratio,
+    end_of_the_sample_left_out,
+    kpop,
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    swept(REPORTED, keep=[case for case in REPORTED if case.loss in KEPT]),
+    ids=lambda case: case.loss.__name__,
+)
 def test_a_reported_loss_is_judged_as_its_thread_bears_out(case):
     report = examine(Subject.of(case.loss, convention=case.convention))
     assert mistakes(report) == case.wrong, str(report)

@@ -1,0 +1,164 @@
+"""Which methods have the weights that `ratio` reads: a clip, a cap, a mask, a gate, or none.
+
+A clip that is not there is said, too, and of weights that fit no family some are shown instead of
+an interval.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from nbcourse.examine.ratio import DISTANCES, SIGNS, Clip, Side
+
+OF_OLD, OF_SAMPLER = "π/π_old", "π_old/π_sampler"
+WHOSE = {
+    "token": "its ratio {of}",
+    "product": "the product of the ratios {of} over the response",
+    "geometric": "the geometric mean of the ratios {of} over the response",
+    "arithmetic": "the mean of the ratios {of} over the response",
+    "prefix": "the product of the ratios {of} up to it",
+    "other": "the ratios {of} of its response",
+}
+DECIDED = {
+    "tv": "its probability has {moved} by more than {value:.3g}",
+    "kl": "its probability has {moved} and the binary KL(π_old‖π) is above {value:.3g}",
+    "reverse kl": "its probability has {moved} and the binary KL(π‖π_old) is above {value:.3g}",
+    "larger kl": "its probability has {moved} and the larger binary KL is above {value:.3g}",
+}
+MOVED = {1: "risen", -1: "fallen"}
+BEYOND = {1: "above", -1: "below"}
+Named = Iterator[tuple[str, dict[str, Any]]]
+
+
+def said(clip: Clip, of: str = OF_OLD) -> str:
+    """Its clip in a sentence or a few, or that there is none."""
+    subject = "" if of == OF_OLD else " of the sampler's weight"
+    sides, parts = clip.sides, [*_parts(clip)]
+    if clip.whole:
+        for (sign, direction), edge in clip.whole.sides.items():
+            what = {"one": "the log-ratio of one token", "sum": "the sum of the log-ratios"}
+            by = what.get(clip.whole.by, "the mean log-ratio")
+            parts.append(
+                f"a response is left out whole where {by} is {BEYOND[direction]} {edge:.3g}, "
+                f"with {SIGNS[sign]}"
+            )
+    follows = WHOSE[clip.level].format(of=of)
+    if all(side.kind == "kept" for side in sides.values()) and not parts:
+        if all(slope == 0 for slope in clip.slopes.values()):
+            return f"No ratio and no clip{subject}: what a token counts does not depend on {of}."
+        return f"No clip{subject}: a token counts by {follows}, however large or small."
+    return f"Clip{subject}, by {follows}: {'; '.join(_merged(parts))}."
+
+
+def _parts(clip: Clip) -> Iterator[str]:
+    for (sign, direction), side in clip.sides.items():
+        if text := _part(direction, side):
+            yield f"{text}, with {SIGNS[sign]}"
+    if clip.seen:
+        yield f"weights that fit no family known here ({clip.seen})"
+
+
+def _part(direction: int, side: Side) -> str:
+    if side.kind == "lost" and side.by == "ratio":
+        return f"no gradient {BEYOND[direction]} {side.edge:.5g}"
+    if side.kind == "lost" and side.by in DISTANCES:
+        where = DECIDED[side.by].format(moved=MOVED[direction], value=side.value)
+        return f"no gradient where {where}"
+    if side.kind == "held":
+        word = "cut at" if direction > 0 else "raised to"
+        far = "" if is_bound(side) else f" {BEYOND[direction]} {side.edge:.4g}"
+        return f"{word} {side.value:.4g}{far}"
+    if side.kind == "gate":
+        return f"a sigmoid gate of temperature {side.value:.3g}"
+    return "ever less above 1" if side.kind == "fades" else ""
+
+
+def _merged(parts: list[str]) -> list[str]:
+    """What is the same for advantages of both signs once."""
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        text, _, sign = part.rpartition(", with ")
+        found.setdefault(text or part, []).append(sign if text else "")
+    return [
+        f"{text} {'whatever the sign of A' if len({*signs}) > 1 else 'with ' + signs[0]}"
+        if signs[0]
+        else text
+        for text, signs in found.items()
+    ]
+
+
+def is_bound(side: Side) -> bool:
+    """Whether a weight that stays at a value is the ratio, cut there."""
+    return side.kind == "held" and math.isclose(side.value, side.edge, rel_tol=1e-3)
+
+
+# ---------------------------------------------------------------- what goes by a name
+
+
+def names(clip: Clip) -> Named:
+    """Methods and mistakes that have these weights, with the numbers of their sentences."""
+    sides = clip.sides
+    gates = {sign: sides[sign, 1] for sign in SIGNS if sides[sign, 1].kind == "gate"}
+    if gates:
+        taus = ", ".join(f"{gate.value:.3g} with {SIGNS[sign]}" for sign, gate in gates.items())
+        yield "soft-clip:gate", {"temperatures": taus}
+    elif any(side.kind == "fades" for side in sides.values()):
+        near, far = clip.positive[-3], clip.positive[-2]
+        yield "soft-clip", {"near": near, "far": far}
+    if any(side.kind == "lost" and side.by in DISTANCES for side in sides.values()):
+        yield "probability-mask", {}
+    if clip.seen:
+        yield "map-unfitted", {"seen": clip.seen}
+    yield from _bounds(clip)
+    yield from _lost(clip)
+    if clip.whole:
+        code = "mask-by-token" if clip.whole.token_by_token else "sequence-mask"
+        yield code, {}
+
+
+def _bounds(clip: Clip) -> Named:
+    """Weights that are held at a value, where no token loses its gradient."""
+    held = {
+        direction: side
+        for direction in (1, -1)
+        if (side := clip.sides[1, direction]).kind == "held"
+        and clip.sides[-1, direction].kind == "held"
+        and is_bound(side)
+        and math.isclose(clip.sides[-1, direction].value, side.value, rel_tol=1e-3)
+    }
+    numbers = {"cap": held[1].value if 1 in held else 0.0}
+    numbers["floor"] = held[-1].value if -1 in held else 0.0
+    if held:
+        one = "ratio-capped" if 1 in held else "ratio-floored"
+        yield "ratio-bounded" if len(held) == 2 else one, numbers
+    elif any(side.kind == "held" for side in clip.sides.values()):
+        yield "clip-kept", {}
+
+
+def _lost(clip: Clip) -> Named:
+    """Where tokens lose their gradient by their ratio, and on which side they should not."""
+    lost = {
+        place for place, side in clip.sides.items() if side.kind == "lost" and side.by == "ratio"
+    }
+    wrong, right = lost & {(1, -1), (-1, 1)}, lost & {(1, 1), (-1, -1)}
+    lower, upper = clip.bounds
+    blind = all((-sign, direction) in lost for sign, direction in wrong)
+    if wrong and blind and all(clip.sides[place].jumps for place in wrong):
+        yield "ratio-mask", {}
+    elif wrong == {(-1, 1)} and right == {(1, 1)}:
+        yield "clip-maximum", {}
+    elif len(wrong) == 2 and right:
+        yield "clip-without-min", {}
+    elif wrong == {(-1, 1)} and (-1, -1) in right:
+        yield "dual-clip", {"edge": clip.sides[-1, 1].edge}
+    elif wrong:
+        places = ", ".join(f"{BEYOND[direction]} with {SIGNS[sign]}" for sign, direction in wrong)
+        yield "clip-wrong-side", {"places": places}
+    elif right and not _symmetric(lower, upper):
+        yield "clip-asymmetric", {"lower": lower, "upper": upper}
+
+
+def _symmetric(lower: float, upper: float) -> bool:
+    """Whether both ends are as far from 1, by difference or by ratio."""
+    even = math.isclose(lower * upper, 1, rel_tol=1e-3)
+    return even or math.isclose(upper - 1, 1 - lower, abs_tol=1e-3)
