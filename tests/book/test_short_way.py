@@ -20,6 +20,7 @@ REBUILT = (
     "07-language-model",
     "10-grpo",
     "11-kl",
+    "12-kl-in-training",
     "13-gsm8k",
     "14-measuring",
     "17-one-gpu",
