@@ -15,6 +15,7 @@ REBUILT = (
     "01-bandit",
     "02-sequences",
     "03-critics",
+    "04-agent",
     "05-ppo",
     "06-ppo-in-practice",
     "07-language-model",
