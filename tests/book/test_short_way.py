@@ -19,6 +19,7 @@ REBUILT = (
     "05-ppo",
     "06-ppo-in-practice",
     "07-language-model",
+    "08-rlhf",
     "10-grpo",
     "11-kl",
     "12-kl-in-training",
