@@ -20,6 +20,7 @@ REBUILT = (
     "06-ppo-in-practice",
     "07-language-model",
     "08-rlhf",
+    "09-reward-models",
     "10-grpo",
     "11-kl",
     "12-kl-in-training",
