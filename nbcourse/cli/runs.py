@@ -11,7 +11,10 @@ from nbcourse.cli.tables import show_whole
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="The folder of a run; or of a model, or its name, with `--task`."),
+    ],
     task: Annotated[
         str | None,
         typer.Option(help="A task other than the run's, by its name in a recipe: `gsm8k`."),
@@ -26,6 +29,13 @@ def evaluate(
         int, typer.Option(min=0, help="Sampled responses to each problem, for pass@k.")
     ] = 0,
     temperature: Annotated[float, typer.Option(help="Temperature of the samples.")] = 1.0,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="TOKENS", help="Of an answer; if not given, the recipe's."),
+    ] = None,
+    instruction: Annotated[
+        str | None, typer.Option(help="How to answer; if not given, the recipe's.")
+    ] = None,
 ) -> None:
     """Ask a run's model, and the model it was made from, problems they were not trained on.
 
@@ -37,18 +47,29 @@ def evaluate(
     problems), which is what runs may be chosen by. The test split is for the one run that was
     chosen: the file says how often it was asked.
 
+    A model that no run has left, such as one that `nbcourse model` fetched, is asked alone, in its
+    chat format if it has one, with answers of up to 768 tokens.
+
     **Examples**
 
     - `nbcourse evaluate runs/word-problems-tiny-grpo-seed0 --samples 8`
     - `nbcourse evaluate runs/gsm8k-tiny-grpo-seed0 --final`
+    - `nbcourse evaluate qwen2.5-coder-0.5b --task gsm8k --problems 256`
     """
     from rich.console import Console
     from rich.table import Table
 
     from nbcourse.experiments import evaluation
+    from nbcourse.lm import places
 
     result = evaluation.evaluate(
-        run, task=task, final=final, problems=problems, samples=samples, temperature=temperature
+        run,
+        task=task,
+        final=final,
+        problems=problems,
+        samples=samples,
+        temperature=temperature,
+        asking=evaluation.Asking(limit, instruction),
     )
     console = Console()
     table = Table("", *[name for name in ("before", "after") if name in result])
@@ -61,7 +82,7 @@ def evaluate(
     console.print(
         f"{result['problems']:,} problems{different}, split {result['split']!r}, asked {times} so "
         "far; all numbers are in "
-        f"{run / evaluation.evaluation_file(result['task']['name'], result['split'])}",
+        f"{(run if run.is_dir() else places.cached(str(run))) / result['file']}",
         highlight=False,
     )
 

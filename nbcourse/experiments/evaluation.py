@@ -23,16 +23,46 @@ from nbcourse.functional.accuracy import (
     wilson_interval,
 )
 from nbcourse.lm import loading
+from nbcourse.lm.places import located
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import Task
 from nbcourse.training.clock import peak_memory
 from nbcourse.training.held_out import Answers, ask
 from nbcourse.training.models import precision, rendered
 from nbcourse.training.processes import own_device
-from nbcourse.training.recipe import Pretraining, Recipe
+from nbcourse.training.recipe import Pretraining, Recipe, check
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LIMIT = 768  # tokens of an answer, for a model without a recipe: it cuts few solutions to GSM8K off
+
+
+@dataclass(frozen=True)
+class Asking:
+    """In what an examination departs from the recipe; None where it does not.
+
+    Attributes:
+        limit: of an answer, in tokens.
+        instruction: of the prompt.
+    """
+
+    limit: int | None = None
+    instruction: str | None = None
+
+    def applied(self, recipe: Recipe | Pretraining) -> Recipe | Pretraining:
+        """The recipe, with these."""
+        changed: dict[str, Any] = {}
+        if self.instruction is not None:
+            own = {"instruction": self.instruction}
+            changed["prompt"] = recipe.prompt.model_copy(update=own)
+        if self.limit is not None:
+            own = {"max_new_tokens": self.limit}
+            if isinstance(recipe, Pretraining):
+                changed["evaluation"] = recipe.evaluation.model_copy(update=own)
+            else:
+                changed["rollouts"] = recipe.rollouts.model_copy(update=own)
+        return recipe.model_copy(update=changed)
 
 
 @dataclass(frozen=True)
@@ -48,6 +78,7 @@ class Exam:
         samples: sampled responses to each, for pass@k; 0 for the greedy ones alone.
         temperature: of sampling.
         progress: draw progress bars.
+        single: a model that no run has left, so that there is nothing to compare it with.
     """
 
     recipe: Recipe | Pretraining
@@ -58,6 +89,7 @@ class Exam:
     samples: int
     temperature: float
     progress: bool
+    single: bool = False
 
     @property
     def max_new_tokens(self) -> int:
@@ -87,11 +119,14 @@ def evaluate(
     samples: int = 0,
     temperature: float = 1.0,
     progress: bool = True,
+    asking: Asking = Asking(),
 ) -> dict[str, Any]:
     """Ask the model of a run, and the model it was made from, and write down how they did.
 
     Args:
-        folder: of a run of reinforcement learning or of a base model.
+        folder: of a run of reinforcement learning or of a base model; or of a model in the hub's
+            layout, or its name, if `nbcourse model` fetched it: then `task` has to be named, and
+            the model is asked alone.
         task: the name of another task than the run's, with its usual settings.
         final: ask the test split; the held-out split of training if False.
         problems: how many; if None, 2,000. A task that draws its problems may draw one more than
@@ -101,9 +136,11 @@ def evaluate(
         samples: sampled responses to each problem for pass@k, besides the greedy one.
         temperature: of the samples.
         progress: draw progress bars.
+        asking: another limit or instruction than the recipe's.
 
     Returns:
-        What was written to `evaluation-TASK-SPLIT.json` in the folder.
+        What was written to `evaluation-TASK-SPLIT.json` in the folder; with a limit N of its own,
+        to `evaluation-TASK-SPLIT-N-tokens.json`.
 
     Raises:
         FileNotFoundError: if there is no run, or it has not left a model.
@@ -114,19 +151,21 @@ def evaluate(
             f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
             "of 0 or more, and the others above 0"
         )
-    folder, began = Path(folder), perf_counter()
-    recipe = records.read_any_recipe(folder, with_code=True)
+    began = perf_counter()
+    folder, recipe, single = _model_of(Path(folder), task)
+    recipe = asking.applied(recipe)
     environment = records.environment(1, recipe.own_code)
     name, asks = recipe.task.name, recipe.task.build()
     if task not in (None, name):
         name, asks = str(task), recipe.own_code.task(str(task))()
     split = "test" if final else asks.held_out
     drawn = asked_of(recipe, asks, split, problems or 2000)
-    exam = Exam(recipe, name, asks, split, drawn, samples, temperature, progress)
-    path = folder / evaluation_file(name, split)
+    exam = Exam(recipe, name, asks, split, drawn, samples, temperature, progress, single)
+    path = folder / evaluation_file(name, split, asking.limit)
     result = {
         **_compared(exam, folder),
-        "times_asked": _times_asked(path) + 1,
+        "times_asked": _times_asked(folder, evaluation_file(name, split)) + 1,
+        "file": path.name,
         "seconds": perf_counter() - began,
         "peak_memory_bytes": peak_memory(),
         "seed": recipe.seed,
@@ -137,9 +176,36 @@ def evaluate(
     return result
 
 
+def _model_of(folder: Path, task: str | None) -> tuple[Path, Recipe | Pretraining, bool]:
+    """Where a model is and by which recipe it is asked; and whether no run has left it.
+
+    Raises:
+        FileNotFoundError: if there is neither a run nor a model.
+        ValueError: if it is a model alone, and no task is named.
+    """
+    model = located(folder)
+    if (folder / records.RECIPE).is_file() or model is None:
+        return folder, records.read_any_recipe(folder, with_code=True), False
+    if task is None:
+        raise UserError(
+            f"{folder} is a model without a recipe: name what to ask it, as in --task gsm8k"
+        )
+    chat = bool(loading.tokenizer(model).chat_template)
+    tables = {
+        "steps": 0,
+        "algorithm": {"name": "reinforce"},  # says nothing here: there is no step
+        "task": {"name": task},
+        "model": {"source": str(folder)},
+        "prompt": {"style": "chat" if chat else "plain"},
+        "rollouts": {"max_new_tokens": LIMIT},
+    }
+    return model, check(tables, name=str(folder)), True
+
+
 def _compared(exam: Exam, folder: Path) -> dict[str, Any]:
     """What is asked, how the model of a run did, and how the one that it was made from."""
-    tokenizer, model = loading.load(folder.resolve() / MODEL, own_device())
+    place = folder if exam.single else folder.resolve() / MODEL
+    tokenizer, model = loading.load(place, own_device())
     after, of_after = _examine(exam, tokenizer, model, "after")
     result: dict[str, Any] = {
         "task": {"name": exam.name, **asdict(exam.task)},  # type: ignore[call-overload]
@@ -151,7 +217,7 @@ def _compared(exam: Exam, folder: Path) -> dict[str, Any]:
         "samples": exam.samples,
         "after": after,
     }
-    if isinstance(exam.recipe, Recipe):
+    if isinstance(exam.recipe, Recipe) and not exam.single:
         checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
         result["before"], of_before = _examine(exam, tokenizer, model, "before")
         result["gain"] = {
@@ -166,9 +232,10 @@ def asked_of(recipe: Recipe | Pretraining, task: Task, split: str, count: int) -
     return task.draw(count, split=split, generator=generator(recipe.seed, "evaluation"))
 
 
-def evaluation_file(task: str, split: str) -> str:
-    """The name of the file that holds the evaluation on a task's split."""
-    return f"evaluation-{task}-{split}.json"
+def evaluation_file(task: str, split: str, limit: int | None = None) -> str:
+    """The name of the file that holds the evaluation on a task's split, by a limit of its own."""
+    own = "" if limit is None else f"-{limit}-tokens"
+    return f"evaluation-{task}-{split}{own}.json"
 
 
 def rows(result: dict[str, Any]) -> list[list[str]]:
@@ -193,8 +260,10 @@ def _shown(number: dict[str, Any], key: str) -> str:
     return f"{number[key]:.1%} ({low:.1%} to {high:.1%})"
 
 
-def _times_asked(path: Path) -> int:
-    return int(records.read_json(path)["times_asked"]) if path.is_file() else 0
+def _times_asked(folder: Path, file: str) -> int:
+    """How often a split was asked before, whatever the limit of an answer was."""
+    files = [folder / file, *folder.glob(f"{Path(file).stem}-*-tokens.json")]
+    return max((records.read_json(f)["times_asked"] for f in files if f.is_file()), default=0)
 
 
 class Verdicts(NamedTuple):

@@ -16,7 +16,7 @@ from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, forecast, records, stopping, trackers
 from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
-from nbcourse.lm import lora
+from nbcourse.lm import lora, places
 from nbcourse.lm.loading import disk
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.progress import track
@@ -236,6 +236,8 @@ def _prepare(
     code = recipe.own_code
     if not there:
         environment = records.environment(processes.count, code)
+        if known := places.facts(recipe.model.source):  # a quantized copy is not the model itself
+            environment["model"] = known
         records.write_json(folder / records.ENVIRONMENT, environment)
         if code.path is not None:
             durable.write(folder / code.path.name, code.path.read_bytes())

@@ -21,9 +21,9 @@ from pathlib import Path
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm import loading
 from nbcourse.lm.conversion import convert
-from nbcourse.lm.places import PUBLISHED, Published, cached, located
+from nbcourse.lm.places import FACTS, PUBLISHED, Published, cached, facts, located
 
-FACTS, CARD = "nbcourse.json", "README.md"
+CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def _carried(folder: Path) -> Path | None:
 def _as_it_is(source: str) -> Facts:
     """A model that is here already, or that the hub's client fetches and keeps."""
     folder = located(source)
-    if folder is not None and (folder / FACTS).is_file():
-        known = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if known := facts(source):
         return Facts(source, folder, **known)
     _, model = loading.load(source, "cpu")
     origin = "this folder" if folder else "the Hugging Face hub"
@@ -207,21 +206,21 @@ def _finish(
         )
     parameters, said, weights = convert(file, folder / "model")
     licence = published.licence if published else said or "not said in the file"
-    facts = Facts(name, cached(name), parameters, origin, licence, weights)
-    known = {k: v for k, v in asdict(facts).items() if k not in ("source", "folder")}
+    found = Facts(name, cached(name), parameters, origin, licence, weights)
+    known = {k: v for k, v in asdict(found).items() if k not in ("source", "folder")}
     (folder / "model" / FACTS).write_text(json.dumps(known, indent=1), encoding="utf-8")
-    (folder / "model" / CARD).write_text(_card(facts, digest), encoding="utf-8")
+    (folder / "model" / CARD).write_text(_card(found, digest), encoding="utf-8")
     shutil.rmtree(cached(name), ignore_errors=True)
     (folder / "model").rename(cached(name))
-    return facts
+    return found
 
 
-def _card(facts: Facts, digest: str) -> str:
+def _card(found: Facts, digest: str) -> str:
     """What lies beside the weights for whoever finds them."""
     return (
-        f"# {facts.source}\n\n{facts.parameters:,} parameters, in float32.\n\n"
-        f"- Source: {facts.origin}\n- SHA-256 of the GGUF file: `{digest}`\n"
-        f"- Licence: {facts.licence}\n- Weights: {facts.weights}\n\n"
+        f"# {found.source}\n\n{found.parameters:,} parameters, in float32.\n\n"
+        f"- Source: {found.origin}\n- SHA-256 of the GGUF file: `{digest}`\n"
+        f"- Licence: {found.licence}\n- Weights: {found.weights}\n\n"
         "What was quantized stays as coarse as it was: float32 is only the form in which it is "
         "stored. Results of this model are results of the copy.\n"
     )

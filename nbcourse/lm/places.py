@@ -3,9 +3,11 @@
 Chapter 15 trains them.
 """
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nbcourse.installation import Finding
 
@@ -85,6 +87,17 @@ def located(source: str | Path) -> Path | None:
         if (folder / "config.json").is_file():
             return folder
     return None
+
+
+FACTS = "nbcourse.json"  # beside the weights of a model that was fetched or converted
+
+
+def facts(source: str | Path) -> dict[str, Any] | None:
+    """What is recorded of a model that was fetched or converted: origin, licence, quantization."""
+    folder = located(source)
+    if folder is None or not (folder / FACTS).is_file():
+        return None
+    return dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
 
 
 def cached(name: str) -> Path:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nbcourse.errors import UserError
 from nbcourse.experiments import evaluation, records
 from nbcourse.experiments.pretraining import pretrain
 from nbcourse.experiments.run import train
@@ -538,3 +539,33 @@ def test_without_data_and_without_a_network_it_is_told_in_a_line(copy, monkeypat
     assert done.exit_code == 2
     assert "cannot fetch openai/gsm8k" in done.output
     assert "NBCOURSE_GSM8K" in done.output
+
+
+def test_a_model_without_a_recipe_is_asked_alone(runs, tmp_path):
+    model = shutil.copytree(runs / "story" / records.MODEL, tmp_path / "somebodys")
+    asking = evaluation.Asking(limit=20, instruction="Count.")
+    result = evaluation.evaluate(
+        model, task="word-problems", problems=3, samples=2, progress=False, asking=asking
+    )
+    assert {"strict", "lenient", "truncated", "pass_at"} <= set(result["after"])
+    assert not {"before", "gain"} & set(result)
+    assert result["max_new_tokens"] == 20
+    assert result["recipe"]["prompt"] == {"style": "plain", "instruction": "Count."}
+    assert (model / "evaluation-word-problems-validation-20-tokens.json").is_file()
+    longer = evaluation.Asking(limit=30)
+    again = evaluation.evaluate(
+        model, task="word-problems", problems=2, progress=False, asking=longer
+    )
+    assert again["times_asked"] == 2  # two files, one split
+    with pytest.raises(UserError, match="a model without a recipe: name what to ask it"):
+        evaluation.evaluate(model, progress=False)
+
+
+def test_a_run_is_asked_with_another_limit(runs, tmp_path):
+    folder = shutil.copytree(runs / "story", tmp_path / "run")
+    result = evaluation.evaluate(
+        folder, problems=2, progress=False, asking=evaluation.Asking(limit=5)
+    )
+    assert result["max_new_tokens"] == 5
+    assert "gain" in result or "before" not in result
+    assert (folder / result["file"]).name.endswith("-5-tokens.json")
