@@ -5,7 +5,7 @@ Each command imports what it needs when it is called, so that `nbcourse --help` 
 
 # In the order in which `nbcourse --help` lists their commands.
 # isort: off
-from nbcourse.cli import book, classroom, training, runs, verdicts, builds, doctor
+from nbcourse.cli import book, classroom, training, gating, runs, verdicts, builds, doctor
 from nbcourse.cli.application import app
 
-__all__ = ["app", "book", "builds", "classroom", "doctor", "runs", "training", "verdicts"]
+__all__ = ["app", "book", "builds", "classroom", "doctor", "gating", "runs", "training", "verdicts"]

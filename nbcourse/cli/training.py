@@ -59,6 +59,12 @@ def train(
             "can be repeated there to the last bit, as it can on a CPU; slower.",
         ),
     ] = False,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate", help="Train only if `nbcourse gate` says so; exit status 3 if it does not."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Predict memory and time, and train nothing.")
     ] = False,
@@ -110,7 +116,7 @@ def train(
     from nbcourse.cli import dry_run as prediction
     from nbcourse.experiments.launch import ENGINES, Launch
     from nbcourse.training import recipe_files
-    from nbcourse.training.recipe import load_any
+    from nbcourse.training.recipe import Pretraining, load_any
 
     checked = load_any(recipe, change or [])
     folder = out or Path("runs") / f"{recipe_files.name_of(recipe)}-seed{checked.seed}"
@@ -123,6 +129,11 @@ def train(
         raise UserError("--lengths and --flat say what --dry-run is to expect: they change no run")
     launch = Launch(folder, engine, resume, log, like, max_minutes)
     launch.check(checked)
+    if gate and not isinstance(checked, Pretraining) and not resume:
+        from nbcourse.cli import gating
+
+        if not gating.opened(checked):
+            raise typer.Exit(gating.CLOSED)
     if deterministic:
         seeds.require_deterministic_kernels()
     for line in advice.slow(checked, sampling=launch.samples_anew):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from nbcourse.functional.kl import AdaptiveKL, FixedKL
 from nbcourse.training import diagnostics
+from nbcourse.training.algorithms import Estimate, Penalty
 from nbcourse.training.clock import Clock
 from nbcourse.training.diagnostics import Means
 from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
@@ -82,16 +83,7 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
         if recipe.measures_kl(step):
             metrics["kl_ref"] = diagnostics.kl_to_reference(learner, experience)
     with clock("learn"):
-        estimate = recipe.row.estimate(
-            recipe.settings,
-            rewards=experience.rewards(penalty),
-            mask=experience.rollout.mask,
-            values=experience.values,
-            group_size=recipe.rollouts.group_size,
-            greedy_scores=experience.greedy_scores,
-            average=state.average,
-            **experience.rewards_of_steps(),
-        )
+        estimate = credited(recipe, experience, penalty, average=state.average)
         metrics |= learn(Update(learner, experience, estimate, penalty, processes), state.step)
     if estimate.average is not None:
         state.average = estimate.average
@@ -102,6 +94,22 @@ def one_step(learner: Learner, state: State, processes: Processes) -> dict[str, 
         with clock("evaluate"):
             metrics["held_out"] = held_out_accuracy(learner)
     return metrics | costs(clock, experience)
+
+
+def credited(
+    recipe: Recipe, experience: Experience, penalty: Penalty, *, average: float
+) -> Estimate:
+    """What the tokens of a batch are credited with; `average` is that of rewards before it."""
+    return recipe.row.estimate(
+        recipe.settings,
+        rewards=experience.rewards(penalty),
+        mask=experience.rollout.mask,
+        values=experience.values,
+        group_size=recipe.rollouts.group_size,
+        greedy_scores=experience.greedy_scores,
+        average=average,
+        **experience.rewards_of_steps(),
+    )
 
 
 def costs(clock: Clock, experience: Experience) -> dict[str, float]:
