@@ -146,11 +146,7 @@ def evaluate(
         FileNotFoundError: if there is no run, or it has not left a model.
         ValueError: if the task is unknown or a number is out of range.
     """
-    if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
-        raise UserError(
-            f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
-            "of 0 or more, and the others above 0"
-        )
+    _check_numbers(samples, problems, temperature)
     began = perf_counter()
     folder, recipe, single = _model_of(Path(folder), task)
     recipe = asking.applied(recipe)
@@ -174,6 +170,14 @@ def evaluate(
     }
     records.write_json(path, result)
     return result
+
+
+def _check_numbers(samples: int, problems: int | None, temperature: float) -> None:
+    if samples < 0 or (problems is not None and problems < 1) or not temperature > 0:
+        raise UserError(
+            f"samples={samples}, problems={problems}, temperature={temperature}: expected samples "
+            "of 0 or more, and the others above 0"
+        )
 
 
 def _model_of(folder: Path, task: str | None) -> tuple[Path, Recipe | Pretraining, bool]:

@@ -127,50 +127,6 @@ def test_a_gguf_file_says_its_licence_and_is_called_by_its_name(tmp_path, place)
     assert (place / "tiny.Q4_1" / "config.json").is_file()
 
 
-def test_a_matrix_that_a_file_stores_twice_is_one_matrix_of_the_finer_copy(tmp_path):
-    tensors = gguf_model.write(tmp_path / "twice.gguf", output="again")
-    coarse, fine = (tensors[f"{name}.weight"] for name in ("token_embd", "output"))
-    assert not (coarse == fine).all()
-    facts = fetching.fetch(str(tmp_path / "twice.gguf"))
-    _, model = loading.load("twice", "cpu")
-    assert model.config.tie_word_embeddings
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert torch.equal(model.lm_head.weight, torch.from_numpy(fine))
-    assert facts.parameters == sum(tensor.size for tensor in tensors.values()) - coarse.size
-    said = "the tied matrix was stored twice, and output.weight (Q8_0) was kept for token_embd"
-    assert said in facts.weights
-    assert said in (facts.folder / fetching.CARD).read_text()
-
-
-def test_two_matrices_stay_two(tmp_path):
-    tensors = gguf_model.write(tmp_path / "two.gguf", output="other")
-    facts = fetching.fetch(str(tmp_path / "two.gguf"))
-    _, model = loading.load("two", "cpu")
-    assert not model.config.tie_word_embeddings
-    assert torch.equal(model.lm_head.weight, torch.from_numpy(tensors["output.weight"]))
-    assert torch.equal(
-        model.model.embed_tokens.weight, torch.from_numpy(tensors["token_embd.weight"])
-    )
-    assert facts.parameters == sum(tensor.size for tensor in tensors.values())
-    assert "twice" not in facts.weights
-
-
-def test_a_file_is_parsed_once(tmp_path, monkeypatch):
-    """gguf's reader takes seconds for a large vocabulary, each time that one is made."""
-    import gguf
-
-    gguf_model.write(tmp_path / "once.gguf")
-    made, initialise = [], gguf.GGUFReader.__init__
-
-    def counted(self, path, *options):
-        made.append(path)
-        initialise(self, path, *options)
-
-    monkeypatch.setattr(gguf.GGUFReader, "__init__", counted)
-    fetching.fetch(str(tmp_path / "once.gguf"))
-    assert made == [tmp_path / "once.gguf"]
-
-
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
     """A model that comes in three wheels; the folder of these."""
