@@ -88,6 +88,7 @@ def test_a_spread_that_is_rounding_noise_is_a_note():
     report = report_of(unscaled_where_the_others_agree)
     assert not mistakes(report)
     assert "weight-explodes" in codes(report, "note")
+    assert "rewards-rescaled" in codes(report, "choice")  # what turns it in the worst world
 
 
 # ---------------------------------------------------------------- far off
