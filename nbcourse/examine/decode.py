@@ -134,8 +134,8 @@ def _baseline(facts: Facts) -> Named:
 def _spread(facts: Facts) -> Named:
     worst, times = facts.worst, facts.hard_beside_middle
     if not facts.spread_divided and facts.who_learns == "both" and worst.cosine < 0.999:
-        numbers = {"probs": _numbers(worst.probs), "rewards": _numbers(worst.rewards)}
-        yield "rewards-rescaled", {"cosine": worst.cosine, **numbers}
+        place = {"probs": _numbers(worst.probs), "rewards": _numbers(worst.rewards)}
+        yield "rewards-rescaled", {"cosine": worst.cosine, **place}
     if not facts.spread_divided or facts.influence == "none" or not math.isfinite(times):
         return
     numbers = {
