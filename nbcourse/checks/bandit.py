@@ -287,7 +287,9 @@ def best_of_two(attempt: Attempt, generator: Generator) -> None:
     )
     for arms in (2, 4):
         logits = torch.randn(arms, generator=generator, dtype=torch.float64)
-        pays = torch.randint(-2, 3, (arms,), generator=generator).double()  # ties, too
+        pays = torch.zeros(arms, dtype=torch.float64)
+        while pays.min() == pays.max():  # of which every gradient is 0; some may be equal
+            pays = torch.randint(-2, 3, (arms,), generator=generator).double()
         p = [math.exp(x) for x in logits.tolist()]
         p = [x / sum(p) for x in p]
         expected = torch.zeros(arms, dtype=torch.float64)

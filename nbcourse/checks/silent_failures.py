@@ -66,8 +66,11 @@ def mend_the_law(attempt: Attempt, generator: Generator) -> None:
 def two_probabilities(generator: Generator) -> Numbers:
     """A token's probability by the policy, and as the sampler reports it."""
     temperatures, probabilities = (0.5, 0.6, 0.7, 0.8), (0.65, 0.7, 0.75, 0.8)
-    temperature = temperatures[int(torch.randint(0, 4, (), generator=generator))]
-    policy = probabilities[int(torch.randint(0, 4, (), generator=generator))]
+    while True:
+        temperature = temperatures[int(torch.randint(0, 4, (), generator=generator))]
+        policy = probabilities[int(torch.randint(0, 4, (), generator=generator))]
+        if policy != 0.7 or temperature < 0.65:  # or the ratio of the odds is nearly τ, too
+            break
     odds = (policy / (1 - policy)) ** (1 / temperature)
     return {"policy": policy, "sampler": round(odds / (1 + odds), 4)}
 
