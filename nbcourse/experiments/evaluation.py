@@ -57,11 +57,11 @@ class Asking:
             own = {"instruction": self.instruction}
             changed["prompt"] = recipe.prompt.model_copy(update=own)
         if self.limit is not None:
-            own = {"max_new_tokens": self.limit}
+            length = {"max_new_tokens": self.limit}
             if isinstance(recipe, Pretraining):
-                changed["evaluation"] = recipe.evaluation.model_copy(update=own)
+                changed["evaluation"] = recipe.evaluation.model_copy(update=length)
             else:
-                changed["rollouts"] = recipe.rollouts.model_copy(update=own)
+                changed["rollouts"] = recipe.rollouts.model_copy(update=length)
         return recipe.model_copy(update=changed)
 
 

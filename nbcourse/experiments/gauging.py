@@ -171,7 +171,8 @@ def _asked(learner: Learner, batches: int, *, gradients: bool, progress: bool) -
     """Sample the recipe's first batches, and look at what they would teach."""
     recipe, draws, processes = learner.recipe, Draws(learner.recipe), connect()
     group, task = recipe.rollouts.group_size, recipe.task.build()
-    found = Answered([], [], *(torch.zeros(0) for _ in range(4)), [], [])
+    nothing = torch.zeros(0)
+    found = Answered([], [], nothing, nothing, nothing, nothing, [], [])
     columns: list[list[Tensor]] = [[], [], [], []]
     for _ in track(range(batches), "gauging", visible=progress):
         experience = collect(learner, draws, processes)
@@ -213,11 +214,13 @@ def _halves(learner: Learner, experience: Experience) -> tuple[float, float] | N
         if not len(half) or not estimate.advantages[rows].any():
             return None
         backward(update, half, first=True)
-        halves.append([parameter.grad for _, parameter in learner.trained()])
-    dot, *squares = (
-        sum(float((a * b).sum()) for a, b in zip(x, y, strict=True))
-        for x, y in ((halves[0], halves[1]), (halves[0], halves[0]), (halves[1], halves[1]))
-    )
+        halves.append([p.grad for _, p in learner.trained() if p.grad is not None])
+
+    def product(x: list[Tensor], y: list[Tensor]) -> float:
+        return sum(float((a * b).sum()) for a, b in zip(x, y, strict=True))
+
+    squares = [product(half, half) for half in halves]
+    dot = product(*halves)
     for _, parameter in learner.trained():
         parameter.grad = None
     if min(squares) == 0:

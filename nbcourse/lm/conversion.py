@@ -67,7 +67,7 @@ def convert(file: Path, folder: Path) -> Converted:
         left_out = _second_copy(stored)
         if left_out:
             parsed["config"]["tie_word_embeddings"] = True
-        architecture = str(reader.get_field("general.architecture").contents())
+        architecture = str(reader.fields["general.architecture"].contents())
         model = _model(architecture, parsed["config"], stored, left_out)
     except (ValueError, KeyError, IndexError, struct.error, OSError, NotImplementedError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -96,12 +96,13 @@ def _parsed_once(file: Path) -> Iterator[tuple["GGUFReader", dict[str, Any]]]:
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
             if raw_type != GGUFValueType.ARRAY:
                 return super()._get_field_parts(orig_offs, raw_type)
-            blob, at = memoryview(self.data.base), orig_offs
+            blob, at = memoryview(self.data), orig_offs  # type: ignore[arg-type]  # it is one
             kind, count = struct.unpack_from("<IQ", blob, at)
             at += 12
             if kind != GGUFValueType.STRING:
                 values = self._get(at, self.gguf_scalar_to_np[GGUFValueType(kind)], count)
-                parts, at = list(values.reshape(-1, 1)), at + values.nbytes
+                parts: list[Any] = list(values.reshape(-1, 1))
+                at += values.nbytes
             else:
                 parts = []
                 for _ in range(count):
