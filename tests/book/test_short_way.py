@@ -26,6 +26,7 @@ REBUILT = (
     "12-kl-in-training",
     "13-gsm8k",
     "14-measuring",
+    "16-silent-failures",
     "17-one-gpu",
 )
 TEXTS = [text for text in chapters.texts(chapters.BOOK) if text.stem in REBUILT]
