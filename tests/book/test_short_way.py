@@ -26,6 +26,7 @@ REBUILT = (
     "12-kl-in-training",
     "13-gsm8k",
     "14-measuring",
+    "15-gpu-runs",
     "16-silent-failures",
     "17-one-gpu",
 )
