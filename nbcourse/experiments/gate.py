@@ -2,6 +2,8 @@
 
 `gauging` measures. Here the measurements are judged, by thresholds that follow from two numbers:
 the smallest gain that is worth a run, and by what factor a fault may lengthen it.
+
+Book: chapter 17, "Before you pay".
 """
 
 from dataclasses import dataclass

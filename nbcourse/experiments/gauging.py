@@ -1,6 +1,8 @@
 """What a model answers to a recipe's training problems before the first step: measured for `gate`.
 
 It samples as the recipe does, and takes the gradient of each batch in two halves. No weight moves.
+
+Book: chapter 17, "Before you pay".
 """
 
 from collections import Counter

@@ -461,6 +461,7 @@ def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
 @on_pages("12-kl-in-training")
 def test_a_reference_shows_its_table(tab):
     page = tab.page
+    unfold(page)
     place = numbering.places()["tab-weight-caps"]
     link = page.get_by_role("link", name=f"table {place.number}", exact=True).first
     assert page.locator("#tab-weight-caps .cell_output table").count() == 1
