@@ -145,6 +145,7 @@ COMPUTED = {
     "15.1": lambda: [4 + 4 + 8 + 4, 4 + 4 + 8 + 4 + 16],
     "15.2": lambda: [intensity()],
     "16.2": lambda: [1 - 0.05 ** (1 / 30)],
+    "17.1": lambda: [100 * ((0.25 - 0.05**2) / 128) ** 0.5],
 }
 
 
@@ -152,7 +153,7 @@ def test_every_chapter_is_asked_about_and_every_question_has_a_key():
     headings = re.findall(r"^### (\d+\.\d+) ", EXAM, re.MULTILINE)
     assert headings == list(KEYS)
     assert len(KEYS) >= 30
-    assert EXAM.startswith("# Exam bank\n\nThirty-nine questions") == (len(KEYS) == 39)
+    assert EXAM.startswith("# Exam bank\n\nForty questions") == (len(KEYS) == 40)
     asked = {number.partition(".")[0] for number in KEYS}
     assert asked == {
         str(int(path.stem[:2])) for path in chapters.texts() if path.stem[:2].isdigit()
