@@ -19,14 +19,32 @@ const EXACT = pattern(`^${SPACE}(?:(?<outer>[+\\-])${SPACE})?`
 const MARKER = pattern("(?<!#)####(?!#)([^\\n]*)", "g");
 const BRACE = pattern(`\\\\boxed[${BLANK}]*\\{|\\\\[{}]|[{}]`, "g");
 const PHRASE = pattern(`${EDGE_BEFORE}answer[${BLANK}*_]*(?:is${EDGE_BEHIND}|:)`, "gi");
+const FINAL = pattern(`${EDGE_BEFORE}final answer[${BLANK}*_]*(?:is${EDGE_BEHIND}|:)`, "gi");
+const NO_ANSWER = pattern("^[^\\p{L}\\p{N}]*(?:n/?a|none|unknown|undefined|no answer|cannot be determined)"
+  + EDGE_BEHIND, "i");
+const EQUALS = pattern(`^[ \\t${CURRENCY}]*=[ \\t${CURRENCY}]*$`);
 const OR = pattern(`${EDGE_BEFORE}or${EDGE_BEHIND}`, "i");
-const DIGIT = "\\p{Nd}²³¹¼-¾⁰-⁹₀-₉⅐-↉";
+const FRACTIONS = "¼-¾⅐-↉";
+const DIGIT = `\\p{Nd}²³¹${FRACTIONS}⁰-⁹₀-₉`;
+const GAP = " \\u00a0\\u2009\\u202f";
+// What is written in several pieces and is one number, or is more than a number.
+const PIECES = [
+  ["(?<=[0-9])(?:\\{\\\\?,\\}|,\\\\!|\\\\[,;: ])(?=[0-9]{3}(?![0-9]))", ","],
+  [`(?<![${WORD}.,])(?<![0-9][${GAP}])[1-9][0-9]{0,2}(?:[${GAP}][0-9]{3})+`
+    + `(?![${WORD}${DIGIT}]|[${GAP}][0-9])`, all => all.replace(pattern(`[${GAP}]`, "g"), ",")],
+  ["(?<=[0-9])( ?(?:[cdkm]?m|ft|in|yd|mi))(?:[²³]|\\^\\{?[23]\\}?)" + EDGE_BEHIND, "$1"],
+  ["[ \\t]?\\\\(?:[cdt]?frac|sqrt)[ \\t]*\\{?[ \\t]*", "±"],
+  ["[ \\t]{0,3}\\}[ \\t]{0,3}\\{[ \\t]{0,3}", "}{"],
+  [`(?<=[0-9]) (?:(?:and|&) )?(?=[0-9]+ ?/ ?[0-9]|[${FRACTIONS}])`, "+"],
+  ["(?<=[0-9]) and (?:a|one) (?:half|third|quarter)" + EDGE_BEHIND, "½"],
+  [`(?<=[0-9%]) ?([\\-+*/:\\^×·÷–]|x(?= )) ?(?=[${CURRENCY}]?[0-9])`, (all, sign) => sign.replace("x", "×")],
+].map(([source, together]) => [pattern(source, "g"), together]);
 const RUN = pattern(`(?:(?<name>[A-Za-z_\\^])|(?<![${WORD})\\]}.+\\-])[+\\-]?(?:[${CURRENCY}] ?[+\\-]?)?\\.?)?`
   + `[${DIGIT}]+(?:[^${BLANK}=<>${DIGIT}]{1,3}[${DIGIT}]+)*`, "g");
 const OPENS_WITH_DIGIT = pattern(`^[^\\p{L}\\p{N}]*[${DIGIT}]`);
 const NUMBERED_HEADING = pattern(
   `^[^\\p{L}\\p{N}]*([0-9]{1,2})[.)][${BLANK}]+[\\p{L}\\p{Nl}\\p{No}]`);
-const DOUBTFUL_SIGN = new Set([..."‐‑‒–±∓", "--", "-+", "+-", "++"]);
+const DOUBTFUL_SIGN = new Set([..."‐‑‒–±∓", "--", "-+", "+-", "++", "}{"]);
 const UNSEEN = pattern("[\\p{Cf}\\p{Mn}\\p{Me}]");
 
 const extract = (text, { strict }) => {
@@ -55,10 +73,18 @@ function agreed(lines, read) {
 function lenientAnswer(text) {
   const answer = strictAnswer(text);
   if (answer !== null) return answer;
+  for (const [piece, together] of PIECES) text = text.replace(piece, together);
+  if (markers(text).some(line => NO_ANSWER.test(line))) return null;
   const claims = markerClaims(text);
   if (claims.length) return agreed(claims, onlyNumber);
   const box = lastBox(text);
-  if (box !== null && runs(box).length) return onlyNumber(box);
+  if (box !== null && runs(text.slice(...box)).length) {
+    const answer = onlyNumber(text.slice(...box));
+    const final = [...text.matchAll(FINAL)].filter(({ index }) => index >= box[1]).at(-1);
+    if (answer === null || !final) return answer;
+    const rest = text.slice(final.index + final[0].length);
+    return OPENS_WITH_DIGIT.test(rest) ? firstNumber(rest) : answer;
+  }
   const phrase = [...text.matchAll(PHRASE)].at(-1);
   if (phrase) {
     const rest = text.slice(phrase.index + phrase[0].length);
@@ -87,7 +113,7 @@ function lastBox(text) {
     if (brace === "{") starts.push(null);
     else if (brace === "}") {
       const start = starts.pop() ?? null;
-      if (start !== null) box = text.slice(start, index);
+      if (start !== null) box = [start, index];
     } else if (brace[1] === "b") starts.push(index + brace.length);
   }
   return box;
@@ -111,9 +137,20 @@ function onlyNumber(piece) {
 }
 
 function firstNumber(rest) {
-  const [first, second] = runs(attachSign(rest));
-  return second && joinedByOr(first, second) ? null : value(first);
+  const [first, ...others] = runs(attachSign(rest));
+  const equal = [first];
+  for (const after of others) {
+    if (!EQUALS.test(between(equal.at(-1), after))) {
+      if (joinedByOr(equal.at(-1), after)) return null;
+      break;
+    }
+    equal.push(after);
+  }
+  const plain = new Set(equal.map(value).filter(number => number !== null));
+  return plain.size === 1 ? [...plain][0] : null;
 }
+
+const between = (first, second) => first.input.slice(first.index + first[0].length, second.index);
 
 function lastNumberOf(text) {
   const [last, previous] = runs(text).reverse();
@@ -123,8 +160,8 @@ function lastNumberOf(text) {
 const attachSign = piece => piece.replace(/^([ \t]*[+-])[ \t]+/, "$1");
 
 function joinedByOr(first, second) {
-  const between = first.input.slice(first.index + first[0].length, second.index);
-  return [...between].length <= 40 && OR.test(between) && value(first) !== value(second);
+  const text = between(first, second);
+  return [...text].length <= 40 && OR.test(text) && value(first) !== value(second);
 }
 
 // ---------------------------------------------------------------- the naive ones

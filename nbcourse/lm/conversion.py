@@ -1,5 +1,7 @@
 """A GGUF file as a folder in the hub's layout: float32 weights, tied as the model was trained.
 
+Book: chapter 15.
+
 Source: the GGUF specification of ggml, and `transformers.modeling_gguf_pytorch_utils`, whose names
 of weights are used here.
 """
