@@ -139,7 +139,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("GSPO: one ratio for the answer", travels="code")
+@EXERCISES.add("10.8 One problem, one fix", travels="code")
 def two_answers(attempt: Attempt, generator: Generator) -> None:
     for advantage in (1, -1):
         first, second = _two_lists_of_ratios(attempt(advantage), advantage)
@@ -249,7 +249,7 @@ def _tokens_clipped(
     )
 
 
-@EXERCISES.add("DAPO, second: dynamic sampling")
+@EXERCISES.add("10.8 One problem, one fix")
 def kept_groups(attempt: Attempt, generator: Generator) -> None:
     success = torch.tensor([0.5, 0.25, 0.25])
     kept = torch.tensor([0.5, 0.375, 0.375])
