@@ -143,7 +143,7 @@ def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
 
 def test_every_section_that_a_cause_names_is_in_the_book():
     headings = {
-        line.lstrip("#").strip()
+        line.lstrip("# ").replace("○ ", "").strip()
         for path in (ROOT / "book" / "text").glob("*.md")
         for line in path.read_text("utf-8").splitlines()
         if line.startswith("## ")
