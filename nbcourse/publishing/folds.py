@@ -1,6 +1,6 @@
 """What goes deeper is folded on the site: a Sphinx extension.
 
-A section whose heading has a ○ goes deeper than the main line: `## 1.8 Entropy`. Its first
+A section whose heading has a ○ goes deeper than the main line: `## 1.8 ○ Entropy`. Its first
 paragraph, the gist, states the result and is always shown. What follows folds. A browser unfolds it
 by itself for its own search and for a link into it; `folds.js` has the switch that unfolds all.
 """
