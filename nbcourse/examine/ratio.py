@@ -29,6 +29,7 @@ LIKELY = (RARE, 0.02, 0.1, 0.4, 0.8)
 HALVINGS = 18
 NOTHING = 1e-12  # beside a fresh weight
 FAR = 11.0  # log-ratio of a token that takes its whole response with it
+LARGEST = 700.0  # log of a weight: exp of more is no number of float64
 SIGNS = {1: "A > 0", -1: "A < 0"}
 
 
@@ -252,7 +253,8 @@ def _side(reader: _Reader, sign: int, direction: int, slope: float) -> Side:
 
 
 def _expected(weight: float, log: float, slope: float) -> bool:
-    return math.isclose(weight, math.exp(slope * log), rel_tol=1e-4)
+    power = slope * log
+    return power < LARGEST and math.isclose(weight, math.exp(power), rel_tol=1e-4)
 
 
 def _held(reader: _Reader, sign: int, logs: list[float], first: int, slope: float) -> Side:
