@@ -24,6 +24,8 @@ def test_what_a_recorded_command_calls_is_in_the_table(folder):
     assert folder in [where for old, _, where in MOVED if old == COMMANDS[folder]]
 
 
-def test_all_studies_are_in_the_table_and_where_it_says():
+def test_all_studies_that_moved_are_where_the_table_says():
     files = {path.stem for path in (ROOT / "book" / "studies").glob("[a-z]*.py")}
-    assert {new.rpartition(".")[2] for _, new, _ in MOVED} == files
+    moved = {new.rpartition(".")[2] for _, new, _ in MOVED}
+    assert files - moved == {"gate_on_records"}  # it began here
+    assert moved < files
