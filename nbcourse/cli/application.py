@@ -8,6 +8,14 @@ from typer.core import TyperGroup
 from nbcourse import __version__, installation
 from nbcourse.errors import UserError, did_you_mean
 
+RecipeName = Annotated[
+    str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as `seed=1`."),
+]
+
 
 class Commands(TyperGroup):
     """Answers a mistake of the user in one line; a fault of ours keeps its stack trace."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nbcourse.cli.application import app
+from nbcourse.cli.application import Changes, RecipeName, app
 from nbcourse.cli.tables import show
 from nbcourse.errors import UserError
 
@@ -19,13 +19,8 @@ CLOSED = 3  # exit status: the answer is no, and nothing went wrong
 
 @app.command()
 def gate(
-    recipe: Annotated[
-        str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
-    ],
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as `seed=1`."),
-    ] = None,
+    recipe: RecipeName,
+    change: Changes = None,
     questions: Annotated[int, typer.Option(min=2, help="Training problems that are asked.")] = 256,
     instruction: Annotated[
         list[str] | None,

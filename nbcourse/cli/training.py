@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nbcourse.cli.application import app, fail, warn
+from nbcourse.cli.application import Changes, RecipeName, app, fail, warn
 from nbcourse.cli.tables import show
 from nbcourse.errors import UserError
 
@@ -18,13 +18,8 @@ KEYS = (
 
 @app.command(epilog=KEYS)
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="A name, such as `arithmetic-grpo`, or a TOML file of your own.")
-    ],
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as `seed=1`."),
-    ] = None,
+    recipe: RecipeName,
+    change: Changes = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the run; `runs/NAME-seedN` if not given."),

@@ -19,7 +19,7 @@ from nbcourse.lm.rollouts import Rollout, group_rows, select
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
-from nbcourse.training.held_out import ask
+from nbcourse.training.held_out import greedy
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import credited
 from nbcourse.training.preparation import build
@@ -248,17 +248,8 @@ class Apart(Watch):
 
 def _greedy(learner: Learner, problems: list[Any], *, progress: bool) -> Estimate:
     """Greedy accuracy on the same questions, read leniently."""
-    recipe, task = learner.recipe, learner.recipe.task.build()
-    answers = ask(
-        learner.policy,
-        learner.tokenizer,
-        learner.prompts(problems),
-        max_new_tokens=recipe.rollouts.max_new_tokens,
-        precision=learner.precision(),
-        at_once=recipe.rollouts.responses,
-        engine=recipe.rollouts.own_engine,
-        label="greedy" if progress else None,
-    )
+    task = learner.recipe.task.build()
+    answers = greedy(learner, problems, label="greedy" if progress else None)
     right = [
         task.read(text, strict=False) == p.answer or task.read(text) == p.answer
         for text, p in zip(answers.texts, problems, strict=True)

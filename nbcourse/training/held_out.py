@@ -48,7 +48,14 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
     recipe, task = learner.recipe, learner.recipe.task.build()
     source = generator(recipe.seed, "evaluation")
     problems = task.draw(count, split=split or task.held_out, generator=source)
-    answers = ask(
+    answers = greedy(learner, problems)
+    return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)
+
+
+def greedy(learner: Learner, problems: Sequence[Any], *, label: str | None = None) -> Answers:
+    """The learner's greedy responses to problems, as its recipe samples; a label shows progress."""
+    recipe = learner.recipe
+    return ask(
         learner.policy,
         learner.tokenizer,
         learner.prompts(problems),
@@ -56,8 +63,8 @@ def verdicts(learner: Learner, count: int, *, split: str | None = None) -> Tenso
         precision=learner.precision(),
         at_once=recipe.rollouts.responses,
         engine=recipe.rollouts.own_engine,
+        label=label,
     )
-    return recipe.reward.verdicts(task.rewards(answers.texts, problems), answers.truncated)
 
 
 @torch.no_grad()

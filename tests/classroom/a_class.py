@@ -1,6 +1,8 @@
 """A small master and submissions to it, made from plain text."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 from nbcourse.classroom import masters
@@ -70,3 +72,12 @@ def submission(folder: Path, content: bytes, student: str = "ada") -> Submission
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return Submission(student, student, notebook=Candidate(path))
+
+
+def zipped(**members: bytes) -> bytes:
+    """An archive of files, by their names."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()

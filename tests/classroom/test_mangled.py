@@ -7,7 +7,6 @@ follow, its page says so, and a person is asked.
 import contextlib
 import io
 import tarfile
-import zipfile
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,7 @@ from nbcourse.confined.cells import plain_python
 from nbcourse.confined.submission_errors import Ending
 from tests.checks import masters
 from tests.classroom import a_class, mangled
+from tests.classroom.a_class import zipped
 from tests.classroom.conftest import LIMITS
 from tests.effort import examples, swept
 
@@ -211,14 +211,6 @@ def test_a_notebook_as_it_was_handed_out_holds_no_words(tmp_path, chapter, lost)
 # ---------------------------------------------------------------- files
 
 
-def packed(**members: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return file.getvalue()
-
-
 def tarred(mode: str, **members: bytes) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=mode) as archive:
@@ -250,14 +242,14 @@ HANDED_IN = {
     "an empty file beside it": {f"{SHEET}-1.ipynb": b"", BOOK: ANSWER},
     "a name of one's own": {"homework Ada.ipynb": ANSWER, "notes.txt": b"read chapter 2"},
     "the name of one's own beside the original": {"homework.ipynb": ANSWER, "other.ipynb": OUT},
-    "zip": {"work.zip": packed(**{BOOK: ANSWER})},
-    "zip of a folder": {"work.zip": packed(**{f"02/a/{BOOK}": ANSWER, f"__MACOSX/._{BOOK}": b""})},
-    "zip in a zip": {"work.zip": packed(**{"inner.zip": packed(**{BOOK: ANSWER})})},
-    "the bundle, zipped": {"work.zip": packed(**{BOOK: ANSWER, "README.md": b"1. Unpack"})},
+    "zip": {"work.zip": zipped(**{BOOK: ANSWER})},
+    "zip of a folder": {"work.zip": zipped(**{f"02/a/{BOOK}": ANSWER, f"__MACOSX/._{BOOK}": b""})},
+    "zip in a zip": {"work.zip": zipped(**{"inner.zip": zipped(**{BOOK: ANSWER})})},
+    "the bundle, zipped": {"work.zip": zipped(**{BOOK: ANSWER, "README.md": b"1. Unpack"})},
     "tar": {"work.tar": tarred("w", **{BOOK: ANSWER})},
     "tar.gz": {"work.tar.gz": tarred("w:gz", **{"a/readme": b"hi", f"a/{BOOK}": ANSWER})},
     "tgz": {"work.tgz": tarred("w:gz", **{f"{BOOK}.json": ANSWER})},
-    "tar.xz in a zip": {"work.zip": packed(**{"x.tar.xz": tarred("w:xz", **{BOOK: ANSWER})})},
+    "tar.xz in a zip": {"work.zip": zipped(**{"x.tar.xz": tarred("w:xz", **{BOOK: ANSWER})})},
     "checkpoints": {".ipynb_checkpoints/x-checkpoint.ipynb": OUT, BOOK: ANSWER},
 }
 
@@ -286,7 +278,7 @@ def test_the_notebook_with_the_answers_is_found(tmp_path, files):
         ({"answers.docx": b"PK", "photo.jpg": b""}, "answers.docx, photo.jpg"),
         ({"notes.txt": b"{}", "02-sequences.py": b"# %%"}, "02-sequences.py, notes.txt"),
         ({"work.rar": b"Rar!"}, "work.rar"),
-        ({"work.zip": packed(**{"a.docx": b"PK"})}, "a.docx"),
+        ({"work.zip": zipped(**{"a.docx": b"PK"})}, "a.docx"),
         ({"work.tar.gz": b"\x1f\x8b"}, "work.tar.gz is damaged"),
         ({BOOK: ANSWER, f"Copy of {BOOK}": ANSWER.replace(b"groups", b"sets")}, "not clear"),
         ({}, "No notebook was handed in."),
@@ -304,7 +296,7 @@ def test_what_was_found_instead_of_a_notebook_is_listed(tmp_path, files, says):
 def test_of_an_archive_no_more_is_read_than_it_may_hold(tmp_path):
     bombs = {
         "a/x.tar.gz": tarred("w:gz", **{"zeros": bytes(10**8), BOOK: ANSWER}),
-        "b/x.zip": packed(**{"x.zip": packed(**{"y.zip": packed(**{BOOK: bytes(10**8)})})}),
+        "b/x.zip": zipped(**{"x.zip": zipped(**{"y.zip": zipped(**{BOOK: bytes(10**8)})})}),
     }
     put(tmp_path, bombs)
     with pytest.raises(archives.Damaged, match=r"x\.tar\.gz is damaged"):

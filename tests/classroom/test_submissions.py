@@ -12,6 +12,7 @@ from nbcourse.classroom.class_list import read_class_list
 from nbcourse.classroom.notebooks import Unreadable
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.submissions import canvas_names, find_submissions, with_owners
+from tests.classroom.a_class import zipped
 
 NAME = "02-sequences"
 
@@ -21,14 +22,6 @@ def put(folder, *paths, content=b"{}"):
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-
-
-def zipped(**members: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return file.getvalue()
 
 
 def found(folder):
