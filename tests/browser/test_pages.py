@@ -458,24 +458,22 @@ def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
     assert preview.count() == 0
 
 
-@on_pages("12-kl-in-training")
+@on_pages(CHAPTERS[1])
 def test_a_reference_shows_its_table(tab):
     page = tab.page
     unfold(page)
-    place = numbering.places()["tab-weight-caps"]
+    place = numbering.places()["tab-six-weights"]
     link = page.get_by_role("link", name=f"table {place.number}", exact=True).first
-    assert page.locator("#tab-weight-caps .cell_output table").count() == 1
+    assert page.locator("#tab-six-weights .cell_output table").count() == 1
     link.hover()
     preview = page.locator(PREVIEW)
     preview.locator("table").wait_for()
-    assert "KL(π‖π_old)" in preview.locator("table").inner_text()
-    assert (
-        preview.locator(".nb-caption").inner_text().startswith(f"Table {place.number}. What a cap")
-    )
+    assert "TD residual" in preview.locator("table").inner_text()
+    assert preview.locator(".nb-caption").inner_text().startswith(f"Table {place.number}. Six ")
     assert preview.locator("[id], [tabindex]").count() == 0
     page.keyboard.press("Escape")
     link.click()
-    page.wait_for_function(IN_SIGHT, arg="tab-weight-caps")
+    page.wait_for_function(IN_SIGHT, arg="tab-six-weights")
 
 
 @on_pages("10-grpo")
