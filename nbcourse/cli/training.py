@@ -146,10 +146,10 @@ def train(
     except FloatingPointError as error:
         kept = "" if engine == "trl" else f" The last checkpoint in {folder} was saved before that."
         fail(f"{error}.{kept}")
-    _tell(folder)
+    tell(folder)
 
 
-def _tell(folder: Path) -> None:
+def tell(folder: Path) -> None:
     """Print how a run ended; of several processes, only the first one does."""
     import json
     import os

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nbcourse.cli import training
+
 ROOT = Path(__file__).resolve().parents[2]
 TAKE_OVER = (
     'python -c "import json; from pathlib import Path; '
@@ -43,6 +45,20 @@ def test_the_readme_lists_every_chapter():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for notebook in (ROOT / "book").glob("*.ipynb"):
         assert f"book/{notebook.name}" in readme
+
+
+def test_the_run_in_the_readme_is_a_recorded_one(capsys):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    record = ROOT / "book" / "runs" / "arithmetic-grpo-seed0"
+    training.tell(record)
+    ended, _, _ = capsys.readouterr().out.partition(";")
+    assert f"`{ended}`" in readme
+    environment, summary = (
+        json.loads((record / f"{name}.json").read_text()) for name in ("environment", "summary")
+    )
+    assert environment["hardware"].endswith(", 2 cores")
+    assert f"half a minute of `{environment['command']}` on two cores" in readme
+    assert round((summary["seconds_before_first_step"] + summary["seconds_of_steps"]) / 30) == 1
 
 
 RUN_TIMES = {
