@@ -26,6 +26,7 @@ from typing import Any
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.experiments import evidence, records
 from nbcourse.experiments.small_lab import ANSWERS, LOGS, SCORE
+from nbcourse.mistakes.catalogue import current
 from nbcourse.progress import track
 
 from .silent_failures import print_score, share
@@ -37,7 +38,7 @@ def _words(table: Mapping[str, str]) -> Words:
     return {word: frozenset(causes.split()) for word, causes in table.items()}
 
 
-KL = "kl-sign inverted-kl wrong-kl-estimator wrong-kl reference-moves reference-noise "
+KL = "kl-sign inverted-kl kl-without-gradient wrong-kl reference-moves reference-noise "
 KL += "reference-mismatch"
 RATIO = "stale-old-log-probs stale-sampler inverted-ratio inverted-clip"
 NOTHING_TO_LEARN = "no-signal silent-verifier same-samples amplified-flat-groups"
@@ -190,7 +191,7 @@ def score(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `nameable` counts the broken runs for whose cause the peer has a word at all.
     """
-    broken = [one for one in results if one["cause"]]
+    broken = [{**one, "cause": current(one["cause"])} for one in results if one["cause"]]
     sound = [one for one in results if not one["cause"]]
 
     def of(peer: str) -> dict[str, Any]:

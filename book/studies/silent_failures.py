@@ -29,6 +29,7 @@ from nbcourse.diagnosis.faults import FAULTS
 from nbcourse.experiments import evidence, records
 from nbcourse.experiments.small_lab import ANSWERS, LOGS, SCORE, Tables, recipe_of, train
 from nbcourse.functional.accuracy import wilson_interval
+from nbcourse.mistakes.catalogue import current
 from nbcourse.progress import track
 from nbcourse.seeds import generator
 
@@ -115,10 +116,12 @@ def judge(folder: Path) -> list[dict[str, Any]]:
     for name, answer in track(list(answers.items()), "diagnoses", total=len(answers)):
         left = evidence.read(folder / LOGS / f"{name}.zip")
         said = {
-            basis: [finding.cause for finding in diagnose(given).findings]
+            basis: [finding.id for finding in diagnose(given).findings]
             for basis, given in (("witness", left), ("curves", replace(left, witnesses=())))
         }
-        results.append({"run": name, **answer, **said})
+        results.append(
+            {"run": name, **answer, "cause": current(answer["cause"] or "") or None, **said}
+        )
     return results
 
 

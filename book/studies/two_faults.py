@@ -33,7 +33,7 @@ def record_pairs(folder: Path, count: int, seed: int) -> None:
     for place in track(order, "pairs", total=len(order)):
         planted = possible[place]
         report = diagnose(train(planted, seed, " and ".join(planted)))
-        found = mark(planted, [finding.cause for finding in report.findings])
+        found = mark(planted, [finding.id for finding in report.findings])
         results.append(
             {"faults": list(planted), "missed": list(found.missed), "false": list(found.false)}
         )

@@ -27,12 +27,13 @@ from nbcourse.builds.planted import CONTENTS, FORMS, PLANTS
 from nbcourse.builds.report import Judged, Verdict
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.sandbox import Limits
-from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS
+from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.errors import UserError, did_you_mean
 from nbcourse.experiments import combinations, evidence
 from nbcourse.experiments.combinations import Mark, go_together
+from nbcourse.mistakes.catalogue import current
 
 MOST = 3  # faults
 POINTS = 10  # for the names, for the mended trainer, and for the test
@@ -410,7 +411,7 @@ def judged(dealt: Deal, handed_in: Mapping[str, str | None], runs: Runs = bench.
 def named(dealt: Deal, text: str) -> Named:
     """Count the accusations: the first word of each line that is no comment."""
     lines = [line.strip() for line in text.splitlines()]
-    said = [re.split(r"[\s:,;]", line)[0] for line in lines if line and line[0] != "#"]
+    said = [current(re.split(r"[\s:,;]", line)[0]) for line in lines if line and line[0] != "#"]
     unknown = [name for name in said if name not in CAUSES]
     return Named(combinations.mark(dealt.faults, [n for n in said if n in CAUSES]), unknown)
 

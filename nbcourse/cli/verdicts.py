@@ -139,9 +139,9 @@ def diagnose(
     - `nbcourse diagnose outputs/checkpoint-100/trainer_state.json`
     - `nbcourse diagnose outputs/runs/Nov23_10-00-00`
     """
-    from nbcourse.diagnosis.causes import CAUSES
     from nbcourse.diagnosis.diagnose import diagnose as look
-    from nbcourse.diagnosis.report import REQUIREMENTS
+    from nbcourse.diagnosis.report import Report
+    from nbcourse.diagnosis.suspects import CAUSES
     from nbcourse.experiments import evidence
 
     if causes:
@@ -150,7 +150,7 @@ def diagnose(
         return
     if run is None:
         raise UserError("RUN is missing: a run's folder, or a log (`nbcourse diagnose --help`)")
-    requirements = _named(require, REQUIREMENTS)
+    requirements = _named(require, Report.REQUIREMENTS)
     report = look(evidence.read(run))
     typer.echo(str(report))
     _conclude(report, requirements, json_file)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import Finding
 from nbcourse.diagnosis.stated import (
     SAME,
     certain,
@@ -22,6 +21,7 @@ from nbcourse.diagnosis.stated import (
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.functional.rewards import overlong_penalty
+from nbcourse.mistakes.findings import Finding
 from nbcourse.training.algorithms import Estimate
 
 FLAT = 1e-6  # a spread within which rewards were meant to be equal

@@ -11,7 +11,8 @@ from itertools import pairwise
 from statistics import mean
 from typing import TypeGuard
 
-from nbcourse.diagnosis.report import LIKELY, POSSIBLE, Answer, seen
+from nbcourse.diagnosis.report import Answer
+from nbcourse.mistakes.findings import LIKELY, POSSIBLE, seen
 
 GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 1.5  # in bfloat16, in which a real model has up to 1

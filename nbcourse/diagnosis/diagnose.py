@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
-from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, Answer, Finding, Report
+from nbcourse.diagnosis.report import Answer, Report
 from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
+from nbcourse.mistakes.findings import CONFIDENCES, LIKELY, Finding
 
 Lack = Callable[[Witness], bool]
 
@@ -134,7 +135,7 @@ def diagnose(evidence: Evidence) -> Report:
     by_curves = dict(_of_curves(evidence))
     seen: dict[str, Finding] = {}
     for finding in _found(by_witness) or _suspected(_found(by_curves)):
-        seen.setdefault(finding.cause, finding)
+        seen.setdefault(finding.id, finding)
     explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in seen))
     kept = [finding for cause, finding in seen.items() if cause not in explained]
     return Report(
@@ -156,7 +157,7 @@ def _found(answers: Mapping[str, Answer]) -> list[Finding]:
 
 def _suspected(findings: Sequence[Finding]) -> list[Finding]:
     """What is likely; of what is only possible the first, and that where nothing is likely."""
-    return [one for one in findings if one.confidence == LIKELY] or list(findings[:1])
+    return [one for one in findings if one.kind == LIKELY] or list(findings[:1])
 
 
 def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:
@@ -205,4 +206,4 @@ def unseen(witness: Witness) -> Iterator[str]:
 
 
 def _rank(finding: Finding) -> int:
-    return CONFIDENCES.index(finding.confidence)
+    return CONFIDENCES.index(finding.kind)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import CERTAIN, LIKELY, Finding, seen
 from nbcourse.diagnosis.stated import largest, rounding, sampled, whole
 from nbcourse.diagnosis.witness import Witness
+from nbcourse.mistakes.findings import CERTAIN, LIKELY, Finding, seen
 
 FALSE_ALARM = 1e-6  # of each statistical test
 Z = 5.0  # a sum of surprisals this many standard deviations off: one-sided 3e-7

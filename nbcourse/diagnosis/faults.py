@@ -22,7 +22,7 @@ class Fault:
 
     Attributes:
         sentence: what is planted.
-        cause: what a diagnosis should name, one of `CAUSES`; in `FAULTS` its own name if "".
+        cause: what a diagnosis should name, of the catalogue; in `FAULTS` its own name if "".
         source: where it was met: a thread, a paper, or "common".
         recipe: what a recipe needs so that the fault has something to spoil.
         algorithms: rows of the table in which it can be planted.
@@ -186,6 +186,7 @@ _TABLE = {
     ),
     "wrong-kl-estimator": Fault(
         "k1 is in the loss, where k3 is stated.",
+        cause="kl-without-gradient",
         source="reasoning-from-scratch, rlhf-book",
         recipe=PULLED,
         algorithms=GRPO,

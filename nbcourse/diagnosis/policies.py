@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from nbcourse.diagnosis.draws import other_weights
-from nbcourse.diagnosis.report import LIKELY, Finding, seen
 from nbcourse.diagnosis.stated import certain, largest, rounding, sampled
 from nbcourse.diagnosis.witness import Witness
+from nbcourse.mistakes.findings import LIKELY, Finding, seen
 
 ENOUGH = 4  # tokens with a difference, before one number is called their explanation
 WITHIN = 0.05  # what an explanation has to leave, as a share of what there is to explain

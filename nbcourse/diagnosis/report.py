@@ -1,56 +1,18 @@
-"""What a diagnosis says: to people first, then to machines."""
+"""What a diagnosis says besides its findings: what was looked at, and how sure it is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.mistakes import findings
+from nbcourse.mistakes.findings import CERTAIN, CONFIDENCES, LIKELY, POSSIBLE, Finding
 
-CERTAIN, LIKELY, POSSIBLE = CONFIDENCES = ("certain", "likely", "possible")
 MEANING = {
     CERTAIN: "a recomputation from the witness gives other numbers, and this cause the run's own",
     LIKELY: "a test on the witness, which a healthy run fails less than once in 100,000 times, or "
     "a difference that is certain while its cause is inferred",
     POSSIBLE: "a curve looks as it does with this cause; others may do the same",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A cause that is seen in a run.
-
-    Attributes:
-        cause: one of `CAUSES`.
-        confidence: one of `CONFIDENCES`.
-        evidence: the numbers that show it.
-    """
-
-    cause: str
-    confidence: str
-    evidence: str
-
-    def as_dict(self) -> dict[str, str]:
-        """For machines: the keys stay."""
-        known = CAUSES[self.cause]
-        return {
-            "cause": self.cause,
-            "confidence": self.confidence,
-            "evidence": self.evidence,
-            "sentence": known.sentence,
-            "mend": known.mend,
-            "section": known.section,
-        }
-
-
-def seen(cause: str, how: str, **numbers: Any) -> Finding:
-    """What shows a cause, in the words of its row.
-
-    Args:
-        cause: one of `CAUSES`.
-        how: a confidence, or what else stands in the row for a way of seeing it.
-        numbers: what the braces there ask for.
-    """
-    return Finding(cause, how.partition(":")[0], CAUSES[cause].evidence[how].format(**numbers))
 
 
 # Of a question: what was found; None if all is as it should be; else why it was not looked at.
@@ -65,14 +27,14 @@ def state(answer: Answer) -> str:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What was seen in a run.
+class Report(findings.Report):
+    """What was seen in a run: the most certain first, and of these what comes first in a step.
 
     Attributes:
         name: of the run.
+        findings: what was seen.
         witnesses: the steps of its witness batches.
         steps: lines of its curves.
-        findings: the most certain first, and of these what comes first in a step.
         notes: what looks like a fault and is none.
         unseen: what could not be looked at, for want of what the run did not tell.
         answers: to each question.
@@ -80,15 +42,19 @@ class Report:
         unknown: its other columns of numbers.
     """
 
-    name: str
     witnesses: Sequence[int]
     steps: int
-    findings: Sequence[Finding]
     notes: Sequence[str] = ()
     unseen: Sequence[str] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)
     recognised: Sequence[str] = ()
     unknown: Sequence[str] = ()
+
+    REQUIREMENTS: ClassVar[findings.Requirements] = {
+        "healthy": lambda report: report.healthy,
+        "witness": lambda report: bool(report.witnesses),
+        "complete": lambda report: report.complete,
+    }
 
     @property
     def healthy(self) -> bool:
@@ -104,24 +70,17 @@ class Report:
         """The questions that were not looked at, and why."""
         return {name: why for name, why in self.answers.items() if isinstance(why, str)}
 
-    def __str__(self) -> str:
-        """What was looked at, then a paragraph for each finding."""
-        lines = [self.name, "=" * len(self.name), "", self.verdict(), ""]
-        for finding in self.findings:
-            known = CAUSES[finding.cause]
-            lines += [
-                f"[{finding.confidence}] {finding.cause}: {known.sentence}",
-                f"    seen: {finding.evidence}",
-                f"    instead: {known.mend}",
-                f"    see {known.section}",
-                "",
-            ]
-        used = {finding.confidence for finding in self.findings}
-        lines += [f"{word}: {MEANING[word]}" for word in CONFIDENCES if word in used]
+    def opening(self) -> list[str]:
+        """What was looked at, and how many causes were seen."""
+        return [self.verdict()]
+
+    def closing(self) -> list[str]:
+        """What the confidences mean, how much was looked at, and notes."""
+        used = {finding.kind for finding in self.findings}
+        lines = [f"{word}: {MEANING[word]}" for word in CONFIDENCES if word in used]
         lines += self._coverage()
         lines += [f"[not looked at] {what}" for what in self.unseen]
-        lines += [f"[note] {note}" for note in self.notes]
-        return "\n".join(lines).rstrip()
+        return lines + [f"[note] {note}" for note in self.notes]
 
     def _coverage(self) -> list[str]:
         """How much was looked at, of the questions and of the log."""
@@ -158,15 +117,13 @@ class Report:
             "call keep_witnesses), and ask again."
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """For machines: the keys stay."""
         return {
-            "name": self.name,
             "healthy": self.healthy,
             "basis": "witness" if self.witnesses else "curves",
             "witnesses": list(self.witnesses),
             "steps": self.steps,
-            "findings": [finding.as_dict() for finding in self.findings],
             "notes": list(self.notes),
             "not_looked_at": list(self.unseen),
             "questions": {name: state(answer) for name, answer in self.answers.items()},
@@ -174,14 +131,3 @@ class Report:
             "recognised": list(self.recognised),
             "not_recognised": list(self.unknown),
         }
-
-    def missing(self, requirements: Sequence[str]) -> list[str]:
-        """Which requirements are not met, of those in `REQUIREMENTS`."""
-        return [name for name in requirements if not REQUIREMENTS[name](self)]
-
-
-REQUIREMENTS: dict[str, Callable[[Report], bool]] = {
-    "healthy": lambda report: report.healthy,
-    "witness": lambda report: bool(report.witnesses),
-    "complete": lambda report: report.complete,
-}

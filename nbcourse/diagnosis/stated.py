@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import CERTAIN, Finding, seen
 from nbcourse.diagnosis.witness import Witness
+from nbcourse.mistakes.findings import CERTAIN, Finding, seen
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty
 
 SAME = 1e-4  # of the largest number in a table: float32, summed in another order

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nbcourse.mistakes.catalogue import CATALOGUE, Mistake
+
 
 @dataclass(frozen=True)
 class Check:
@@ -11,7 +13,7 @@ class Check:
     Attributes:
         question: in the form "is it so that …".
         look: the numbers of a witness, or the metric of a log, that answer it.
-        causes: of `CAUSES`, those that a yes points to.
+        causes: of the catalogue, those that a yes points to.
     """
 
     question: str
@@ -66,7 +68,7 @@ CHECKS: Mapping[str, Check] = {
     "penalty": Check(
         "the charge for the KL is not β times the stated estimate",
         "token_rewards or coefficients, with β and without it",
-        ("kl-sign", "inverted-kl", "wrong-kl-estimator", "wrong-kl"),
+        ("kl-sign", "inverted-kl", "kl-without-gradient", "wrong-kl"),
     ),
     "token rewards": Check(
         "the score is not on the last token",
@@ -132,6 +134,11 @@ CHECKS: Mapping[str, Check] = {
         "the metrics accuracy and entropy, the best fifth of the run against the last",
         ("reward-collapse", "entropy-collapse"),
     ),
+}
+
+# All that a diagnosis can name, in the order of a step.
+CAUSES: Mapping[str, Mistake] = {
+    name: CATALOGUE[name] for check in CHECKS.values() for name in check.causes
 }
 
 # What a curve shows → the checks to begin with, the likeliest first.

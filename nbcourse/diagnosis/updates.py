@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.report import Finding
 from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
 from nbcourse.functional.surrogates import ppo_clip, truncated_importance_weights
+from nbcourse.mistakes.findings import Finding
 from nbcourse.training.algorithms import Algorithm, Penalty, Tokens, policy_loss
 
 NOTHING = 1e-9  # a derivative that is none
@@ -130,7 +130,9 @@ def _others(update: _Update, penalty: Penalty) -> Iterator[tuple[Finding, Callab
         yield certain("kl-sign", witness, way=":loss"), lambda: 2 * plain - charged
         for kind in kl.ESTIMATORS:
             if kind != estimator:
-                stated = certain("wrong-kl-estimator", witness, kind=kind, estimator=estimator)
+                numbers = {"kind": kind, "estimator": estimator}
+                one = ("kl-without-gradient", "") if kind == "k1" else ("wrong-kl", ":loss")
+                stated = certain(one[0], witness, way=one[1], **numbers)
                 yield stated, partial(update.derivative, replace(penalty, estimator=kind))
         inverted = certain("inverted-kl", witness, estimator=estimator)
         yield inverted, lambda: plain + _inverted(update, penalty)

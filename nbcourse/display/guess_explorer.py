@@ -1,15 +1,15 @@
 """A game: recorded runs by their curves, the reader's guesses, and the score beside a diagnosis."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from IPython.display import HTML
 
-from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.display.in_page import in_page
+from nbcourse.mistakes.catalogue import CATALOGUE, current
 
 DIALS = {
     "accuracy": "right answers",
@@ -48,19 +48,23 @@ def explore_guesses(
         if name not in results or not evidence.witnesses:
             raise ValueError(f"run {name!r} has no {'witness' if name in results else 'result'}")
         result = results[name]
-        cause = result["cause"]
+        cause = current(result["cause"]) if result["cause"] else None
         runs.append(
             {
                 "name": name,
                 "recipe": _recipe(evidence),
                 "dials": [[_short(row.get(dial)) for row in evidence.history] for dial in DIALS],
                 "truth": cause,
-                "sentence": CAUSES[cause].sentence if cause else "",
-                **{basis: next(iter(result[basis]), None) for basis in ("witness", "curves")},
+                "sentence": CATALOGUE[cause].sentence if cause else "",
+                **{basis: _first(result[basis]) for basis in ("witness", "curves")},
             }
         )
     groups = [{"question": c.question, "causes": c.causes} for c in CHECKS.values()]
     return in_page("guess", {"dials": list(DIALS.values()), "groups": groups, "runs": runs}, [])
+
+
+def _first(names: Sequence[str]) -> str | None:
+    return current(names[0]) if names else None
 
 
 def _recipe(evidence: Evidence) -> str:

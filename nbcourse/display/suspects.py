@@ -4,8 +4,7 @@ from html import escape
 
 from IPython.display import HTML
 
-from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.diagnosis.suspects import CHECKS, SYMPTOMS
+from nbcourse.diagnosis.suspects import CAUSES, CHECKS, SYMPTOMS
 
 STYLE = """<style>
 .nb-tree { max-width: 46rem; overflow-wrap: anywhere; }

@@ -6,10 +6,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.diagnosis.suspects import CHECKS
+from nbcourse.diagnosis.suspects import CAUSES, CHECKS
 from nbcourse.errors import UserError
 from nbcourse.experiments import small_lab
 

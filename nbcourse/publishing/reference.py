@@ -32,6 +32,7 @@ ROOMS = {
     "lm": "A language model as a policy",
     "training": "What happens in a step: algorithms, recipes, the loop",
     "experiments": "The life of a run: records, evaluation, comparison",
+    "mistakes": "Every mistake that can be named, and what a finding is",
     "examine": "What a loss function does, by enumeration",
     "diagnosis": "What is wrong with a run: witness batches, planted faults, causes",
     "budget": "What a run will need, in memory and time",

@@ -23,4 +23,4 @@ def sound(name: str) -> Evidence:
 
 
 def causes(evidence: Evidence) -> list[str]:
-    return [finding.cause for finding in diagnose(evidence).findings]
+    return [finding.id for finding in diagnose(evidence).findings]

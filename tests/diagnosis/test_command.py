@@ -6,11 +6,11 @@ import struct
 import pytest
 
 from book.studies import silent_failures
-from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.curves import notes, translated
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
-from nbcourse.diagnosis.report import CONFIDENCES, LIKELY, POSSIBLE
+from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.experiments import event_files, evidence
+from nbcourse.mistakes.findings import CONFIDENCES, LIKELY, POSSIBLE
 from tests.command import nbcourse, refused
 from tests.diagnosis.runs import broken, causes, sound
 
@@ -29,13 +29,13 @@ def test_it_names_the_cause_the_evidence_the_mend_and_the_section(packed, tmp_pa
     report = tmp_path / "report.json"
     said = nbcourse("diagnose", packed(broken("mixed-groups")), "--json", report)
     assert "[certain] mixed-groups: " in said
-    assert CAUSES["mixed-groups"].mend in said
+    assert CAUSES["mixed-groups"].fix in said
     assert "see 10.2 The group baseline" in said
     content = json.loads(report.read_text())
     assert content["basis"] == "witness"
     (finding,) = content["findings"]
-    assert {"cause", "confidence", "evidence", "section"} <= set(finding)
-    assert finding["confidence"] in CONFIDENCES
+    assert {"id", "kind", "evidence", "section"} <= set(finding)
+    assert finding["kind"] in CONFIDENCES
 
 
 def test_the_curves_of_the_benchmark_are_whole():
@@ -58,7 +58,7 @@ def test_weights_that_stand_still_show_in_a_kl_that_is_measured_now_and_then(eve
         return diagnose(Evidence("run", (), rows)).findings
 
     (finding,) = found(history(0.0))
-    assert finding.cause == "idle-optimiser"
+    assert finding.id == "idle-optimiser"
     assert "after 20 steps with a gradient" in finding.evidence
     assert not found(history(1e-3))
     assert not found(history(0.0, last=4))
@@ -83,7 +83,7 @@ def test_of_curves_alone_it_says_that_they_are_all_it_has(tmp_path):
     assert "There is no witness batch" in said
     assert "[possible] sampler-mismatch" in said
     (finding,) = diagnose(Evidence("x", (), run.history)).findings
-    assert finding.confidence == POSSIBLE
+    assert finding.kind == POSSIBLE
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_the_tests_of_samples_are_fair():
     """A healthy run passes them; a test is only `likely`, whatever its probability."""
     for name in ("sampler-top-p-unreported", "same-seed"):
         finding, *_ = diagnose(broken(name)).findings
-        assert finding.confidence == LIKELY
+        assert finding.kind == LIKELY
 
 
 def test_the_score_counts_what_is_named_first():

@@ -24,7 +24,7 @@ WRITTEN = [
 @pytest.mark.parametrize("run", [run for run, *_ in WRITTEN])
 def test_a_recorded_run_shows_its_cause_in_these_words(run):
     report = diagnose(evidence.read(records.RUNS / "silent-failures" / "logs" / f"{run}.zip"))
-    said = [[run, one.confidence, one.cause, one.evidence] for one in report.findings]
+    said = [[run, one.kind, one.id, one.evidence] for one in report.findings]
     assert said == [row for row in WRITTEN if row[0] == run]
 
 
@@ -45,7 +45,7 @@ def learning(witness):
 
 
 def said(finding):
-    return (finding.confidence, finding.cause, finding.evidence)
+    return (finding.kind, finding.id, finding.evidence)
 
 
 def test_a_score_that_is_not_the_verdict(healthy):
@@ -151,7 +151,7 @@ def test_equal_samples_are_a_fault_only_if_chance_does_not_make_them(healthy, lo
         healthy.tensors[name] = table[::group].repeat_interleave(group, dim=0)
     healthy.tensors["plain_log_probs"] = torch.full(healthy["tokens"].shape, log_prob)
     finding = draws.samples([healthy])
-    assert (finding and finding.cause) == named
+    assert (finding and finding.id) == named
     if finding:
         counted = healthy["lengths"].view(-1, group)[:, 1:].sum()
         assert finding.evidence == (

@@ -7,16 +7,15 @@ import pytest
 
 from book.studies.silent_failures import SOUND
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
-from nbcourse.diagnosis.causes import CAUSES
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
 from nbcourse.diagnosis.planting import PLANTS
 from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.experiments.small_lab import recipe_of, train
 from nbcourse.functional import advantages, kl, returns
 from nbcourse.lm import log_probs, sampling
-from nbcourse.repository import ROOT
 from nbcourse.tasks.task import Task
 from nbcourse.training import algorithms, experience, loop
 from nbcourse.training import learner as learners
@@ -120,7 +119,7 @@ def test_what_an_eps_of_a_ten_thousandth_leaves_of_a_rounding_error_is_no_fault(
     tensors["scores"][:4] = -1 / 3
     tensors["advantages"][:4] = size
     finding = credit.advantages(Witness(healthy.facts, tensors))
-    assert (finding and finding.cause) == named
+    assert (finding and finding.id) == named
 
 
 def test_verdicts_of_a_trainer_that_states_no_reward_are_not_looked_at():
@@ -139,17 +138,6 @@ def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
             witness["drawn_tokens"].tolist(), witness["encoded_tokens"].tolist(), strict=True
         )
         assert sum(drawn != again[: len(drawn)] for drawn, again in rows) > 10
-
-
-def test_every_section_that_a_cause_names_is_in_the_book():
-    headings = {
-        line.lstrip("# ").replace("○ ", "").strip()
-        for path in (ROOT / "book" / "text").glob("*.md")
-        for line in path.read_text("utf-8").splitlines()
-        if line.startswith("## ")
-    }
-    named = {cause.section for cause in CAUSES.values()}
-    assert named <= headings, named - headings
 
 
 def test_every_cause_that_a_rule_names_is_known_and_the_other_way_round():

@@ -8,8 +8,9 @@ import pytest
 
 from nbcourse.diagnosis import curves
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
-from nbcourse.diagnosis.report import LIKELY, Finding, Report, state
+from nbcourse.diagnosis.report import Report, state
 from nbcourse.experiments import evidence, log_lines, records, small_lab
+from nbcourse.mistakes.findings import LIKELY, Finding
 from tests.command import refused
 
 VERL = "(TaskRunner pid=7) step:{n} - critic/score/mean:{r} - actor/grad_norm:{g} - perf/mfu:0.41"
@@ -109,14 +110,14 @@ def rows(count=40, **numbers):
 
 
 def causes(history, **more):
-    return [one.cause for one in diagnose(Evidence("x", (), history, **more)).findings]
+    return [one.id for one in diagnose(Evidence("x", (), history, **more)).findings]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_the_first_number_that_is_not_finite_is_named_with_its_step(tmp_path, value):
     lines = [TRL.format(l=0.1 if n < 3 else value, g=1.0, r=0.5) for n in range(1, 6)]
     (finding,) = diagnose(read(tmp_path, "\n".join(lines))).findings
-    assert (finding.cause, finding.confidence) == ("not-finite", LIKELY)
+    assert (finding.id, finding.kind) == ("not-finite", LIKELY)
     assert finding.evidence == (f"the loss is {value} at step 3, and in 2 of the 2 points after it")
 
 
@@ -181,14 +182,14 @@ def test_a_reward_that_falls_and_stays_down(reward, named):
 )
 def test_an_entropy_that_goes_for_nothing(entropy, reward, named):
     report = diagnose(Evidence("x", (), rows(entropy=entropy, reward=reward)))
-    assert [one.cause for one in report.findings] == ["entropy-collapse"] * named
+    assert [one.id for one in report.findings] == ["entropy-collapse"] * named
     if named:
         assert "below a tenth from step 20 on" in report.findings[0].evidence
 
 
 def test_answers_that_are_all_cut_off_and_earn_nothing():
     report = diagnose(Evidence("x", (), rows(truncated=1.0, reward=0.0)))
-    assert [one.cause for one in report.findings] == ["all-truncated"]
+    assert [one.id for one in report.findings] == ["all-truncated"]
     assert report.findings[0].evidence.endswith("cut off, and the mean reward is 0.000")
 
 
@@ -254,5 +255,5 @@ SOUND = [
 def test_no_sound_recorded_run_is_accused(path: Path):
     run = curves.Curves(evidence.read(path).history)
     answers = [curves.QUESTIONS[name](run) for name in NEW]
-    found = [answer.cause for answer in answers if isinstance(answer, Finding)]
+    found = [answer.id for answer in answers if isinstance(answer, Finding)]
     assert found == ["reward-collapse"] * path.name.startswith(COLLAPSED)

@@ -28,7 +28,7 @@ def test_what_rounding_does_in_bfloat16_is_no_mismatch(folder):
     so = ["all-truncated"] if folder.name.startswith("trial-") else []
     # and three runs fell from .90 to .65
     so = ["reward-collapse"] if "-fast-grpo-" in folder.name else so
-    assert [finding.cause for finding in report.findings] == so, str(report)
+    assert [finding.id for finding in report.findings] == so, str(report)
 
 
 def test_the_command_that_ci_runs_accepts_one():
@@ -47,7 +47,7 @@ def test_the_command_that_ci_runs_accepts_one():
 )
 def test_the_recipe_says_how_exactly_two_passes_should_agree(recipe, named):
     report = diagnose(Evidence("run", (), GAPS, recipe))
-    assert [finding.cause for finding in report.findings] == named
+    assert [finding.id for finding in report.findings] == named
 
 
 @pytest.mark.parametrize("content", ["[]", '{"model": {"precision": "bfloat16"}}'])

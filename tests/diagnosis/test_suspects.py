@@ -3,8 +3,7 @@
 import re
 from collections import Counter
 
-from nbcourse.diagnosis.causes import CAUSES
-from nbcourse.diagnosis.suspects import CHECKS, SYMPTOMS
+from nbcourse.diagnosis.suspects import CAUSES, CHECKS, SYMPTOMS
 from nbcourse.display import show_suspects
 
 

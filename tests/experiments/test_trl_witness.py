@@ -81,7 +81,7 @@ def trained(trainer, folder, *, every=1, **options):
 
 
 def causes(found):
-    return [finding.cause for finding in diagnose(found).findings]
+    return [finding.id for finding in diagnose(found).findings]
 
 
 # ---------------------------------------------------------------- health

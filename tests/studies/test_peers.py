@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from book.studies import peers
-from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.experiments import evidence, records, small_lab
 
 BENCHMARK = records.RUNS / "silent-failures"
