@@ -1,4 +1,4 @@
-"""Chapters and pages: run, site, pdf, twins, put-back."""
+"""Chapters and pages: run, site, pdf, slides, twins, put-back."""
 
 from typing import Annotated
 
@@ -82,6 +82,24 @@ def pdf(
 
     printing.write_all(chapter)
     typer.echo("written to _build/pdf")
+
+
+@app.command()
+def slides(
+    chapter: Annotated[str, typer.Argument(help="A number or a name, as for `nbcourse run`.")],
+) -> None:
+    """Cut the slides of a chapter from its page, which `nbcourse site` built.
+
+    They have the main line alone, and open in any browser, without a network: the question, the
+    opening and what it prints, each equation, table and figure with the sentence that leads to it,
+    and each prediction as a poll; its answer comes with the next click. S opens the speaker's view,
+    with all that the chapter says there; F fills the screen, and ? lists the other keys.
+    """
+    repository.require()
+    from nbcourse.publishing import slides as lecture
+
+    page = lecture.write(chapter)
+    typer.echo(f"open {page.relative_to(repository.ROOT)}")
 
 
 @app.command()

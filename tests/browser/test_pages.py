@@ -18,6 +18,7 @@ from nbcourse.publishing import (
     printing,
     reference,
     site,
+    slides,
     stored,
 )
 from tests.conftest import Watched
@@ -573,3 +574,35 @@ def test_the_pages_work_straight_from_the_disk(open_tab, built):
     tab.page.goto(f"{built.as_uri()}/{CHAPTERS[10]}.html")
     assert tab.page.locator("mjx-container").count() > 0
     assert tab.foreign == []
+
+
+STICKS_OUT = """async () => {
+  const slide = Reveal.getCurrentSlide(), { width, height } = slide.getBoundingClientRect();
+  const pictures = [...slide.querySelectorAll("img")];
+  const wide = [...slide.querySelectorAll("mjx-container[display=true], .cell_output")];
+  return [
+    height > innerHeight + 1 && "too high",
+    (await Promise.allSettled(pictures.map((one) => one.decode())))
+      .some(({ status }) => status === "rejected") && "a picture is missing",
+    wide.some((one) => one.scrollWidth > one.clientWidth + 2) && "too wide",
+  ].filter(Boolean).map((what) => `${location.hash}: ${what}`);
+}"""
+
+
+@pytest.mark.parametrize("chapter", ["01-bandit", "02-sequences", "07-language-model", "10-grpo"])
+def test_slides_show_all_that_they_have(open_tab, address, built, chapter):
+    slides.write(chapter, built)
+    page = open_tab(viewport={"width": 1280, "height": 720}).page
+    page.goto(f"{address}/slides/{chapter}.html")
+    page.wait_for_load_state("networkidle")
+    wrong, polls = [], 0
+    while True:
+        wrong += page.evaluate(STICKS_OUT)
+        if page.evaluate("Reveal.availableFragments().next"):
+            polls += 1
+            assert not page.locator("section.present .fragment").last.is_visible()
+        if page.evaluate("Reveal.isLastSlide() && !Reveal.availableFragments().next"):
+            break
+        page.keyboard.press("Space")
+    assert wrong == []
+    assert polls > 1
