@@ -46,8 +46,8 @@ def test_the_rubric_is_the_same_for_students_on_the_sheet_and_in_the_marks(tmp_p
     rows = marks.read_marks(COURSE / "capstone-marks.csv")
     table = re.findall(r"^\| ([^|]+) \| (\d+) \| ([^|]+[a-z]) \|$", PAGE, re.MULTILINE)
     assert [(row.criterion, f"{row.points:g}", row.comment) for row in rows] == table
-    sheet = tmp_path / "17-capstone.ipynb"
-    nbformat.write(twins.read_text(COURSE / "17-capstone.md"), sheet)
+    sheet = tmp_path / "18-capstone.ipynb"
+    nbformat.write(twins.read_text(COURSE / "18-capstone.md"), sheet)
     master = masters.load_master(sheet)
     (report,) = master.steps
     assert isinstance(report, Written)
