@@ -1,6 +1,6 @@
 """What a law asks and what it finds; and the answers of files that run in this process."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,6 +167,55 @@ def close(found: Tensor, right: Tensor, tolerance: float) -> bool:
 
 def _worst(found: Tensor, right: Tensor) -> float:
     return float((found.double() - right.double()).abs().nan_to_num(float("inf")).max())
+
+
+def numbers(
+    piece: str,
+    function: str,
+    cases: Sequence[tuple[Any, ...]],
+    rule: Callable[..., Any],
+    mistakes: Sequence[str],
+    *,
+    parts: Sequence[str] = (),
+    plain: Callable[[Any], Any] = lambda argument: argument,
+) -> Callable[[Bench], Finding | None]:
+    """A law: a function's numbers for all cases are those of a rule, as shares of these.
+
+    Args:
+        piece: which one.
+        function: of the piece.
+        cases: the arguments of each call.
+        rule: the same arguments → the right number, or one for each part.
+        mistakes: which may explain other numbers.
+        parts: keys of the dict that is returned; none if it is a number.
+        plain: makes an argument what readers have.
+    """
+
+    def answer(bench: Bench) -> list[Any]:
+        found = [bench("call", piece, function, list(map(plain, case))) for case in cases]
+        return [each[part] for each in found for part in parts] if parts else found
+
+    def look(bench: Bench) -> Finding | None:
+        found = answer(bench)
+        for each in found:
+            if isinstance(each, bool) or not isinstance(each, int | float):
+                return Finding("", f"expected a number, got {type(each).__name__}")
+        right = torch.tensor([rule(*case) for case in cases], dtype=torch.float64).flatten()
+        unit = torch.where(right == 0, 1.0, right)
+
+        def share(numbers: list[Any]) -> Tensor:
+            return torch.tensor(numbers, dtype=torch.float64) / unit
+
+        off = int((share(found) - right / unit).abs().argmax())
+        return named(
+            share(found),
+            right / unit,
+            with_each(mistakes, lambda asked: share(answer(asked))),
+            what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; as a share",
+            tolerance=1e-9,
+        )
+
+    return look
 
 
 class Warm:

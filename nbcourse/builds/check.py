@@ -9,6 +9,7 @@ from nbcourse.builds import (
     bench,
     credit,
     exploits,
+    gating,
     learning,
     pieces,
     planning,
@@ -21,6 +22,7 @@ from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
 
 LAWS: Sequence[Law] = (
     *credit.LAWS, *learning.LAWS, *actor_critic.LAWS, *reading.LAWS, *planning.LAWS,
+    *gating.LAWS,
 )  # fmt: skip
 # Right as well, by other sums: a test that compares texts, or the last bits, accuses them.
 ALSO_RIGHT = {

@@ -552,6 +552,76 @@ one-epoch-planned: Learning takes the same time for any number of epochs.
 prompts-not-learned: Learning passes over the responses alone; their prompts are read, too.
 -6 * N * tokens * epochs
 +6 * N * rows * response * epochs
+
+# gate: 17.4 Before you pay
+all-right-is-mixed: A group of right answers counts as mixed; nothing in it differs.
+-0 < sum(group) < len(group)
++0 < sum(group)
+all-wrong-is-mixed: A group of wrong answers counts as mixed; nothing in it differs.
+-0 < sum(group) < len(group)
++sum(group) < len(group)
+answers-for-groups: That is the share of right answers; it is groups that teach.
+-sum(mixed) / len(groups)
++sum(map(sum, groups)) / sum(map(len, groups))
+luck-without-all-right: Luck makes groups that are all right as well; they are not mixed.
+-return 1 - (1 - chance) ** size - chance**size
++return 1 - (1 - chance) ** size
+luck-of-one-answer: That is the chance of a right answer, and does not know how large a group is.
+-return 1 - (1 - chance) ** size - chance**size
++return chance
+luck-of-a-pair: That is what luck mixes in groups of two.
+-return 1 - (1 - chance) ** size - chance**size
++return 2 * chance * (1 - chance)
+product-for-cosine: The lengths are not divided out: a long gradient is no better a direction.
+-return product / lengths if lengths else 0.0
++return product
+lengths-unrooted: The product is divided by squared lengths; a cosine divides by the lengths.
+-lengths = sqrt(sum(a * a for a in first) * sum(b * b for b in second))
++lengths = sum(a * a for a in first) * sum(b * b for b in second)
+cut-passed-over: Answers that were cut off are not asked for; the verdict is about their stumps.
+-measured["cut"] > 0.25
++measured["cut"] > 1
+chance-passed-over: An accuracy at the chance level is taken for knowledge.
+-measured["lenient"] <= 2 * measured["chance"]
++measured["lenient"] <= 0
+strict-against-chance: A form that is missing is taken for ignorance: chance is for lenient reading.
+-measured["lenient"] <= 2 * measured["chance"]
++measured["strict"] <= 2 * measured["chance"]
+form-passed-over: Strict and lenient reading are not compared.
+-measured["strict"] < measured["lenient"] / 2
++measured["strict"] < 0
+luck-passed-over: Groups that luck mixes count as a reason to train.
+-measured["mixed"] <= measured["luck"]
++measured["mixed"] <= 0
+
+# gate: 17.1 How many questions?
+unpaired-gain: The variances of two examinations are added, as if each had its own questions.
+-variance = sum((c - gain) ** 2 for c in change) / (n - 1)
++variance = sum((x - sum(e) / n) ** 2 for e in (before, after) for x in e) / (n - 1)
+spread-by-all-questions: The variance divides by all questions, and not by one less.
+-for c in change) / (n - 1)
++for c in change) / n
+spread-of-a-question: That is the spread of one question's difference; a mean of n has 1/√n of it.
+-sqrt(variance / n)
++sqrt(variance)
+one-standard-error: That is one standard error to either side; 95 % takes 1.96 of them.
+-radius = 1.96 * sqrt
++radius = sqrt
+gain-backwards: Before and after are exchanged.
+-b - a for a, b in
++a - b for a, b in
+losses-left-out: Questions that were lost are not counted.
+-b - a for a, b in
++max(0, b - a) for a, b in
+sign-for-interval: That is how often the gain is positive; its interval is to lie above zero.
+-gain / error - 1.96
++gain / error
+error-function-unscaled: The normal distribution is Φ(z) = (1 + erf(z/√2))/2; the root is missing.
+-(gain / error - 1.96) / sqrt(2)
++gain / error - 1.96
+mean-square-for-variance: The square of the gain belongs to its mean, and not to its spread.
+-(changed - gain**2) / questions
++changed / questions
 """
 ENTRY = re.compile(r"^([\w-]+): (.+(?:\n    .+)*)\n((?:[-+].*\n)+)", re.MULTILINE)
 

@@ -18,6 +18,7 @@ EXPLOITS = "exploits"
 # In the order in which they are built; each may import those before it.
 NAMES = (
     "estimator", "gae", "clip", "reinforce", "ppo", "grpo", "verifier", "planner",
+    "gate",
 )  # fmt: skip
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n", re.M | re.S)
 LONGEST = 100_000  # characters of a file

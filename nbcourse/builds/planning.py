@@ -1,17 +1,15 @@
 """Laws of the planner: bytes that are there all the time, those of the cache, and seconds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from nbcourse.budget import prediction, shapes
 from nbcourse.budget.machines import DATASHEETS, Machine, roofline
 from nbcourse.budget.shapes import Shape
-from nbcourse.builds.bench import Bench, Finding, Law, laws, named, with_each
+from nbcourse.builds import bench
+from nbcourse.builds.bench import Law, laws
 
 MODELS = list(dict.fromkeys(shapes.PUBLISHED.values()))
 CARDS = [DATASHEETS[name] for name in ("H100", "T4")]
@@ -64,41 +62,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _law(
-    function: str,
-    cases: Sequence[Case],
-    rule: Callable[..., float],
-    mistakes: Sequence[str],
-    part: str = "",
-) -> Callable[[Bench], Finding | None]:
-    """A function's numbers for all cases, relative to the right ones."""
-
-    def answer(bench: Bench) -> list[Any]:
-        found = [bench("call", "planner", function, list(map(_plain, case))) for case in cases]
-        return [each[part] for each in found] if part else found
-
-    def look(bench: Bench) -> Finding | None:
-        found = answer(bench)
-        for each in found:
-            if isinstance(each, bool) or not isinstance(each, int | float):
-                return Finding("", f"expected a number, got {type(each).__name__}")
-        right = torch.tensor([rule(*case) for case in cases], dtype=torch.float64)
-        unit = torch.where(right == 0, 1.0, right)
-
-        def share(numbers: list[Any]) -> Tensor:
-            return torch.tensor(numbers, dtype=torch.float64) / unit
-
-        off = int((share(found) - right / unit).abs().argmax())
-        return named(
-            share(found),
-            right / unit,
-            with_each(mistakes, lambda asked: share(answer(asked))),
-            what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; as a share",
-            tolerance=1e-9,
-        )
-
-    return look
-
+_law = partial(bench.numbers, "planner", plain=_plain)
 
 OWN = list(product(MODELS, (False, True)))
 FILLED = list(product(MODELS, (1, 48), (100, 720)))
@@ -159,7 +123,7 @@ LAWS: Sequence[Law] = laws(
             sentence,
             "15.5 Time",
             ("cache", "roofline"),
-            _law("step_seconds", STEPS, rule, mistakes, part),
+            _law("step_seconds", STEPS, rule, mistakes, parts=(part,)),
             1,
         )
         for part, sentence, rule, mistakes in (

@@ -15,6 +15,7 @@ from nbcourse.builds import (
     bench,
     check,
     credit,
+    gating,
     grading,
     harness,
     learning,
@@ -47,7 +48,7 @@ def own(text):
 
 
 BOOK = {name: own(pieces.solution(name)) for name in pieces.NAMES}
-QUICK = {"estimator", "gae", "clip", "verifier", "planner"}  # a few milliseconds each
+QUICK = {"estimator", "gae", "clip", "verifier", "planner", "gate"}  # a few milliseconds each
 KEPT = {"mask-by-value", "shifted-log-probs", "untrained-eos", "no-baseline"}
 KEPT |= {name for name, mistake in MISTAKES.items() if mistake.piece in QUICK}
 
@@ -113,7 +114,7 @@ def test_each_group_is_read(monkeypatch, group):
 
 
 def test_what_a_law_names_is_known():
-    modules = (actor_critic, credit, learning, planning, reading, mistakes)
+    modules = (actor_critic, credit, gating, learning, planning, reading, mistakes)
     assert all(module.__doc__ for module in modules)
     assert {mistake.piece for mistake in MISTAKES.values()} == set(pieces.NAMES)
     for law in check.LAWS:
