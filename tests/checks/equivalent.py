@@ -243,6 +243,7 @@ REASONS: dict[tuple[str, str], dict[str, str]] = {
         r"code int\(": ONE,
         r"code 0 → -1": ENDS,
     },
+    ("17-one-gpu", "three-parts"): {r"True → False": "`strict` of two texts of one length"},
 }
 
 
