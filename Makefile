@@ -199,13 +199,17 @@ lint: $(READY_DEV)  ## check format, style and types without changing anything
 # Both ends of the ranges of pyproject.toml: an environment of its own, made by uv, and the tests that
 # need the core, lm and agents. torch is the locked one, since a build for a GPU takes gigabytes; for
 # the oldest, where a build for the CPU is to be had: make test-oldest TORCH=2.6.0+cpu
-# uv reads its own variables, and where pip finds wheels is said once.
+# torch comes first and by itself: of 2.13.0 and 2.13.0+cpu, the lowest is the one for a GPU. uv reads
+# its own variables, and where pip finds wheels is said once.
+LINKS  = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS=$(PIP_FIND_LINKS))
 TORCH  = $(shell sed -n 's/^torch==//p' requirements.txt)
 ROOMS := tests/functional tests/toys tests/lm tests/training book/07-language-model.ipynb
 TOOLS := hypothesis ipykernel ipython matplotlib nbval pytest pytest-xdist
 define TEST_RANGES
 	$(UV) venv --quiet --clear --python $(PYTHON) _build/$@
-	$(if $(PIP_FIND_LINKS),UV_FIND_LINKS=$(PIP_FIND_LINKS)) $(UV) pip install --quiet --python _build/$@ --resolution $(1) --editable '.[lm,agents]' torch==$(TORCH)
+	$(LINKS) $(UV) pip install --quiet --python _build/$@ torch==$(TORCH)
+	$(UV) pip freeze --quiet --python _build/$@ | grep '^torch==' > _build/$@/torch.txt
+	$(LINKS) $(UV) pip install --quiet --python _build/$@ --resolution $(1) --constraints _build/$@/torch.txt --editable '.[lm,agents]'
 	$(UV) pip freeze --quiet --python _build/$@ --exclude-editable > _build/$@/resolved.txt
 	$(UV) pip install --quiet --python _build/$@ --constraints _build/$@/resolved.txt $(TOOLS)
 	OMP_NUM_THREADS=1 _build/$@/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ROOMS)
