@@ -42,7 +42,7 @@ FRAME = """<!DOCTYPE html>
 </div></div>
 <script src="reveal/dist/reveal.js"></script>
 <script src="reveal/plugin/notes/notes.js"></script>
-<script src="../_static/slides.js"></script>
+<script src="slides.js"></script>
 </body>
 </html>
 """
@@ -68,6 +68,8 @@ def write(chapter: str, site: Path = ROOT / "_build/html") -> Path:
     folder = site / FOLDER
     for part in PARTS:
         _copy(_reveal() / part, folder / "reveal" / part)
+    for ours in ("slides.css", "slides.js"):
+        _copy(Path(__file__).with_name(ours), folder / ours)
     written = folder / page.name
     written.write_text(cut(page.read_text("utf-8"), page.name), encoding="utf-8")
     return written
@@ -109,7 +111,7 @@ def cut(page: str, name: str) -> str:
     stacks += [_slides([part], "") for part in parts if part.name == "section"]
     sheets = "\n".join(str(sheet) for sheet in soup.select(SHEETS))
     sheets += '\n<link rel="stylesheet" href="reveal/dist/reveal.css">'
-    sheets += '\n<link rel="stylesheet" href="../_static/slides.css">'
+    sheets += '\n<link rel="stylesheet" href="slides.css">'
     slides = "\n".join(f"<section>{''.join(stack)}</section>" for stack in stacks if stack)
     return FRAME.format(title=escape(_heading(chapter)), sheets=sheets, slides=slides)
 
