@@ -1,9 +1,10 @@
-"""The installation and the machine: doctor."""
+"""The installation and the machine: doctor, libraries."""
 
 import typer
 
 from nbcourse import installation
 from nbcourse.cli.application import app
+from nbcourse.cli.tables import show_whole
 
 
 @app.command()
@@ -32,3 +33,24 @@ def doctor() -> None:
     Console().print(table)
     if any(row.ok is False for row in rows):
         raise typer.Exit(1)
+
+
+@app.command()
+def libraries() -> None:
+    """Print what installed libraries default to: reference KL, its estimator, mismatch, loss.
+
+    Read from their files: nothing is imported. The last column is what appendix K read in the
+    version that it names; ≠ marks what has changed.
+    """
+    from nbcourse.publishing import libraries as table
+
+    absent = []
+    for library in table.read():
+        if (here := library.installed()) is None:
+            absent.append(library.name)
+            continue
+        name = library.name.replace("`", "")
+        typer.echo(f"{name} {here.version or '(no version)'}, in appendix K {library.read_in}")
+        show_whole("setting", "default", "appendix K", rows=table.rows(here))
+    if absent:
+        typer.echo(f"Not installed here: {', '.join(absent)}.")
