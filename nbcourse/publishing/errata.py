@@ -36,12 +36,16 @@ class Project:
 
 @dataclass(frozen=True, kw_only=True)
 class Mended:
-    """The commit, or at least the pull request, that put it right; `partly`: not all of it."""
+    """The commit, or at least the pull request, that put it right; `partly`: not all of it.
+
+    `removed`: the code it was in is gone; without a commit, `on` is the first release without it.
+    """
 
     on: date
     commit: str | None = None
     pull: int | None = None
     partly: bool = False
+    removed: bool = False
 
     def __post_init__(self) -> None:
         if self.commit is None and self.pull is None:
@@ -55,7 +59,8 @@ class Mended:
             by.append(f"[{self.commit[:7]}]({GITHUB}/{repository}/commit/{self.commit})")
         if self.pull is not None:
             by.append(f"[#{self.pull}]({GITHUB}/{repository}/pull/{self.pull})")
-        return f"{'partly ' if self.partly else ''}fixed on {self.on} in {', '.join(by)}"
+        done = "removed" if self.removed else "fixed"
+        return f"{'partly ' if self.partly else ''}{done} on {self.on} in {', '.join(by)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,6 +187,8 @@ def test_a_place_as_it_is_printed():
         f"**fixed on 2026-01-03 in [0123456](https://github.com/a/b/commit/{COMMIT}), "
         "[#7](https://github.com/a/b/pull/7)**"
     )
+    gone = errata.Mended(on=date(2026, 1, 4), pull=8, removed=True)
+    assert gone.markdown("a/b") == "removed on 2026-01-04 in [#8](https://github.com/a/b/pull/8)"
     draft = errata.Project(
         name="Post", author="A", link="https://a.b", published=date(2026, 1, 2), draft=True
     )
