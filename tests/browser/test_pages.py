@@ -459,22 +459,30 @@ def test_a_reference_shows_under_the_mouse_what_it_leads_to(tab, label):
     assert preview.count() == 0
 
 
-@on_pages(CHAPTERS[1])
+@on_pages("03-critics")
 def test_a_reference_shows_its_table(tab):
     page = tab.page
     unfold(page)
-    place = numbering.places()["tab-six-weights"]
-    link = page.get_by_role("link", name=f"table {place.number}", exact=True).first
-    assert page.locator("#tab-six-weights .cell_output table").count() == 1
+    number = numbering.places()["tab-walk-by-hand"].number
+    link = page.get_by_role("link", name=f"table {number}", exact=True).first
+    assert link.count() == 1  # the text still refers to it: without a link we would wait for one
+    assert page.locator("#tab-walk-by-hand .cell_output table").count() == 1
     link.hover()
     preview = page.locator(PREVIEW)
     preview.locator("table").wait_for()
-    assert "TD residual" in preview.locator("table").inner_text()
-    assert preview.locator(".nb-caption").inner_text().startswith(f"Table {place.number}. Six ")
+    assert "C → B" in preview.locator("table").inner_text()
+    assert preview.locator(".nb-caption").inner_text().startswith(f"Table {number}. Four moves")
     assert preview.locator("[id], [tabindex]").count() == 0
     page.keyboard.press("Escape")
     link.click()
-    page.wait_for_function(IN_SIGHT, arg="tab-six-weights")
+    page.wait_for_function(IN_SIGHT, arg="tab-walk-by-hand")
+
+
+def test_an_old_link_finds_what_moved_to_another_page(open_tab, address):
+    page = open_tab().page
+    page.goto(f"{address}/10-grpo.html#eq-cispo")
+    page.wait_for_url("**/appendix-i-family.html#eq-cispo")
+    page.wait_for_function(IN_SIGHT, arg="eq-cispo")
 
 
 @on_pages("10-grpo")
