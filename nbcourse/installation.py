@@ -24,6 +24,10 @@ READERS = (CORE, "lm", "agents", "lunar-lander", "book", "classroom")
 """The extras that reading, running and teaching the book needs; requirements.txt locks them."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+OLDEST, NEWEST = (3, 11), (3, 14)
+"""Of Python, as far as each locked package has a wheel for it."""
+TESTED = {("Linux", "x86_64")}
+WITH_WHEELS = {("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "amd64")}
 ROOM = 2  # GiB: what the models and runs of chapters 0 to 14 take together, with some to spare
 EXTENSIONS = {  # of JupyterLab, in the packages that bring them
     "MyST in JupyterLab": "jupyterlab-myst",  # draws the book's boxes
@@ -61,11 +65,11 @@ def report() -> list[Finding]:
     ranges of the package's metadata.
 
     Returns:
-        One row for Python, one for nbcourse, one for each package that the core and the readers'
-        extras ask for directly, and one for each extra that is not there as a whole. What cannot
-        be read is one row more, and then versions need only be in range.
+        One row each for Python, the platform, nbcourse, and each package that the core and the
+        readers' extras ask for directly, and one for each extra that is not there as a whole. What
+        cannot be read is one row more, and then versions need only be in range.
     """
-    rows = [_python(), _nbcourse()]
+    rows = [_python(), _platform(), _nbcourse()]
     locked: dict[str, str] = {}
     try:
         if repository.is_here():
@@ -231,10 +235,24 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 
 
 def _python() -> Finding:
-    ok = sys.version_info >= (3, 11)
-    return Finding(
-        "Python", platform.python_version(), ok, "" if ok else "the book needs 3.11 or newer"
-    )
+    version, release = platform.python_version(), sys.version_info[:2]
+    if release < OLDEST:
+        return Finding("Python", version, False, "the book needs 3.11 or newer")
+    if release > NEWEST:
+        remark = "newer than any that all locked packages have wheels for"
+        return Finding("Python", version, None, remark)
+    return Finding("Python", version, True)
+
+
+def _platform() -> Finding:
+    """Whether the book was tested on a machine of this kind, or its packages have wheels for it."""
+    kind = platform.system(), platform.machine().lower()
+    version = f"{platform.system()} {platform.machine()}"
+    if kind in TESTED:
+        return Finding("platform", version, True)
+    if kind in WITH_WHEELS:
+        return Finding("platform", version, None, "not tested; its packages have wheels for it")
+    return Finding("platform", version, None, "not tested, and torch may have no wheel for it")
 
 
 def _nbcourse() -> Finding:

@@ -260,7 +260,7 @@ class Remembered(Subject):
 
     def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
         key = tuple(
-            (value.dtype, value.shape, value.numpy().tobytes())
+            (value.dtype, value.shape, bytes(value.reshape(-1).view(torch.uint8).tolist()))
             if isinstance(value, Tensor)
             else value
             for value in quantities.values()

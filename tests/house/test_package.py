@@ -206,6 +206,23 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(environment, co
     assert "Traceback" not in done.stderr
 
 
+LOSS = """
+import torch
+
+def loss(log_probs, old_log_probs, advantages, mask):
+    ratio = (log_probs - old_log_probs).exp()
+    weighed = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return -(weighed * mask).sum() / mask.sum()
+"""
+
+
+def test_a_loss_is_examined_with_the_core_alone(core, tmp_path):
+    (tmp_path / "mine.py").write_text(LOSS)
+    done = core(tmp_path, "-m", "nbcourse", "examine", "mine.py:loss")
+    assert done.returncode == 0, done.stderr
+    assert "0.8" in next(line for line in done.stdout.splitlines() if line.startswith("Clip"))
+
+
 def test_a_module_of_ours_that_is_missing_keeps_its_trace():
     assert installation.remedy(ModuleNotFoundError(name="nbcourse.lost")) is None
     assert installation.remedy(ModuleNotFoundError("said by a library")) is None
@@ -498,9 +515,34 @@ def test_the_doctor_survives_a_package_without_metadata(without_repository, pret
     monkeypatch.setattr(metadata, "requires", requires)
     pretend(nbcourse=None)
     found = rows()
-    assert set(found) == {"Python", "nbcourse"}
+    assert set(found) == {"Python", "platform", "nbcourse"}
     assert found["nbcourse"].ok is False
     assert "not installed; run: python -m pip install nbcourse" in found["nbcourse"].remark
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "ok", "remark"),
+    [
+        ("Linux", "x86_64", True, ""),
+        ("Windows", "AMD64", None, "not tested; its packages have wheels for it"),
+        ("Darwin", "arm64", None, "not tested; its packages have wheels for it"),
+        ("Darwin", "x86_64", None, "not tested, and torch may have no wheel for it"),
+    ],
+)
+def test_the_doctor_says_where_the_book_was_tested(monkeypatch, system, machine, ok, remark):
+    monkeypatch.setattr(installation.platform, "system", lambda: system)
+    monkeypatch.setattr(installation.platform, "machine", lambda: machine)
+    found = rows()["platform"]
+    assert (found.version, found.ok, found.remark) == (f"{system} {machine}", ok, remark)
+
+
+@pytest.mark.parametrize(
+    ("version", "ok"),
+    [((3, 10, 13), False), ((3, 11, 7), True), ((3, 14, 0), True), ((3, 15), None)],
+)
+def test_the_doctor_says_which_python_the_lock_is_for(monkeypatch, version, ok):
+    monkeypatch.setattr(installation.sys, "version_info", version)
+    assert installation._python().ok is ok
 
 
 def test_the_doctor_in_an_environment_for_language_models(lm, tmp_path):
