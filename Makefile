@@ -204,7 +204,7 @@ lint: $(READY_DEV)  ## check format, style and types without changing anything
 LINKS  = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS=$(PIP_FIND_LINKS))
 TORCH  = $(shell sed -n 's/^torch==//p' requirements.txt)
 ROOMS := tests/functional tests/toys tests/lm tests/training book/07-language-model.ipynb
-TOOLS := hypothesis ipykernel ipython matplotlib nbval pytest pytest-xdist
+TOOLS := hypothesis ipykernel ipython matplotlib nbval pip pytest pytest-xdist
 define TEST_RANGES
 	$(UV) venv --quiet --clear --python $(PYTHON) _build/$@
 	$(LINKS) $(UV) pip install --quiet --python _build/$@ torch==$(TORCH)
