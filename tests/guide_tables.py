@@ -88,7 +88,11 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def _source(environment: Mapping[str, Any]) -> str:
     assert not environment["uncommitted_changes"], "record from a committed state"
     commit, day = environment["commit"][:7], environment["began"][:10]
-    return f"Recorded at commit {commit}, {day}, {environment['hardware']}"
+    said = f"Recorded at commit {commit}, {day}, {environment['hardware']}"
+    for more in environment.get("added", []):
+        sheets = ", ".join(sheet.partition("-")[0].lstrip("0") for sheet in more["sheets"])
+        said += f"; sheet {sheets} {_source(more).removeprefix('Recorded ')}"
+    return said
 
 
 TABLES: dict[str, Callable[[Lines, Mapping[str, Any]], str]] = {

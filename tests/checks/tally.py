@@ -3,8 +3,9 @@
     python -m tests.checks.tally book/runs/exercise-verdicts 0 290 1 2 3
 
 tries every exercise with the sheets of the students of these numbers, and records a line of counts
-for each exercise and student in the folder. What is there already is not tried again. The table of
-appendix D is made from there (`tests.guide_tables`).
+for each exercise and student in the folder. What is there already is not tried again, and keeps the
+environment in which it was tried. The table of appendix D is made from there
+(`tests.guide_tables`).
 """
 
 import contextlib
@@ -129,10 +130,15 @@ def record(folder: Path, students: list[int]) -> None:
     found = records.read_results(folder)
     known = {(each["chapter"], each["exercise"], each["student"]) for each in found}
     command = " ".join(["python -m tests.checks.tally", str(folder), *map(str, students)])
-    environment = records.environment(1) | {"command": command}
-    records.write_json(folder / records.ENVIRONMENT, environment)
     places = [(*place, student) for student in students for place in masters.EVERY_EXERCISE]
     todo = [place for place in places if place not in known]
+    environment = records.environment(1) | {"command": command}
+    if (folder / records.ENVIRONMENT).exists():
+        sheets = sorted({chapter for chapter, *_ in todo})
+        first = records.read_json(folder / records.ENVIRONMENT)
+        added = [*first.get("added", []), environment | {"sheets": sheets}]
+        environment = first | {"added": added}
+    records.write_json(folder / records.ENVIRONMENT, environment)
     with track(todo, "exercises", total=len(todo)) as tried:
         for chapter, exercise, student in tried:
             line = {"chapter": chapter, "exercise": exercise, "student": student}
