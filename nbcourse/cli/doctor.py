@@ -49,8 +49,9 @@ def libraries() -> None:
         if (here := library.installed()) is None:
             absent.append(library.name)
             continue
-        name = library.name.replace("`", "")
-        typer.echo(f"{name} {here.version or '(no version)'}, in appendix K {library.read_in}")
+        typer.echo(
+            f"{library.name} {here.version or '(no version)'}, in appendix K {library.read_in}"
+        )
         show_whole("setting", "default", "appendix K", rows=table.rows(here))
     if absent:
         typer.echo(f"Not installed here: {', '.join(absent)}.")
