@@ -30,8 +30,13 @@ def result(peer: Peer, report: Report) -> dict[str, Any]:
         "settings": peer.settings,
         **{key: said[key] for key in kept},
         "findings": [
-            {key: finding[key] for key in ("kind", "code", "text", "section")}
-            for finding in said["findings"]
+            {
+                "kind": one["kind"],
+                "code": one["id"],
+                "text": f"{one['sentence']} {one['evidence']}".rstrip(),
+                "section": one["section"],
+            }
+            for one in said["findings"]
         ],
         "polgrad": _by_polgrad(peer),
     }

@@ -9,10 +9,10 @@ from html import escape
 from matplotlib.axes import Axes
 
 from nbcourse.display.figures import as_svg, figure
-from nbcourse.examine.decode import Finding
 from nbcourse.examine.facts import Facts
 from nbcourse.examine.ratio import RATIOS
 from nbcourse.examine.report import Report
+from nbcourse.mistakes.findings import Finding, paragraph
 
 STYLE = """
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem; }
@@ -36,12 +36,8 @@ def page(report: Report) -> str:
 
 
 def _item(finding: Finding) -> str:
-    mend = f"<br>Instead: {escape(finding.mend)}" if finding.mend else ""
-    erratum = f"; appendix B, {escape(finding.erratum)}" if finding.erratum else ""
-    return (
-        f'<li class="{finding.kind}"><strong>{finding.kind}: {finding.code}</strong><br>'
-        f"{escape(finding.text)}{mend}<br>See {escape(finding.section)}{erratum}.</li>"
-    )
+    lines = paragraph([finding], mark=f"{finding.kind}: ", indent="")
+    return f'<li class="{finding.kind}">{"<br>".join(map(escape, lines))}</li>'
 
 
 def _pictures(facts: Facts) -> str:

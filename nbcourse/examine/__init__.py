@@ -40,7 +40,7 @@ def examine(
     measured = facts.gather(subject, tell)
     tell("the rows of the table")
     nearest = known.nearest(subject, [measured.fresh, measured.stale, measured.far])
-    return Report(subject.name, measured, decode.findings(measured), nearest)
+    return Report(subject.name, decode.findings(measured), measured, nearest)
 
 
 def assert_loss(loss: Callable[..., Any] | Subject | str, *requirements: str) -> Report:

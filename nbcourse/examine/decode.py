@@ -1,76 +1,48 @@
 """From facts to findings: what a loss does has a name, a section of the book, and a fix."""
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
 from nbcourse.examine import attribution, families, size
 from nbcourse.examine.facts import Facts
 from nbcourse.examine.ratio import RATIOS
+from nbcourse.mistakes.catalogue import CATALOGUE
+from nbcourse.mistakes.findings import CHOICE, KINDS, MISTAKE, NOTE, Finding, seen
 
-MISTAKE, CHOICE, NOTE = KINDS = ("mistake", "choice", "note")
-SENTENCES = "sentences.toml"  # where the columns are explained
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that a loss does.
-
-    Attributes:
-        code: stable, for machines.
-        kind: "mistake" (it does not do what a policy gradient has to), "choice" (published methods
-            differ here, and this is what it costs) or "note" (right as long as the caller keeps
-            to something).
-        text: what it does, with the number that shows it.
-        mend: what to write instead; empty for a choice.
-        section: of the book, as it is headed.
-        erratum: id of the entry of appendix B, if it is in there.
-    """
-
-    code: str
-    kind: str
-    text: str
-    mend: str
-    section: str
-    erratum: str | None = None
-
-
-BY_LOT = ("padding-in-statistics", "padding-counts", "groups", "misaligned", "position-weighted")
-Named = Iterator[tuple[str, dict[str, Any]]]  # a row of the sentences, and what its braces hold
+BY_LOT = (
+    *("padding-in-statistics", "padding-in-denominator", "padded-whitening"),
+    *("mixed-groups:other", "misaligned", "position-weighted"),
+)
+# a row of the catalogue, and behind a colon a way of seeing it; what its braces hold
+Named = Iterator[tuple[str, dict[str, Any]]]
 
 
 def findings(facts: Facts) -> list[Finding]:
     """Everything there is to say, mistakes first."""
-    named = [_finding(*named) for rule in RULES for named in rule(facts)]
+    named = [one for rule in RULES for one in rule(facts)]
     if facts.draws:  # other rows and columns have other lots, and that is all that was seen
-        named = [finding for finding in named if finding.code not in BY_LOT]
-    if any(finding.kind == MISTAKE for finding in named):  # which may well be what turns the step
-        named = [finding for finding in named if finding.code != "unexplained"]
-    return sorted(named, key=lambda finding: KINDS.index(finding.kind))
+        named = [(name, numbers) for name, numbers in named if name not in BY_LOT]
+    found = [_finding(*one) for one in named]
+    if any(finding.kind == MISTAKE for finding in found):  # which may well be what turns the step
+        found = [finding for finding in found if finding.id != "unexplained"]
+    return sorted(found, key=lambda finding: KINDS.index(finding.kind))
 
 
 def _finding(name: str, numbers: dict[str, Any]) -> Finding:
-    row = {"mend": "", **sentences()[name]}
-    return Finding(name.partition(":")[0], **row | {"text": row["text"].format(**numbers)})
-
-
-@cache
-def sentences() -> dict[str, dict[str, str]]:
-    """The rows of the table of sentences, by their names."""
-    return tomllib.loads(files("nbcourse.examine").joinpath(SENTENCES).read_text("utf-8"))
+    """In the words of its row, which says whether a loss that does so makes a mistake."""
+    row, _, way = name.partition(":")
+    ways = (f"{kind}:{way}".rstrip(":") for kind in (MISTAKE, CHOICE, NOTE))
+    return seen(row, next(how for how in ways if how in CATALOGUE[row].evidence), **numbers)
 
 
 def _sign(facts: Facts) -> Named:
     factors = facts.difficulty.values()
     if all(factor < 0 for factor in factors):
-        yield "sign", {"factor": min(factors)}
+        yield "flipped-loss", {"factor": min(factors)}
     elif all(factor == 0 for factor in facts.fresh.lengths):
-        yield "no-signal", {}
+        yield "rewards-ignored", {}
 
 
 # ---------------------------------------------------------------- what a token counts
@@ -116,13 +88,14 @@ def _tokens(facts: Facts) -> Named:
 
 def _baseline(facts: Facts) -> Named:
     if facts.influence == "strided":
-        yield "layout", {}
+        yield "mixed-groups", {}
     elif facts.influence == "own":
-        yield "no-baseline:biased" if facts.fresh.verdict == "biased" else "no-baseline", {}
+        biased = ":biased" * (facts.fresh.verdict == "biased")
+        yield f"missing-baseline{biased}", {}
     elif facts.influence == "batch":
         yield "batch-baseline", {}
     elif facts.influence == "other" and facts.order_free:
-        yield "groups", {}
+        yield "mixed-groups:other", {}
     factors, size = facts.fresh.factors, {"group": "G", "batch": "B"}[facts.fresh.size]
     if factors and facts.influence == facts.fresh.size:
         scales = [factor * count / (count - 1) for count, factor in factors.items()]
@@ -154,7 +127,7 @@ def _flat(facts: Facts) -> Named:
     if facts.flat == "nan":
         yield "flat-nan", {}
     elif facts.flat == "noise":
-        yield "flat-noise", {}
+        yield "amplified-flat-groups", {}
     if facts.kl_estimator == "k1":  # whose weight is the same everywhere, whatever is earned
         return
     if facts.constant_term:
@@ -177,12 +150,14 @@ def _average(facts: Facts) -> Named:
         yield name, {}
     split = facts.micro_batches
     if facts.padding == "direction":
-        yield "padding-in-statistics", {}
+        of_batch = facts.influence == "batch"
+        yield "padded-whitening" if of_batch else "padding-in-statistics", {}
     elif facts.padding == "scale":
-        yield "padding-counts", {}
+        yield "padding-in-denominator", {}
     elif split.by == "neither":
         of_batch = facts.influence == "batch"
-        yield "micro-batches:baseline" if of_batch else "micro-batches", {"error": split.error}
+        name = "baseline-of-micro-batches" if of_batch else "micro-batch-means"
+        yield name, {"error": split.error}
     elif split.by == "sum":
         yield "sum-of-batch", {}
 
@@ -195,13 +170,13 @@ def _mask(facts: Facts) -> Named:
     elif not facts.padding_clean:
         yield "padding-nan", {}
     if not facts.padding_gradient_free:
-        yield "padding-trained", {}
+        yield "trained-padding", {}
     if not facts.empty_harmless:
         yield "empty-response", {}
     if not facts.credit_reaches_back:
         yield "credit-stops", {}
     if facts.silent_positions == [-1]:
-        yield "eos-untrained", {}
+        yield "masked-eos", {}
     elif (
         facts.silent_positions
         and facts.who_learns != "neither"
@@ -215,7 +190,7 @@ def _size(facts: Facts) -> Named:
     scaled = facts.who_learns != "neither" and facts.flat != "nan" and not facts.advantages_mix
     for name, most in (
         ("weight-explodes", facts.largest),
-        ("weight-explodes:rounding", facts.noisy),
+        ("rounding-explodes", facts.noisy),
     ):
         if most.times > size.MANY and scaled:
             times = "infinitely more than" if math.isinf(most.times) else f"{most.times:,.0f} times"
@@ -261,10 +236,10 @@ def _ratio(facts: Facts) -> Named:
     if facts.clip.of_sequence:
         yield f"sequence-ratio:{facts.clip.level}", {}
     elif slopes[1] == slopes[-1] == -1 or abs(weight + at) < 1e-5:
-        yield "ratio-inverted", {"weight": positive[RATIOS.index(1.1)]}
+        yield "inverted-ratio", {"weight": positive[RATIOS.index(1.1)]}
         return
     elif slopes[1] == -1 and slopes[-1] == 1:
-        yield "ratio-inverted:positive", {}
+        yield "inverted-ratio-if-better", {}
     elif kept and slopes[1] == slopes[-1] == 0:
         # where a KL is in the reward, it is computed from them
         if asked & {*facts.by_name} and facts.kl_placement != "reward":
@@ -327,7 +302,7 @@ def _penalty(facts: Facts) -> Named:
     if scale < 0:
         yield "kl-sign", {"beta": scale}
     if placement == "loss" and estimator == "inverted k3":
-        yield "k3-inverted", {}
+        yield "inverted-kl", {}
     elif wrong_in_reward:
         yield "kl-estimator-in-reward", {"estimator": estimator, **cosine}
     elif code := {

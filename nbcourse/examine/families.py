@@ -146,7 +146,7 @@ def _lost(clip: Clip) -> Named:
     if wrong and blind and all(clip.sides[place].jumps for place in wrong):
         yield "ratio-mask", {}
     elif wrong == {(-1, 1)} and right == {(1, 1)}:
-        yield "clip-maximum", {}
+        yield "inverted-clip", {}
     elif len(wrong) == 2 and right:
         yield "clip-without-min", {}
     elif wrong == {(-1, 1)} and (-1, -1) in right:

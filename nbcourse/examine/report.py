@@ -1,55 +1,78 @@
-"""What an examination says: to people first, then to machines."""
+"""What an examination says besides its findings: where a loss goes, and what it is near to."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from nbcourse.errors import UserError, did_you_mean
 from nbcourse.examine import families
-from nbcourse.examine.decode import CHOICE, MISTAKE, Finding
 from nbcourse.examine.facts import Facts
 from nbcourse.examine.known import Nearest
+from nbcourse.mistakes import findings
+from nbcourse.mistakes.findings import CHOICE, MISTAKE, Finding
 
 HYGIENE = ("padding-nan", "empty-response", "empty-batch", "half-precision", "kl-rounding")  # notes
 
 
+def mask_safe(facts: Facts) -> bool:
+    """Whether padding is neither read, nor counted, nor trained, whatever it holds."""
+    return facts.padding_clean and facts.padding_gradient_free and facts.padding == "nothing"
+
+
+def detached(facts: Facts) -> bool:
+    """Whether no gradient reaches old log-probs, reference or rewards."""
+    return not {"old_log_probs", "ref_log_probs", "rewards"} & {*facts.attached}
+
+
+REQUIREMENTS: findings.Requirements = {
+    "exact": lambda report: report.facts.fresh.verdict == "exact",
+    "unbiased": lambda report: (
+        report.facts.fresh.verdict in ("exact", "proportional")
+        and min(report.facts.fresh.factors.values()) > 0
+    ),
+    "no-mistake": lambda report: not any(f.kind == MISTAKE for f in report.findings),
+    "mask-safe": lambda report: mask_safe(report.facts),
+    "eos-trained": lambda report: -1 not in report.facts.silent_positions,
+    "microbatch-invariant": lambda report: report.facts.micro_batches.by in ("mean", "parts"),
+    "detached": lambda report: detached(report.facts),
+    "finite-long": lambda report: report.facts.finite_long,
+    "kl-reverse": lambda report: report.facts.descent.descends == "reverse",
+    "kl-stale-exact": lambda report: report.facts.kl_stale_exact,
+}
+
+
 @dataclass(frozen=True)
-class Report:
-    """Facts and findings about one loss.
+class Report(findings.Report):
+    """Facts and findings about one loss, mistakes first.
 
     Attributes:
         name: of the loss.
+        findings: what the facts mean.
         facts: what was measured.
-        findings: what it means, mistakes first.
         nearest: the row of the table that does most of the same.
     """
 
-    name: str
     facts: Facts
-    findings: list[Finding]
     nearest: Nearest
 
-    def __str__(self) -> str:
-        """Three sentences, then a paragraph for each finding."""
-        lines = [self.name, "=" * len(self.name), "", *self.verdict(), self.clip, ""]
-        hygiene = [finding for finding in self.findings if finding.code in HYGIENE]
+    REQUIREMENTS: ClassVar[findings.Requirements] = REQUIREMENTS
+
+    def opening(self) -> list[str]:
+        """Three sentences, and what its clip is."""
+        return [*self.verdict(), self.clip]
+
+    def paragraphs(self) -> Iterator[Sequence[Finding]]:
+        """What a caller can keep to is said once, and not a paragraph a time."""
+        hygiene = [finding for finding in self.findings if finding.id in HYGIENE]
         for finding in self.findings:
-            if finding in hygiene[1:]:
-                continue
-            together = hygiene if finding in hygiene else [finding]
-            lines += [f"[{finding.kind}] " + " ".join(one.text for one in together)]
-            mends = "; ".join(one.mend for one in together if one.mend)
-            lines += [f"    instead: {mends}"] if mends else []
-            erratum = f"; appendix B, {finding.erratum}" if finding.erratum else ""
-            lines += [f"    see {finding.section}{erratum}", ""]
-        lines += self._unseen()
-        return "\n".join(lines).rstrip()
+            if finding not in hygiene[1:]:
+                yield hygiene if finding in hygiene else [finding]
 
     def verdict(self) -> list[str]:
         """Where it goes, what becomes of it on stale samples, and what is wrong with it."""
         return [_fresh(self.facts), _stale(self.facts), self._count()]
 
-    def _unseen(self) -> list[str]:
+    def closing(self) -> list[str]:
         """How later probes went round what was found, and what could not be looked at."""
         facts, said = self.facts, []
         if facts.repairs:
@@ -69,7 +92,7 @@ class Report:
     def _count(self) -> str:
         mistakes = [f for f in self.findings if f.kind == MISTAKE]
         choices = sum(f.kind == CHOICE for f in self.findings)
-        named = ", ".join(f.code for f in mistakes)
+        named = ", ".join(f.id for f in mistakes)
         wrong = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else self._none()
         known = f"{wrong} and {_many(choices, 'choice')} to know of"
         return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
@@ -77,7 +100,7 @@ class Report:
     def _none(self) -> str:
         """What is said where no mistake was found: that is no verdict on a step that is off."""
         shares = self.facts.shares
-        if not any(finding.code == "unexplained" for finding in self.findings):
+        if not any(finding.id == "unexplained" for finding in self.findings):
             return "No mistake"
         return (
             f"No mistake that has a name, and no verdict: {shares.unexplained:.1%} of the expected "
@@ -96,9 +119,13 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay, JSON has no NaN and no infinity."""
+        plain: dict[str, Any] = _without_infinities(super().as_dict())
+        return plain
+
+    def details(self) -> dict[str, Any]:
+        """What was measured."""
         facts = self.facts
-        plain = {
-            "name": self.name,
+        return {
             "verdict": self.verdict(),
             "direction": {
                 "fresh": _direction(facts.fresh),
@@ -136,51 +163,10 @@ class Report:
                 "factor": self.nearest.factor,
                 "gap": self.nearest.gap,
             },
-            "errata": sorted({f.erratum for f in self.findings if f.erratum and f.kind != CHOICE}),
-            "findings": [vars(finding) for finding in self.findings],
+            "errata": sorted(
+                {f.row.erratum for f in self.findings if f.row.erratum and f.kind != CHOICE}
+            ),
         }
-        return _without_infinities(plain)
-
-    def missing(self, requirements: list[str]) -> list[str]:
-        """Which requirements are not met, of those in `REQUIREMENTS`.
-
-        Raises:
-            ValueError: if there is no such requirement.
-        """
-        for name in requirements:
-            if name not in REQUIREMENTS:
-                raise UserError(
-                    f"a requirement is {name!r}, expected some of {', '.join(REQUIREMENTS)}"
-                    f"{did_you_mean(name, REQUIREMENTS)}"
-                )
-        return [name for name in requirements if not REQUIREMENTS[name](self)]
-
-
-def mask_safe(facts: Facts) -> bool:
-    """Whether padding is neither read, nor counted, nor trained, whatever it holds."""
-    return facts.padding_clean and facts.padding_gradient_free and facts.padding == "nothing"
-
-
-def detached(facts: Facts) -> bool:
-    """Whether no gradient reaches old log-probs, reference or rewards."""
-    return not {"old_log_probs", "ref_log_probs", "rewards"} & {*facts.attached}
-
-
-REQUIREMENTS = {
-    "exact": lambda report: report.facts.fresh.verdict == "exact",
-    "unbiased": lambda report: (
-        report.facts.fresh.verdict in ("exact", "proportional")
-        and min(report.facts.fresh.factors.values()) > 0
-    ),
-    "no-mistake": lambda report: not any(f.kind == MISTAKE for f in report.findings),
-    "mask-safe": lambda report: mask_safe(report.facts),
-    "eos-trained": lambda report: -1 not in report.facts.silent_positions,
-    "microbatch-invariant": lambda report: report.facts.micro_batches.by in ("mean", "parts"),
-    "detached": lambda report: detached(report.facts),
-    "finite-long": lambda report: report.facts.finite_long,
-    "kl-reverse": lambda report: report.facts.descent.descends == "reverse",
-    "kl-stale-exact": lambda report: report.facts.kl_stale_exact,
-}
 
 
 def _fresh(facts: Facts) -> str:

@@ -9,7 +9,7 @@ from nbcourse.examine import examine
 from nbcourse.functional.advantages import leave_one_out
 
 report_of = cache(examine)  # several tests look at one loss
-# (the loss, kind, code, text): each sentence of a report, as some loss of these tests hears it
+# (the loss, kind, id, evidence): each finding of a report, as some loss of these tests hears it
 SENTENCES = [
     tuple(line.split("\t"))
     for line in Path(__file__).with_name("sentences.tsv").read_text("utf-8").splitlines()
@@ -59,14 +59,14 @@ def centred(rewards, group_size):
 
 
 def mistakes(report):
-    return {finding.code for finding in report.findings if finding.kind == "mistake"}
+    return {finding.id for finding in report.findings if finding.kind == "mistake"}
 
 
 def codes(report, kind):
-    return {finding.code for finding in report.findings if finding.kind == kind}
+    return {finding.id for finding in report.findings if finding.kind == kind}
 
 
 def says_what_is_written(report):
     """Whether its sentences are those of the table, word by word and number by number."""
     expected = {row[1:] for row in SENTENCES if row[0] == report.name}
-    return expected <= {(one.kind, one.code, one.text) for one in report.findings}
+    return expected <= {(one.kind, one.id, one.evidence) for one in report.findings}

@@ -161,7 +161,7 @@ def test_bad_input_gets_one_line(file, monkeypatch, target, message):
 def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention, expected):
     nbcourse("examine", f"{file}:{function}", "--as", convention, "--json", tmp_path / "out.json")
     found = json.loads((tmp_path / "out.json").read_text("utf-8"))
-    kinds = {one["code"]: one["kind"] for one in found["findings"]}
+    kinds = {one["id"]: one["kind"] for one in found["findings"]}
     assert {code for code, kind in kinds.items() if kind == "choice"} == expected
     assert "mistake" not in kinds.values()
     if convention == "trl":
@@ -179,7 +179,9 @@ def test_names_of_another_library_are_refused_with_those_on_offer(file):
     assert "did you mean 'verl'?" in refused("examine", f"{file}:reinforce", "--as", "ver")
 
 
-@pytest.mark.parametrize(("function", "code"), [("padded", "padding-counts"), ("flat", "flat-nan")])
+@pytest.mark.parametrize(
+    ("function", "code"), [("padded", "padding-in-denominator"), ("flat", "flat-nan")]
+)
 def test_a_page_stands_by_itself(file, tmp_path, function, code):
     page = tmp_path / "report.html"
     said = nbcourse(

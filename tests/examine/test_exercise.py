@@ -8,11 +8,11 @@ from nbcourse.examine import examine
 from tests.checks import masters
 
 WORDS = {  # what of a report stands behind each word
-    "exact": lambda said, codes: said.fresh.verdict == "exact" and "ratio-inverted" not in codes,
+    "exact": lambda said, codes: said.fresh.verdict == "exact" and "inverted-ratio" not in codes,
     "own length": lambda said, codes: said.average == "seq-mean-token-mean",
-    "padding": lambda said, codes: "padding-counts" in codes,
-    "upside down": lambda said, codes: "ratio-inverted" in codes,
-    "nothing": lambda said, codes: "no-signal" in codes,
+    "padding": lambda said, codes: "padding-in-denominator" in codes,
+    "upside down": lambda said, codes: "inverted-ratio" in codes,
+    "nothing": lambda said, codes: "rewards-ignored" in codes,
 }
 
 
@@ -27,6 +27,6 @@ def losses():
 @pytest.mark.parametrize("name", grpo.REPORTS)
 def test_each_word_is_what_the_examination_says(name):
     report = examine(losses()[name])
-    codes = {finding.code for finding in report.findings}
+    codes = {finding.id for finding in report.findings}
     true = [word for word, holds in WORDS.items() if holds(report.facts, codes)]
     assert true == [grpo.REPORTS[name]]

@@ -159,7 +159,7 @@ def sigmoid_gate(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages, mask)
 
 
-@member("ratio-inverted", says=["ASPO"])
+@member("inverted-ratio-if-better", says=["ASPO"])
 def upside_down_for_good_tokens(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs).detach()
     weight = torch.where(advantages > 0, 1 / ratio, ratio)
@@ -244,7 +244,7 @@ OF_RATIOS = {
     "ratio-capped",
     "clip-kept",
     "soft-clip",
-    "ratio-inverted",
+    "inverted-ratio-if-better",
     "sequence-mask",
     "sequence-ratio",
     "dual-clip",

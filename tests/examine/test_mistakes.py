@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nbcourse.functional.advantages import leave_one_out
+from nbcourse.mistakes.catalogue import current
 from tests.effort import swept
 from tests.examine.parts import (
     advantages_of,
@@ -44,27 +45,27 @@ def planted(*names, besides=()):
     return keep
 
 
-@planted("sign")
+@planted("flipped-loss")
 def minus_forgotten(log_probs, advantages, mask):
     return mean_of_sums(log_probs * advantages, mask)
 
 
-@planted("sign")
+@planted("flipped-loss")
 def minus_forgotten_in_a_ratio(log_probs, old_log_probs, advantages, mask):
     return -mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), advantages), mask)
 
 
-@planted("no-signal", "term-without-gradient")
+@planted("rewards-ignored", "term-without-gradient")
 def advantages_forgotten(log_probs, advantages, mask):
     return mean_of_sums(-log_probs, mask)
 
 
-@planted("no-signal")
+@planted("rewards-ignored")
 def everything_detached(log_probs, advantages, mask):
     return mean_of_sums(-log_probs.detach() * advantages, mask) + 0 * log_probs.sum()
 
 
-@planted("layout")
+@planted("mixed-groups")
 def groups_across_prompts(log_probs, rewards, mask, group_size):
     groups = rewards.view(group_size, -1).T
     advantages = (groups - groups.mean(dim=1, keepdim=True)).T.reshape(-1)
@@ -79,28 +80,28 @@ def spread_without_eps(log_probs, rewards, mask, group_size):
     return mean_of_sums(-log_probs * advantages, mask)
 
 
-@planted("padding-counts")
+@planted("padding-in-denominator")
 def mean_over_the_tensor(log_probs, advantages, mask):
     return (-log_probs * advantages).masked_fill(~mask, 0.0).mean()
 
 
-@planted("padding-counts")
+@planted("padding-in-denominator")
 def width_in_the_denominator(log_probs, advantages, mask):
     return (-log_probs * advantages).masked_fill(~mask, 0.0).sum() / mask.shape[1]
 
 
-@planted("padding-trained")
+@planted("trained-padding")
 def no_mask(log_probs, rewards, group_size):
     return -(log_probs.sum(dim=1) * leave_one_out(rewards, group_size=group_size)).mean()
 
 
-@planted("padding-read", "padding-trained")
+@planted("padding-read", "trained-padding")
 def sequence_ratio_without_the_mask(log_probs, old_log_probs, rewards, mask, group_size):
     ratio = ((log_probs - old_log_probs.detach()).sum(dim=1) / mask.sum(dim=1)).exp()
     return -(ratio * leave_one_out(rewards, group_size=group_size)).mean()
 
 
-@planted("eos-untrained")
+@planted("masked-eos")
 def end_masked_away(log_probs, advantages, mask):
     last = mask.sum(dim=1, keepdim=True) - 1
     without = mask & (torch.arange(mask.shape[1]) < last)
@@ -112,19 +113,19 @@ def first_token_dropped(log_probs, advantages, mask):
     return mean_of_sums((-log_probs * advantages)[:, 1:], mask[:, 1:])
 
 
-@planted("ratio-inverted", "sign")
+@planted("inverted-ratio", "flipped-loss")
 def old_over_new(log_probs, old_log_probs, advantages, mask):
     ratio = (old_log_probs.detach() - log_probs).exp()
     return mean_of_sums(clipped(ratio, advantages), mask)
 
 
-@planted("no-ratio", "sign", besides=["probability-weighted"])
+@planted("no-ratio", "flipped-loss", besides=["probability-weighted"])
 def logarithms_divided(log_probs, old_log_probs, advantages, mask):
     ratio = log_probs / old_log_probs.masked_fill(~mask, 1.0)
     return mean_of_sums(clipped(ratio, advantages), mask)
 
 
-@planted("clip-maximum")
+@planted("inverted-clip")
 def maximum_of_objectives(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs)
     plain, other = ratio * advantages, ratio.clamp(0.8, 1.2) * advantages
@@ -173,7 +174,7 @@ def kl_paid_out(log_probs, ref_log_probs, rewards, mask, group_size):
     return mean_of_sums(-log_probs * advantages_of(paid, group_size, mask), mask)
 
 
-@planted("k3-inverted")
+@planted("inverted-kl")
 def k3_upside_down(log_probs, ref_log_probs, advantages, mask):
     d = safe(log_probs - ref_log_probs.detach(), mask)
     return with_kl(log_probs, advantages, mask, torch.expm1(d) - d)
@@ -215,13 +216,13 @@ def the_first_as_baseline(log_probs, rewards, mask, group_size):
 # ---------------------------------------------------------------- who learns from what
 
 
-@planted("broadcast", besides=["no-signal"])
+@planted("broadcast", besides=["rewards-ignored"])
 def one_axis_too_many(log_probs, old_log_probs, advantages, mask):
     wide = -advantages.unsqueeze(1) * ratio_of(log_probs, old_log_probs)
     return (wide * mask).sum() / len(mask)
 
 
-@planted("broadcast", "no-signal")
+@planted("broadcast", "rewards-ignored")
 def a_column_against_a_row(log_probs, advantages, mask):
     sequence = safe(log_probs, mask).sum(dim=1)
     return -(sequence * advantages[:, :1]).mean()
@@ -296,14 +297,14 @@ def reward_for_a_return(log_probs, rewards, mask, group_size):
     return mean_of_sums(-log_probs * advantages_of(rewards, group_size, mask) * at_the_end, mask)
 
 
-@planted("no-signal")
+@planted("rewards-ignored")
 def returns_normalised_by_episode(log_probs, advantages, mask):
     lengths = mask.sum(dim=1, keepdim=True)
     own_mean = safe(advantages, mask).sum(dim=1, keepdim=True) / lengths
     return mean_of_sums(-log_probs * (advantages - own_mean), mask)
 
 
-@planted("no-signal")
+@planted("rewards-ignored")
 def ratio_detached(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs).detach()
     return mean_of_sums(-ratio * advantages, mask) + 0.0 * log_probs.sum()
@@ -340,7 +341,7 @@ def mean_along_the_batch(log_probs, advantages, mask):
     return (losses.sum(dim=0) / mask.sum(dim=0).clamp(min=1)).sum()
 
 
-@planted("padding-in-statistics")
+@planted("padded-whitening")
 def whitened_with_the_padding(log_probs, advantages, mask):
     white = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     return mean_of_sums(-log_probs * white, mask)
@@ -352,7 +353,7 @@ def kl_mean_over_the_tensor(log_probs, ref_log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages, mask) + 0.1 * k3(d).mean()
 
 
-@planted("padding-counts")
+@planted("padding-in-denominator")
 def sequence_ratio_over_the_width(log_probs, old_log_probs, rewards, mask, group_size):
     ratio = safe(log_probs - old_log_probs.detach(), mask).mean(dim=1).exp()
     kept = leave_one_out(rewards, group_size=group_size)
@@ -362,7 +363,7 @@ def sequence_ratio_over_the_width(log_probs, old_log_probs, rewards, mask, group
 # ---------------------------------------------------------------- groups
 
 
-@planted("groups")
+@planted("mixed-groups")
 def baseline_of_the_next_prompt(log_probs, rewards, mask, group_size):
     means = rewards.view(-1, group_size).mean(dim=1).roll(1).repeat_interleave(group_size)
     return mean_of_sums(-log_probs * (rewards - means)[:, None], mask)
@@ -395,7 +396,7 @@ def ratio_to_the_reference(log_probs, ref_log_probs, advantages, mask):
     return mean_of_sums(-ratio_of(log_probs, ref_log_probs) * advantages, mask)
 
 
-@planted("ratio-inverted")
+@planted("inverted-ratio")
 def old_over_new_without_a_clip(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums((old_log_probs.detach() - log_probs).exp() * advantages, mask)
 
@@ -541,6 +542,6 @@ NOTES = [
 @pytest.mark.parametrize("loss", NOTES)
 def test_what_is_right_under_a_condition_is_a_note(loss):
     report = report_of(loss)
-    assert loss.__name__.replace("_", "-") in codes(report, "note"), str(report)
+    assert current(loss.__name__.replace("_", "-")) in codes(report, "note"), str(report)
     assert not mistakes(report), str(report)
     assert says_what_is_written(report), str(report)

@@ -47,7 +47,7 @@ def test_no_loss_of_trl_is_accused(peer):
 @pytest.mark.peer
 def test_a_gate_without_an_end_is_a_choice():
     (sapo,) = (peer for peer in TRL if peer.settings == "loss_type=sapo")
-    assert "soft-clip" in {finding.code for finding in examine(sapo.subject).findings}
+    assert "soft-clip" in {finding.id for finding in examine(sapo.subject).findings}
 
 
 @pytest.mark.peer

@@ -328,7 +328,7 @@ CHOICES = {
     grpo_by_hand: {"spread-divided", "seq-mean-token-mean"},
     token_level: {"token-mean", "clip-asymmetric"},
     mean_baseline: {"own-reward-in-baseline"},
-    no_baseline: {"no-baseline"},
+    no_baseline: {"missing-baseline"},
     whitened: {"batch-baseline", "spread-divided"},
     k2_in_the_loss: {"kl-token"},
     k3_in_the_loss: {"kl-forward"},

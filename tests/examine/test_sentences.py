@@ -15,23 +15,24 @@ from nbcourse.examine.known import Nearest
 from nbcourse.examine.ratio import Side
 from nbcourse.examine.report import Report
 from nbcourse.examine.subject import Subject
+from nbcourse.mistakes.catalogue import CATALOGUE
+from nbcourse.mistakes.findings import CHOICE, MISTAKE, NOTE, Finding
 from tests.examine import originals, test_families, test_mistakes, test_right, test_size
 from tests.examine.parts import SENTENCES, k3, mean_of_sums, report_of, safe, with_kl
 
 
 def test_each_finding_is_written_down_once():
-    written = [code for _, _, code, _ in SENTENCES]
-    assert {name.partition(":")[0] for name in decode.sentences()} == set(written)
+    written = [name for _, _, name, _ in SENTENCES]
+    of_a_loss = {MISTAKE, CHOICE, NOTE}
+    named = {
+        name
+        for name, row in CATALOGUE.items()
+        if {how.partition(":")[0] for how in row.evidence} & of_a_loss
+    }
+    assert named == set(written)
     losses = {loss for loss, *_ in SENTENCES}
     rooms = (test_mistakes, test_right, test_families, test_size)
     assert all(any(hasattr(room, name) for room in rooms) for name in losses)
-
-
-def test_no_row_of_the_table_lacks_a_column():
-    for name, row in decode.sentences().items():
-        assert {"kind", "text", "section"} <= set(row) <= {*decode.Finding.__annotations__}, name
-        assert row["kind"] in decode.KINDS, name
-        assert (row["kind"] == "mistake") <= ("mend" in row) or name == "bad-only", name
 
 
 # ---------------------------------------------------------------- one fact changed
@@ -43,11 +44,11 @@ def facts():
 
 
 def said(facts, code):
-    """The text of a finding; None if it is not among them."""
-    return {finding.code: finding.text for finding in decode.findings(facts)}.get(code)
+    """The evidence of a finding; None if it is not among them."""
+    return {finding.id: finding.evidence for finding in decode.findings(facts)}.get(code)
 
 
-DOWNHILL = " It can point downhill: cosine -0.25 with ∇J at one token, p = (0.5, 0.5), r = (1, 2)."
+DOWNHILL = "; it can point downhill: cosine -0.25 with ∇J at one token, p = (0.5, 0.5), r = (1, 2)"
 
 
 @pytest.mark.parametrize(
@@ -59,21 +60,31 @@ def test_a_scaled_advantage_points_downhill_where_the_worst_cosine_is_negative(
     worst = Worst(cosine, [0.5, 0.5], [1.0, 2.0])
     text = said(replace(facts, worst=worst, hard_beside_middle=1.5), "spread-divided")
     assert text == (
-        "Advantages are divided by the spread of the rewards. A prompt that is solved one time in "
-        "ten counts 1.50 times as much as one that is solved every second time, in groups of four."
-        + further
+        "a prompt that is solved one time in ten counts 1.50 times as much as one that is solved "
+        "every second time, in groups of four" + further
     )
 
 
-BASELINE = "its baseline or spread is computed over the rows that it gets (off by 34%)."
-LENGTHS = "off by 34% for responses of four tokens and of one."
-
-
-@pytest.mark.parametrize(("influence", "why"), [("batch", BASELINE), ("group", LENGTHS)])
-def test_micro_batches_differ_by_the_baseline_only_if_it_is_the_batchs(facts, influence, why):
+@pytest.mark.parametrize(
+    ("influence", "name", "so"),
+    [
+        ("batch", "baseline-of-micro-batches", ""),
+        ("group", "micro-batch-means", ", for responses of four tokens and of one"),
+    ],
+)
+def test_micro_batches_differ_by_the_baseline_only_if_it_is_the_batchs(facts, influence, name, so):
     changed = replace(facts, influence=influence, micro_batches=Split("neither", 0.34))
-    assert said(changed, "micro-batches") == (
-        f"The mean of the gradients of two micro-batches is not that of the batch: {why}"
+    mean = "the mean of the gradients of two micro-batches is off by 34% from that of the batch"
+    assert said(changed, name) == mean + so
+
+
+@pytest.mark.parametrize(
+    ("influence", "name"), [("batch", "padded-whitening"), ("none", "padding-in-statistics")]
+)
+def test_padding_is_whitened_only_where_the_batch_is(facts, influence, name):
+    changed = replace(facts, influence=influence, padding="direction")
+    assert said(changed, name) == (
+        "two more empty columns change how much the tokens count relative to each other"
     )
 
 
@@ -93,9 +104,7 @@ CAP, KEPT = Side("held", edge=5.0, value=5.0), Side("kept")
 def test_a_cap_is_one_for_advantages_of_either_sign(facts, positive, negative, capped):
     sides = {(1, 1): positive, (1, -1): KEPT, (-1, 1): negative, (-1, -1): KEPT}
     text = said(replace(facts, clip=replace(facts.clip, sides=sides)), "ratio-capped")
-    assert text == (
-        "The ratio is capped at 5, and no token loses its gradient." if capped else None
-    )
+    assert text == ("at 5" if capped else None)
 
 
 def test_the_strength_of_a_penalty_is_that_of_where_it_is(facts):
@@ -107,21 +116,15 @@ def test_the_strength_of_a_penalty_is_that_of_where_it_is(facts):
     in_loss = replace(facts, descent=descent, kernel=Kernel("k3", -0.1))
     for changed, beta in ((paid, "-0.2"), (in_loss, "-0.3")):
         assert said(changed, "kl-sign") == (
-            "The KL penalty has the wrong sign: it drives the policy away from the reference "
-            f"(β = {beta}, where the reward counts 1)."
+            f"it drives the policy away from the reference (β = {beta}, where the reward counts 1)"
         )
 
 
 def test_what_none_of_the_divergences_explains_is_said(facts):
     other = replace(facts.descent, descends="other", beta=0.1, cosine=0.5)
-    assert said(replace(facts, descent=other), "kl-other") == (
-        "The part that depends on the reference descends none of the divergences in the book "
-        "(cosine 0.50 with ∇KL(π‖π_ref))."
-    )
-    assert said(replace(facts, flat="something", kernel=Kernel("none", 0.0)), "flat-moves") == (
-        "A group whose rewards are all alike still moves the policy, with the reference equal to "
-        "it: there is a term that needs no reward."
-    )
+    assert said(replace(facts, descent=other), "kl-other") == ("cosine 0.50 with ∇KL(π‖π_ref)")
+    moved = replace(facts, flat="something", kernel=Kernel("none", 0.0))
+    assert said(moved, "flat-moves") == ""
 
 
 # ---------------------------------------------------------------- the three sentences
@@ -166,7 +169,7 @@ NAN = math.nan
 )
 def test_the_first_sentence_says_where_it_goes(facts, fresh, worst, sentence):
     changed = replace(facts, fresh=fresh, worst=Worst(worst, [], []), shares=UNTURNED)
-    first, *_ = Report("x", changed, [], Nearest("grpo", 1.0, 0.0)).verdict()
+    first, *_ = Report("x", [], changed, Nearest("grpo", 1.0, 0.0)).verdict()
     assert first == f"On fresh samples its expected step is {sentence}"
 
 
@@ -186,7 +189,7 @@ def test_the_first_sentence_says_where_it_goes(facts, fresh, worst, sentence):
     ],
 )
 def test_the_second_says_what_becomes_of_it(facts, stale, sentence):
-    report = Report("x", replace(facts, stale=stale), [], Nearest("grpo", 1.0, 0.0))
+    report = Report("x", [], replace(facts, stale=stale), Nearest("grpo", 1.0, 0.0))
     assert report.verdict()[1] == sentence
 
 
@@ -222,10 +225,8 @@ ALIKE = "the nearest row of the table is grpo, "
     ],
 )
 def test_the_third_counts_and_says_what_is_nearest(facts, kinds, nearest, sentence):
-    findings = [
-        decode.Finding(code, kind, "", "", "") for code, kind in zip("abc", kinds, strict=False)
-    ]
-    assert Report("x", facts, findings, Nearest("grpo", *nearest)).verdict()[2] == sentence
+    findings = [Finding(code, kind) for code, kind in zip("abc", kinds, strict=False)]
+    assert Report("x", findings, facts, Nearest("grpo", *nearest)).verdict()[2] == sentence
 
 
 # ---------------------------------------------------------------- single probes

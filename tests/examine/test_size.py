@@ -87,7 +87,7 @@ def test_a_spread_that_is_rounding_noise_is_a_note():
     assert size.largest(subject).times < size.MANY < size.noisy(subject).times
     report = report_of(unscaled_where_the_others_agree)
     assert not mistakes(report)
-    assert "weight-explodes" in codes(report, "note")
+    assert "rounding-explodes" in codes(report, "note")
     assert "rewards-rescaled" in codes(report, "choice")  # what turns it in the worst world
 
 
@@ -139,7 +139,7 @@ def whitened_over_tokens(log_probs, rewards, mask, group_size):
 def test_what_a_prompt_counts_is_read_in_a_batch_of_both():
     report = report_of(whitened_over_tokens)
     assert report.facts.hard_beside_middle == pytest.approx(0.845, abs=0.002)
-    assert "In a batch of both" in str(report)
+    assert "in a batch of both" in str(report)
     assert not mistakes(report)
 
 
@@ -307,5 +307,5 @@ def test_a_loss_that_knows_the_tokens_of_the_batch_adds_up():
         return safe(-log_probs * advantages, mask).sum() / batch_tokens
 
     report = report_of(loss)
-    assert not codes(report, "note") & {"micro-batches", "sum-of-batch"}, str(report)
+    assert not codes(report, "note") & {"micro-batch-means", "sum-of-batch"}, str(report)
     assert not report.missing(["microbatch-invariant"])

@@ -69,7 +69,7 @@ def kl_loss_subtracted(log_prob, old_log_prob, ref_log_prob, advantages, respons
     return masked_mean(losses, response_mask) - 0.001 * masked_mean(kl, response_mask)
 
 
-@reported("Goekdeniz-Guelmez/mlx-lm-lora #49, 2026-04-19", "trl", wrong={"no-signal"})
+@reported("Goekdeniz-Guelmez/mlx-lm-lora #49, 2026-04-19", "trl", wrong={"rewards-ignored"})
 def ratio_that_is_a_constant(per_token_logps, ref_per_token_logps, advantages, completion_mask):
     """Without a level of importance sampling the log-weights are zeros, and exp(0) has no slope."""
     ratio = torch.zeros_like(per_token_logps).exp()
@@ -78,7 +78,7 @@ def ratio_that_is_a_constant(per_token_logps, ref_per_token_logps, advantages, c
     return mean_of_rows(losses, completion_mask)
 
 
-@reported("alibaba/ROLL #444, 2026-05-18", "verl", wrong={"padding-trained"})
+@reported("alibaba/ROLL #444, 2026-05-18", "verl", wrong={"trained-padding"})
 def numerator_without_the_mask(log_prob, old_log_prob, advantages, response_mask):
     """Masked tokens get a gradient of .5 where they should get 0."""
     losses = clipped((log_prob - old_log_prob).exp(), advantages)
@@ -181,7 +181,7 @@ def masked_by_the_probability_whatever_the_sign(
     return losses.sum() / len(loss_mask)
 
 
-@reported("rasbt/reasoning-from-scratch #185, 2026-02-22", "book", wrong={"eos-untrained"})
+@reported("rasbt/reasoning-from-scratch #185, 2026-02-22", "book", wrong={"masked-eos"})
 def end_of_the_sample_left_out(log_probs, rewards, mask):
     """The token that ends an answer was not among the sampled ones that are trained."""
     inside = mask[:, 1:] & mask[:, :-1]

@@ -22,31 +22,31 @@ def loss_with(*faults):
         if "flat-nan" in faults:
             spread = groups.std(dim=1, keepdim=True)
             advantages = ((groups - groups.mean(dim=1, keepdim=True)) / spread).view(-1, 1)
-        if "layout" in faults:
+        if "mixed-groups" in faults:
             dealt = rewards.view(group_size, -1)
             advantages = (dealt - dealt.mean(dim=0)).reshape(-1, 1)
         change = log_probs - old_log_probs.detach()
-        if "ratio-inverted" in faults:
+        if "inverted-ratio" in faults:
             change = old_log_probs.detach() - log_probs
-        if "padding-trained" not in faults:
+        if "trained-padding" not in faults:
             change = change.masked_fill(~mask, 0.0)
-        ratio, sign = change.exp(), 1 if "ratio-inverted" in faults else -1
+        ratio, sign = change.exp(), 1 if "inverted-ratio" in faults else -1
         held = ratio.clamp(0.8, 1.2)
         losses = sign * (held if "clip-without-min" in faults else ratio) * advantages
-        if "sign" in faults:
+        if "flipped-loss" in faults:
             losses = -losses
         d = log_probs - ref_log_probs.detach()
-        if "padding-trained" not in faults:
+        if "trained-padding" not in faults:
             d = d.masked_fill(~mask, 0.0)
         penalty = 0.1 * k3(d)
         losses = losses + (-penalty if "kl-sign" in faults else penalty)
         kept = mask
-        if "eos-untrained" in faults:
+        if "masked-eos" in faults:
             columns = torch.arange(mask.shape[1])
             kept = mask & (columns < mask.sum(dim=1, keepdim=True) - 1)
-        if "padding-trained" not in faults:
+        if "trained-padding" not in faults:
             losses = losses.masked_fill(~kept, 0.0)
-        if "padding-counts" in faults:
+        if "padding-in-denominator" in faults:
             return losses.mean()
         return losses.sum(dim=1).mean()
 
@@ -55,22 +55,22 @@ def loss_with(*faults):
 
 
 FAULTS = [
-    "sign",
-    "eos-untrained",
+    "flipped-loss",
+    "masked-eos",
     "flat-nan",
-    "padding-counts",
-    "ratio-inverted",
+    "padding-in-denominator",
+    "inverted-ratio",
     "clip-without-min",
     "kl-sign",
     "in-place",
-    "layout",
-    "padding-trained",
+    "mixed-groups",
+    "trained-padding",
 ]
 # one of them replaces what the other changes
 OVERRULED = [
-    {"flat-nan", "layout"},
-    {"eos-untrained", "padding-trained"},
-    {"ratio-inverted", "clip-without-min"},
+    {"flat-nan", "mixed-groups"},
+    {"masked-eos", "trained-padding"},
+    {"inverted-ratio", "clip-without-min"},
 ]
 PAIRS = [" + ".join(two) for two in itertools.combinations(FAULTS, 2) if {*two} not in OVERRULED]
 TRIPLES = [
@@ -79,11 +79,11 @@ TRIPLES = [
     if not any(both <= {*three} for both in OVERRULED)
 ]
 KEPT = [
-    "eos-untrained + flat-nan",
-    "eos-untrained + clip-without-min",
-    "padding-counts + layout",
+    "masked-eos + flat-nan",
+    "masked-eos + clip-without-min",
+    "padding-in-denominator + mixed-groups",
 ]
-KEPT_TRIPLES = ["sign + flat-nan + clip-without-min"]
+KEPT_TRIPLES = ["flipped-loss + flat-nan + clip-without-min"]
 
 
 def seen(faults):
