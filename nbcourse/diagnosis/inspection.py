@@ -10,7 +10,7 @@ from nbcourse.diagnosis.witness import Witness
 from nbcourse.rows import needs_of
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
 
-OF_THE_RUN = ("mask", "values", "greedy_scores", "step_rewards", "step_ends")
+OF_THE_RUN = ("mask", "values", "sampler_log_probs", "greedy_scores", "step_rewards", "step_ends")
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def inspect(row: Algorithm, witness: Witness) -> Inspection:
             advantages=advantages,
             mask=mask,
             values=_offered(witness).get("values"),
+            sampler_log_probs=_offered(witness).get("sampler_log_probs"),
         ),
         max_length=witness.facts["max_new_tokens"],
     )

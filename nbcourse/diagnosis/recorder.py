@@ -177,6 +177,7 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
         "selected": recipe.dynamic_sampling,
         "precision": recipe.model.precision,
         "importance_cap": optimiser.truncated_importance_sampling,
+        "importance_floor": optimiser.truncated_importance_floor,
         "batch": {"rows": len(rollout.mask), "width": rollout.mask.shape[1]},
         "updates_expected": None if may_leave_early or may_be_fewer else step * updates,
         "may_leave_early": may_leave_early,

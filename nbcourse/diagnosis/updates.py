@@ -16,7 +16,7 @@ from torch import Tensor
 from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
-from nbcourse.functional.surrogates import ppo_clip, truncated_importance_weights
+from nbcourse.functional.surrogates import importance_weights, ppo_clip
 from nbcourse.mistakes.findings import Finding
 from nbcourse.training.algorithms import Algorithm, Penalty, Tokens, policy_loss
 
@@ -50,7 +50,10 @@ class _Update:
         """(r, T) of the algorithm's loss with this penalty, or with another surrogate as well."""
         row = replace(self.row, surrogate=surrogate, settings={}) if surrogate else self.row
         witness, cap = self.witness, self.witness.facts["importance_cap"]
+        floor = self.witness.facts.get("importance_floor", 0.0)
         leaf, old = self.log_probs.clone().requires_grad_(), self.old_log_probs
+        there = witness.has("sampler_log_probs")
+        sampler = witness["sampler_log_probs"][self.rows] if there else old
         tokens = Tokens(
             leaf,
             old,
@@ -58,6 +61,7 @@ class _Update:
             witness["advantages"][self.rows],
             self.mask,
             witness["values"][self.rows] if witness.has("values") else None,
+            sampler,
         )
         loss = policy_loss(
             row,
@@ -67,9 +71,7 @@ class _Update:
             max_length=witness.facts["max_new_tokens"],
             sampler_weights=None
             if cap is None
-            else truncated_importance_weights(
-                old, witness["sampler_log_probs"][self.rows], cap=cap
-            ),
+            else importance_weights(old, sampler, self.mask, floor=floor, cap=cap),
             batch_mask=self.batch_mask(),
         )
         (gradient,) = torch.autograd.grad(loss, leaf)

@@ -22,7 +22,7 @@ from nbcourse.examine.direction import Direction, Worst
 from nbcourse.examine.hygiene import Split
 from nbcourse.examine.kernel import Kernel
 from nbcourse.examine.penalty import Descent
-from nbcourse.examine.ratio import Clip, clip, correction
+from nbcourse.examine.ratio import Clip, clip, correction, knows_both
 from nbcourse.examine.size import Far, Largest
 from nbcourse.examine.subject import Subject
 
@@ -195,7 +195,7 @@ def _directions(
 ) -> dict[str, Any]:
     """Expected steps in the small worlds, and what turns them."""
     ordered, sampler = not order_free, reference_is_the_sampler(subject)
-    three = {"old_log_probs", "sampler_log_probs"} <= {*subject.takes}
+    three = knows_both(subject)
     fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
     stale, far = (
         direction.direction(

@@ -131,7 +131,11 @@ def _bounds(clip: Clip) -> Named:
     if held:
         one = "ratio-capped" if 1 in held else "ratio-floored"
         yield "ratio-bounded" if len(held) == 2 else one, numbers
-    elif any(side.kind == "held" for side in clip.sides.values()):
+    elif any(
+        side.kind == "held"  # but not a cap on the side that a mask by probability leaves open
+        and not (is_bound(side) and clip.sides[-sign, direction].by in DISTANCES)
+        for (sign, direction), side in clip.sides.items()
+    ):
         yield "clip-kept", {}
 
 

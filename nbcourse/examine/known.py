@@ -69,7 +69,12 @@ class _Row:
         """The quantities that it reads."""
         algorithm, placement = self.algorithm, self.penalty.placement
         reads = {"log_probs", "mask"} | ({"advantages"} if handed else {"rewards", "group_size"})
-        reads |= {name for name in ("old_log_probs", "values") if algorithm.needs(name)}
+        for name in ("old_log_probs", "sampler_log_probs", "values"):
+            reads |= {name} if algorithm.needs(name) else set()
+        if algorithm.has_ratio:  # where only the sampler is asked, it is the old policy
+            reads |= {"old_log_probs"}
+        if not algorithm.needs("old_log_probs"):
+            reads -= {"sampler_log_probs"}
         if placement != "none" or algorithm.needs("ref_log_probs"):
             reads |= {"ref_log_probs"}
         if placement in ("reward", "surrogate"):
@@ -109,7 +114,7 @@ class _Row:
             self.algorithm,
             self.algorithm.all_settings,
             self.penalty,
-            Tokens(log_probs, old, ref, advantages, mask, values),
+            Tokens(log_probs, old, ref, advantages, mask, values, others.get("sampler_log_probs")),
             max_length=self.longest,
         )
 
@@ -145,17 +150,18 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
     ours = features(subject)
     name = max(ALGORITHMS, key=lambda name: _likeness(ours, _features_of_row(name)))
     own = torch.cat([one.gradients for one in steps])
-    expected = _gradients_of_row(name, "rewards" not in subject.takes)
+    three = ratio.knows_both(subject)
+    expected = _gradients_of_row(name, "rewards" not in subject.takes, three)
     factor = ((own @ expected) / (expected @ expected)).item()
     gap = ((own - factor * expected).norm() / own.norm().clamp(min=1e-12)).item()
     return Nearest(name, factor, gap)
 
 
 @cache
-def _gradients_of_row(name: str, handed: bool) -> Tensor:
+def _gradients_of_row(name: str, handed: bool, three: bool) -> Tensor:
     subject = Remembered.by(row(name, beta=0.0, handed=handed))
     sampler = reference_is_the_sampler(subject)
-    old = [world(reference_is_the_sampler=sampler) for world in (stale, far)]
+    old = [world(reference_is_the_sampler=sampler, three=three) for world in (stale, far)]
     directions = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
     return torch.cat([one.gradients for one in directions])
 
@@ -169,6 +175,7 @@ def features(subject: Subject) -> dict[str, Any]:
         "positive": _rounded(ratio.ratio_weights(subject, 1, ratios)),
         "negative": _rounded(ratio.ratio_weights(subject, -1, ratios)),
         "sequence": ratio.ratio_of_the_sequence(subject),
+        "correction": _correction(subject, ratios),
         "influence": credit.influence(subject),
         "spread": credit.spread_is_divided_out(subject),
         "scale": _rounded([subject.weights(one)[0, 0].item()]),
@@ -184,6 +191,11 @@ def _likeness(ours: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """How many features agree; those of the advantages, which may be given, count less."""
     less = {"influence": 0.75, "spread": 0.75, "scale": 0.5}
     return sum(less.get(key, 1.0) * (other[key] == value) for key, value in ours.items())
+
+
+def _correction(subject: Subject, ratios: list[float]) -> tuple[Any, ...]:
+    found = ratio.correction_at(subject, ratios)
+    return (found[0], _rounded(found[1])) if found else ()
 
 
 def _rounded(values: list[float]) -> tuple[float, ...]:

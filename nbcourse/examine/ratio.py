@@ -21,6 +21,7 @@ from nbcourse.examine.batches import (
 )
 from nbcourse.examine.subject import LossInputs, Subject
 
+SAMPLER = "sampler_log_probs"
 RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]  # of the pictures
 NEAR = 3e-5  # log-ratio that no interval is smaller than
 UP = [NEAR, 0.001, 0.05, 0.1, 0.25, 0.5, 0.8, 1.2, 1.7, 2.3, 3.4, 4.6]  # log-ratios to look at
@@ -116,8 +117,19 @@ def clip(subject: Subject) -> Clip:
 
 def correction(subject: Subject) -> Clip | None:
     """The same by π_old/π_sampler, if a loss takes both."""
-    both = {"old_log_probs", "sampler_log_probs"} <= set(subject.takes)
-    return curve(subject, "sampler_log_probs") if both else None
+    return curve(subject, SAMPLER) if knows_both(subject) else None
+
+
+def knows_both(subject: Subject) -> bool:
+    """Whether a loss takes an old policy and the one that sampled."""
+    return {"old_log_probs", SAMPLER} <= set(subject.takes)
+
+
+def correction_at(subject: Subject, ratios: list[float]) -> tuple[str, list[float]] | None:
+    """Whose ratio π_old/π_sampler weighs a token, and by how much; None if a loss takes one."""
+    if not knows_both(subject):
+        return None
+    return _level(subject, SAMPLER), ratio_weights(subject, 1, ratios, SAMPLER)
 
 
 def curve(subject: Subject, policy: str) -> Clip:
@@ -139,13 +151,15 @@ def curve(subject: Subject, policy: str) -> Clip:
     return Clip(positive, negative, slopes, sides, level, whole, reference, seen)
 
 
-def ratio_weights(subject: Subject, advantage_sign: int, ratios: list[float]) -> list[float]:
+def ratio_weights(
+    subject: Subject, advantage_sign: int, ratios: list[float], policy: str = "old_log_probs"
+) -> list[float]:
     """Weight of a rare token with this ratio π/π_old, relative to that of a fresh one.
 
     Of one response to two; the other one's tokens are fresh. 1 everywhere means that the loss does
     not look at the ratio.
     """
-    reader = _Reader(subject, "old_log_probs")
+    reader = _Reader(subject, policy)
     return reader.weights(advantage_sign, RARE, [math.log(ratio) for ratio in ratios])
 
 

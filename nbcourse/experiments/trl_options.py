@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 from nbcourse.errors import UserError
@@ -39,12 +40,18 @@ class Part:
         fixed: options that make the trainer compute this function.
         chosen: options that follow from the recipe.
         settings: every setting of the function, with what TRL cannot follow of it.
+        average: the one way in which the trainer averages it, if its `loss_type` says that too.
     """
 
     trainer: str = "GRPO"
     fixed: Mapping[str, Any] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
     settings: Mapping[str, Limit] = field(default_factory=dict)
+    average: str | None = None
+
+    def averages(self, aggregation: str) -> bool:
+        """Whether the trainer can average this function in this way."""
+        return self.average in (None, aggregation)
 
 
 # ---------------------------------------------------------------- the tables
@@ -83,6 +90,16 @@ SURROGATES: Mapping[Any, Part] = {
         fixed={"loss_type": "cispo"},
         chosen={"epsilon_high": lambda r: 1 + _clip_high(r)},
         settings={"clip_low": _NO_LOW, "clip_high": Limit()},
+        average="token-mean",
+    ),
+    surrogates.sapo: Part(
+        fixed={"loss_type": "sapo"},
+        chosen={
+            "sapo_temperature_pos": lambda r: r.settings["tau_positive"],
+            "sapo_temperature_neg": lambda r: r.settings["tau_negative"],
+        },
+        settings={"tau_positive": Limit(), "tau_negative": Limit()},
+        average="seq-mean-token-mean",
     ),
     # TRL's RLOO has a ratio, which is 1 in the one update that this surrogate allows.
     surrogates.policy_gradient: Part("RLOO"),
@@ -134,6 +151,9 @@ SAMPLED_BY_VLLM: Mapping[str, Options] = {
         "vllm_importance_sampling_correction": lambda r: _cap(r) is not None,
         "vllm_importance_sampling_mode": lambda r: "token_truncate",
         "vllm_importance_sampling_clip_max": lambda r: _cap(r),
+        "vllm_importance_sampling_clip_min": lambda r: (
+            r.optimiser.truncated_importance_floor or None
+        ),
     },
     "RLOO": {},
     "both": {
@@ -225,17 +245,23 @@ def parts(row: Algorithm) -> tuple[Part, Part, Part]:
             raise UserError(f"{owner} has no counterpart of its {what} {name!r}")
         found.append(part)
     advantage, surrogate, average = found
-    if "loss_type" in surrogate.fixed and row.aggregation != "token-mean":
+    if not surrogate.averages(row.aggregation):
         raise UserError(
-            f"TRL averages its surrogate by 'token-mean', and its aggregation is "
+            f"TRL averages its surrogate by {surrogate.average!r}, and its aggregation is "
             f"{row.aggregation!r}"
         )
     return advantage, surrogate, average
 
 
 def followed() -> list[str]:
-    """The rows of the package that TRL can follow."""
-    return [name for name, row in ALGORITHMS.items() if _obstacle(row) is None]
+    """The rows of the package that TRL can follow, with their own settings."""
+
+    def refused(row: Algorithm) -> bool:
+        limits = {**parts(row)[0].settings, **parts(row)[1].settings}.values()
+        usual: Any = SimpleNamespace(settings=row.all_settings)
+        return any(limit.refused(usual) for limit in limits)
+
+    return [n for n, row in ALGORITHMS.items() if _obstacle(row) is None and not refused(row)]
 
 
 def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:

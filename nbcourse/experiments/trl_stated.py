@@ -45,7 +45,7 @@ def stated(args: Any) -> dict[str, Any]:
     for advantage, surrogate, aggregation in product(ADVANTAGES, SURROGATES, AVERAGES):
         chosen = ADVANTAGES[advantage], SURROGATES[surrogate], AVERAGES[aggregation]
         fixed = defaults | dict(chosen[2].fixed) | dict(chosen[0].fixed) | dict(chosen[1].fixed)
-        averaged = chosen[1].fixed.get("loss_type") is None or aggregation == "token-mean"
+        averaged = chosen[1].averages(aggregation)
         if odd or fixed != told or not averaged or any(part.trainer != "GRPO" for part in chosen):
             continue
         found["parts"] = {
@@ -68,5 +68,7 @@ def _settings(args: Any, known: Mapping[str, Limit]) -> dict[str, Any]:
         "clip_low": 1.0 if cispo else args.epsilon,
         "clip_high": high - 1 if cispo else high,
         "dual_clip": args.delta,
+        "tau_positive": args.sapo_temperature_pos,
+        "tau_negative": args.sapo_temperature_neg,
     }
     return {name: values[name] for name in known}

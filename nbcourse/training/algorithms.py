@@ -10,7 +10,7 @@ bounds of its annotation. Nothing else in the package asks which algorithm it is
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -151,6 +151,39 @@ def gae(
     return Estimate(masked_whiten(per_token, mask) if whiten else per_token, returns=targets)
 
 
+# ---------------------------------------------------------------- surrogates, weighed
+
+
+def for_the_sampler(surrogate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The surrogate of a row, of another one: times `functional.surrogates.importance_weights`.
+
+    The weights, of the old policy over the one that sampled, are constants that no clip touches.
+
+    Args:
+        surrogate: (…, its settings) → (B, T), with `old_log_probs` among what it needs.
+    """
+    own = signature(surrogate).parameters
+    _, sampler, mask, *bounds = signature(surrogates.importance_weights).parameters.values()
+
+    @wraps(surrogate)
+    def weighed(sampler_log_probs: Tensor, mask: Tensor, **given: Any) -> Tensor:
+        chosen = {p.name: given.pop(p.name) for p in bounds if p.name in given}
+        weights = surrogates.importance_weights(
+            given["old_log_probs"], sampler_log_probs, mask, **chosen
+        )
+        return surrogate(**given, **({"mask": mask} if "mask" in own else {})) * weights
+
+    asked = {p.name: p for p in (*own.values(), sampler, mask.replace(default=Parameter.empty))}
+    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*asked.values(), *bounds)]
+    weighed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # see `per_response`
+    weighed.__name__ = f"weighed_{surrogate.__name__}"
+    weighed.__annotations__ = {p.name: p.annotation for p in parameters}
+    return weighed
+
+
+weighed_ppo_clip = for_the_sampler(surrogates.ppo_clip)
+
+
 # ---------------------------------------------------------------- a row, and the table
 
 
@@ -164,6 +197,7 @@ class Tokens(NamedTuple):
         advantages: what each token is credited with.
         mask: bool, True on the tokens of a response, EOS included.
         values: of the critic, where there is one.
+        sampler_log_probs: as the tokens were sampled; the old ones if None.
     """
 
     log_probs: Tensor
@@ -172,6 +206,14 @@ class Tokens(NamedTuple):
     advantages: Tensor
     mask: Tensor
     values: Tensor | None = None
+    sampler_log_probs: Tensor | None = None
+
+    def offered(self) -> dict[str, Tensor | None]:
+        """What a surrogate may ask for, by name."""
+        sampler = self.sampler_log_probs
+        return self._asdict() | {
+            "sampler_log_probs": self.old_log_probs if sampler is None else sampler
+        }
 
 
 @dataclass(frozen=True)
@@ -231,6 +273,11 @@ class Algorithm(Row):
         one_of(self.kl, KL_PLACEMENTS, name="kl")
         one_of(self.kl_estimator, kl.ESTIMATORS, name="kl_estimator")
         self.check_functions()
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether a batch is good for several updates: the surrogate knows an older policy."""
+        return self.needs("old_log_probs") or self.needs("sampler_log_probs")
 
     def estimate(self, settings: Mapping[str, Any], **quantities: Any) -> Estimate:
         """Advantages from the quantities, of which the row takes those it needs."""
@@ -300,6 +347,54 @@ ALGORITHMS: dict[str, Algorithm] = {
         settings={"clip_low": 1.0, "clip_high": 4.0},
         source="MiniMax 2025",
     ),
+    "cispo-two-sided": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.cispo,
+        aggregation="token-mean",
+        settings={"clip_low": 0.2, "clip_high": 0.2},
+        source="MiniMax 2025; bounds: verl 2026",
+    ),
+    "gmpo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.gmpo,
+        aggregation="seq-mean-token-mean",
+        source="Zhao et al. 2025",
+    ),
+    "sapo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.sapo,
+        aggregation="seq-mean-token-mean",
+        source="Gao et al. 2025",
+    ),
+    "dppo": Algorithm(
+        advantage=group_relative,
+        surrogate=surrogates.dppo,
+        aggregation="token-mean",
+        source="Qi et al. 2026",
+    ),
+    "ipo": Algorithm(
+        advantage=group_centred,
+        surrogate=surrogates.dppo,
+        aggregation="token-mean",
+        settings={"mask_low": 0.1, "two_sided": True, "cap": None},
+        source="Prime Intellect 2026",
+    ),
+    "icepop": Algorithm(
+        advantage=group_relative,
+        surrogate=weighed_ppo_clip,
+        aggregation="seq-mean-token-mean",
+        kl="loss",
+        settings={"floor": 0.5, "cap": 5.0, "outside": "mask"},
+        source="Ling Team 2025",
+    ),
+    "grpo-sequence-mask": Algorithm(
+        advantage=group_relative,
+        surrogate=weighed_ppo_clip,
+        aggregation="seq-mean-token-mean",
+        kl="loss",
+        settings={"cap": 3.0, "level": "sequence", "outside": "mask"},
+        source="Liu et al. 2025; TRL 2026",
+    ),
     "reinforce++": Algorithm(
         advantage=whitened_returns,
         surrogate=surrogates.ppo_clip,
@@ -358,9 +453,9 @@ class Penalty:
         """What is added to the mean: a surrogate of ∇KL, never divided by a length."""
         if self.placement != "surrogate":
             return 0.0
-        log_probs, old_log_probs, ref_log_probs, _, mask, _ = tokens
+        log_probs, ref_log_probs, mask = tokens.log_probs, tokens.ref_log_probs, tokens.mask
         common: dict[str, Any] = {
-            "old_log_probs": old_log_probs,
+            "old_log_probs": tokens.old_log_probs,
             "weight_cap": self.weight_cap,
             "batch_mask": batch_mask,
         }
@@ -409,7 +504,7 @@ def policy_loss(
         tokens: of B responses.
         max_length: longest possible response, for `seq-mean-token-sum-norm`.
         divergences: (B, T) of `hidden_divergences`, with gradient, for a penalty that is exact.
-        sampler_weights: (B, T) of `surrogates.truncated_importance_weights`, by which the loss of
+        sampler_weights: (B, T) of `surrogates.importance_weights`, by which the loss of
             each token is multiplied; a surrogate of ∇KL has weights of its own, and is not.
         batch_mask: the mask of the whole batch if these rows are a slice of it.
 
@@ -418,7 +513,7 @@ def policy_loss(
 
     Book: chapter 10, "One table"; chapter 11, "The decision card".
     """
-    per_token = algorithm.per_token_loss(settings, **penalty.charged(tokens)._asdict())
+    per_token = algorithm.per_token_loss(settings, **penalty.charged(tokens).offered())
     per_token = per_token + penalty.per_token(tokens)
     if sampler_weights is not None:
         per_token = per_token * sampler_weights.masked_fill(~tokens.mask, 0.0)
@@ -437,14 +532,14 @@ def moves_without_advantage(algorithm: Algorithm, settings: Mapping[str, Any]) -
     log_ratio = torch.tensor([[-2.0, -0.1, -1e-5], [1e-5, 0.1, 2.0]])
     old_log_probs = torch.full_like(log_ratio, -3.0)
     log_probs = (old_log_probs + log_ratio).requires_grad_()
-    per_token = algorithm.per_token_loss(
-        settings,
-        log_probs=log_probs,
-        old_log_probs=old_log_probs,
+    tokens = Tokens(
+        log_probs,
+        old_log_probs,
         ref_log_probs=old_log_probs - 0.5,
         advantages=torch.zeros_like(log_ratio),
-        values=torch.ones_like(log_ratio),
         mask=torch.ones_like(log_ratio, dtype=torch.bool),
+        values=torch.ones_like(log_ratio),
     )
+    per_token = algorithm.per_token_loss(settings, **tokens.offered())
     (gradient,) = torch.autograd.grad(per_token.sum(), log_probs)
     return bool((gradient != 0).any())

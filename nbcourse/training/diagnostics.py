@@ -153,18 +153,19 @@ def of_tokens(
         tokens: what the row's surrogate is offered.
         sampler_log_probs: (B, T), if no update has been made since sampling.
     """
-    log_probs, old_log_probs, _, advantages, mask, _ = tokens
+    log_probs, old_log_probs, advantages = tokens.log_probs, tokens.old_log_probs, tokens.advantages
+    mask = tokens.mask
     count = mask.sum()
     log_ratio = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     # The old policy sampled, so it comes first.
     means.add("kl_old", estimate(old_log_probs, log_probs, "k3")[mask].sum(), count)
     if sampler_log_probs is not None:
         means.peak("gap", (log_probs - sampler_log_probs).masked_fill(~mask, 0.0).abs().max())
-    if not algorithm.needs("old_log_probs"):
+    if not algorithm.has_ratio:
         return
     with torch.enable_grad():
         leaf = log_probs.detach().requires_grad_()
-        per_token = algorithm.per_token_loss(settings, **tokens._replace(log_probs=leaf)._asdict())
+        per_token = algorithm.per_token_loss(settings, **tokens._replace(log_probs=leaf).offered())
         (gradient,) = torch.autograd.grad(per_token[mask].sum(), leaf)
     clipped = mask & (advantages != 0) & (gradient == 0)
     dual_clip = settings.get("dual_clip") or math.inf

@@ -320,6 +320,9 @@ class Recipe(RunSection):
             yield warm_start, {"careless_steps"}, reason
         if one_update:
             yield self.optimiser, {"target_kl"}, ONE_UPDATE
+        if self.optimiser.truncated_importance_sampling is None:
+            reason = "optimiser.truncated_importance_sampling is not given"
+            yield self.optimiser, {"truncated_importance_floor"}, reason
 
     def _impossible(self) -> Iterator[str]:
         """Values that are each in range and do not go together."""
@@ -329,7 +332,13 @@ class Recipe(RunSection):
                 f"rollouts.group_size is {rollouts.group_size}, expected at least 2: "
                 f"{name} compares responses to the same prompt"
             )
-        for key in () if row.needs("old_log_probs") else ("epochs", "minibatches"):
+        if row.needs("sampler_log_probs") and self.optimiser.importance_bounds:
+            yield (
+                "optimiser.truncated_importance_sampling is "
+                f"{self.optimiser.truncated_importance_sampling}, expected none: {name} compares "
+                "with the policy that sampled itself, and a token would be weighed twice"
+            )
+        for key in () if row.has_ratio else ("epochs", "minibatches"):
             if (value := getattr(self.optimiser, key)) > 1:
                 yield (
                     f"optimiser.{key} is {value}, expected 1: {name} has no importance ratio, so "

@@ -165,11 +165,20 @@ class OptimiserSection(Section):
         description="cap of the weight π_old/π_sampler on each token's loss, for a sampler that "
         "rounds differently from the learner; no weight if not given",
     )
+    truncated_importance_floor: Share = Field(
+        0.0, description="the least that this weight may be, so that no token is all but left out"
+    )
     prompts_at_once: Count | None = Field(
         None,
         description="prompts in one backward pass, or more where responses are shorter than the "
         "limit; bounds memory, does not change the gradient; all if not given",
     )
+
+    @property
+    def importance_bounds(self) -> dict[str, float] | None:
+        """Floor and cap of the weight for the sampler; None for no weight."""
+        cap = self.truncated_importance_sampling
+        return None if cap is None else {"floor": self.truncated_importance_floor, "cap": cap}
 
     @property
     def updates(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.errors import UserError
-from nbcourse.functional.surrogates import truncated_importance_weights
+from nbcourse.functional.surrogates import importance_weights
 from nbcourse.functional.values import value_loss
 from nbcourse.lm.rollouts import Rollout, group_rows, select
 from nbcourse.seeds import generator
@@ -157,7 +157,7 @@ def backward(update: Update, groups: Tensor, *, first: bool) -> Means:
     everyone = Means()
     for share in processes.gather([means], processes.count):
         everyone.merge(share)
-    if learner.recipe.row.needs("old_log_probs"):  # tokens that are left out are not clipped
+    if learner.recipe.row.has_ratio:  # tokens that are left out are not clipped
         left_out = int(batch_mask.sum()) - everyone.counts["kl_old"]
         everyone.add("clip_low", 0.0, left_out)
         everyone.add("clip_high", 0.0, left_out)
@@ -179,9 +179,9 @@ def slice_loss(
     part = select(update.experience.rollout, rows)
     tokens, values, divergences = recomputed(update, rows, part)
     learner.watch.tokens(rows, batch_mask, tokens.log_probs, tokens.old_log_probs)
-    cap, weights = recipe.optimiser.truncated_importance_sampling, None
-    if cap is not None:
-        weights = truncated_importance_weights(tokens.old_log_probs, part.log_probs, cap=cap)
+    weights, bounds = None, recipe.optimiser.importance_bounds
+    if bounds is not None:
+        weights = importance_weights(tokens.old_log_probs, part.log_probs, part.mask, **bounds)
     losses = {
         "policy_loss": policy_loss(
             recipe.row,
@@ -245,6 +245,7 @@ def recomputed(
         advantages=update.estimate.advantages[rows, : log_probs.shape[1]],
         mask=part.mask,  # True on EOS too: when to stop is learned as any token is
         values=cut(experience.values, rows, part),
+        sampler_log_probs=part.log_probs,
     )
     return tokens, values, divergences
 

@@ -27,6 +27,18 @@ CHOICES = {
     "dapo": {"spread-divided", "token-mean", "clip-asymmetric"},
     "gspo": {"spread-divided", "seq-mean-token-mean", "sequence-ratio"},
     "cispo": {"spread-divided", "token-mean", "ratio-capped"},
+    "cispo-two-sided": {"spread-divided", "token-mean", "ratio-bounded"},
+    "gmpo": {"spread-divided", "seq-mean-token-mean", "sequence-ratio"},
+    "sapo": {"spread-divided", "seq-mean-token-mean", "soft-clip"},
+    "dppo": {"spread-divided", "token-mean", "probability-mask"},
+    "ipo": {"token-mean", "probability-mask"},
+    "icepop": {"spread-divided", "seq-mean-token-mean", "kl-forward", "sampler-weight"},
+    "grpo-sequence-mask": {
+        "spread-divided",
+        "seq-mean-token-mean",
+        "kl-forward",
+        "sampler-weight",
+    },
     "reinforce++": {
         "batch-baseline",
         "spread-divided",
@@ -43,9 +55,11 @@ VERDICTS = {
 }
 KL = {
     "reverse": {"reinforce", "reinforce-ema", "remax", "rloo"},
-    "forward": {"grpo", "grpo-process"},
+    "forward": {"grpo", "grpo-process", "icepop", "grpo-sequence-mask"},
     "other": {"ppo", "reinforce++"},
-    "none": {"dr-grpo", "dapo", "gspo", "cispo"},
+    "none": {
+        *("dr-grpo", "dapo", "gspo", "cispo", "cispo-two-sided", "gmpo", "sapo", "dppo", "ipo")
+    },
 }
 
 
@@ -60,6 +74,26 @@ def test_a_row_is_what_the_book_says(name):
     assert name in KL[report.facts.descent.descends]
     assert report.nearest.same
     assert report.facts.difficulty[0.1] == pytest.approx(report.facts.difficulty[0.9])
+
+
+CLIPS = {
+    "cispo-two-sided": "cut at 1.2 whatever the sign of A; raised to 0.8 whatever the sign of A",
+    "gmpo": "no gradient above 1.4918 with A > 0; no gradient below 0.67032 with A < 0",
+    "sapo": "a sigmoid gate of temperature 1 with A > 0; a sigmoid gate of temperature 1.05",
+    "dppo": "risen by more than 0.2 with A > 0; cut at 20 with A < 0; no gradient where its",
+    "ipo": "its probability has fallen by more than 0.1 whatever the sign of A",
+    "icepop": "π_old/π_sampler: no gradient above 5 whatever the sign of A; no gradient below 0.5",
+    "grpo-sequence-mask": "the product of the ratios π_old/π_sampler over the response: no "
+    "gradient above 3 whatever the sign of A",
+}
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_a_clip_is_said_with_the_numbers_of_its_paper(name):
+    report = report_of(name)
+    assert CLIPS[name] in str(report)
+    assert report.nearest.row == name
+    assert report.nearest.gap < 1e-9
 
 
 def test_groups_of_four_weigh_prompts_as_chapter_7_says():

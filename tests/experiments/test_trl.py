@@ -74,6 +74,11 @@ def config(name: str, folder, **changes):
             },
         ),
         ("cispo", {}, {"loss_type": "cispo", "epsilon_high": 5.0}),
+        (
+            "sapo",
+            {"algorithm": {"tau_negative": 1.5}},
+            {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.5},
+        ),
         ("rloo", {"kl": {"beta": 0.05}}, {"beta": 0.05, "normalize_advantages": False}),
         ("grpo", {"kl": {"beta": 0.05}}, {"beta": 0.05, "use_bias_correction_kl": False}),
         ("grpo", {"model": {"precision": "bfloat16"}}, {"bf16": True}),
@@ -241,6 +246,10 @@ def test_a_row_is_followed_for_its_functions_and_not_for_its_name(monkeypatch):
         ({"surrogate": surrogates.policy_gradient}, "TRL's GRPOTrainer has no counterpart of its"),
         ({"aggregation": "seq-mean-token-sum"}, "its aggregation 'seq-mean-token-sum'"),
         ({"surrogate": surrogates.cispo}, "TRL averages its surrogate by 'token-mean'"),
+        (
+            {"surrogate": surrogates.sapo, "aggregation": "token-mean"},
+            "TRL averages its surrogate by 'seq-mean-token-mean'",
+        ),
     ],
 )
 def test_a_row_with_a_part_that_trl_lacks_is_refused_by_that_part(change, reason):
@@ -279,6 +288,8 @@ def test_two_processes_share_the_responses():
         ("grpo", {"kl": {"beta": 0.1, "controller": "adaptive"}}, "kl.controller is 'adaptive'"),
         ("grpo", {"algorithm": {"eps": 0.1}}, "algorithm.eps is 0.1"),
         ("cispo", {"algorithm": {"clip_low": 0.5}}, "algorithm.clip_low is 0.5"),
+        ("cispo-two-sided", {}, "algorithm.clip_low is 0.2"),
+        ("icepop", {}, "algorithm.name is 'icepop'"),
         (
             "dapo",
             {"algorithm": {"dual_clip": 1.1}},

@@ -95,6 +95,7 @@ def _table() -> dict[str, Call]:
     later = {"mask": MASK}
     policy = {"log_probs": log_probs, "old_log_probs": old_log_probs, "advantages": weights}
     pair = {"log_probs": log_probs, "ref_log_probs": ref_log_probs}
+    sampled = {"log_probs": log_probs, "sampler_log_probs": old_log_probs}
     learned = {"smooth": ("log_probs",)}
     x_only = {"tensors": {"x": x}, "smooth": ("x",), "hidden": ("x",), "any_rank": True}
     clips = {"clip_low": 0.1, "clip_high": 0.2}
@@ -204,14 +205,42 @@ def _table() -> dict[str, Call]:
             honest=False,
             any_rank=True,
         ),
-        "truncated_importance_weights": Call(
-            surrogates.truncated_importance_weights,
-            {"log_probs": log_probs, "sampler_log_probs": old_log_probs},
-            **later,
-            options={"cap": 1.2},
-            hidden=("log_probs", "sampler_log_probs"),
-            any_rank=True,
+        "gmpo": Call(
+            surrogates.gmpo,
+            {**policy, "advantages": weights[:, :1].repeat(1, 6)},
+            **learned,
+            **masked,
+            hidden=tuple(policy),
+            honest=False,
         ),
+        "sapo": Call(
+            surrogates.sapo, policy, **learned, **later, hidden=tuple(policy), any_rank=True
+        ),
+        **{
+            name: Call(
+                surrogates.dppo,
+                {**sampled, "advantages": weights},
+                **learned,
+                **later,
+                options={"two_sided": two_sided, "mask_high": 0.1},
+                hidden=(*sampled, "advantages"),
+                honest=False,
+                any_rank=True,
+            )
+            for name, two_sided in (("dppo", False), ("dppo, two-sided", True))
+        },
+        **{
+            f"importance_weights, {level}, {outside}": Call(
+                surrogates.importance_weights,
+                sampled,
+                **masked,
+                options={"floor": 0.9, "cap": 1.2, "level": level, "outside": outside},
+                hidden=tuple(sampled),
+                any_rank=True,
+            )
+            for level in ("token", "sequence")
+            for outside in ("truncate", "mask")
+        },
         "clip_fraction": Call(
             surrogates.clip_fraction,
             policy,

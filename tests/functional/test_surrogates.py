@@ -13,10 +13,13 @@ from nbcourse.functional.aggregation import aggregate
 from nbcourse.functional.surrogates import (
     cispo,
     clip_fraction,
+    dppo,
+    gmpo,
     gspo,
+    importance_weights,
     policy_gradient,
     ppo_clip,
-    truncated_importance_weights,
+    sapo,
 )
 
 from .enumeration import Responses, gradient
@@ -345,20 +348,20 @@ class TestCispo:
             cispo(x, x, x, **{option: value})
 
 
-class TestTruncatedImportanceWeights:
+class TestImportanceWeights:
     def test_is_the_ratio_up_to_the_cap(self):
         log_ratio = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64).log()
         sampler = torch.full((4,), -3.0, dtype=torch.float64)
         for cap, expected in ((2.0, [0.5, 1.0, 2.0, 2.0]), (1.0, [0.5, 1.0, 1.0, 1.0])):
-            found = truncated_importance_weights(sampler + log_ratio, sampler, cap=cap)
+            found = importance_weights(sampler + log_ratio, sampler, cap=cap)
             torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
     def test_is_a_constant(self):
         log_probs = torch.zeros(2, requires_grad=True)
-        assert not truncated_importance_weights(log_probs, torch.zeros(2)).requires_grad
+        assert not importance_weights(log_probs, torch.zeros(2)).requires_grad
 
     def test_a_ratio_too_large_for_a_float_is_the_cap(self):
-        found = truncated_importance_weights(torch.tensor([0.0]), torch.tensor([-1000.0]), cap=3.0)
+        found = importance_weights(torch.tensor([0.0]), torch.tensor([-1000.0]), cap=3.0)
         torch.testing.assert_close(found, torch.tensor([3.0]))
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -366,7 +369,7 @@ class TestTruncatedImportanceWeights:
     def test_what_is_not_finite_is_nan(self, argument, bad):
         arguments = [torch.zeros(2), torch.zeros(2)]
         arguments[argument][0] = bad
-        assert truncated_importance_weights(*arguments).isnan().tolist() == [True, False]
+        assert importance_weights(*arguments).isnan().tolist() == [True, False]
 
     def test_with_it_the_samplers_tokens_stand_for_the_learners(self):
         """E_sampler[min(ρ, C) f] = E_learner[f] if no ratio exceeds C, and less if one does."""
@@ -378,16 +381,130 @@ class TestTruncatedImportanceWeights:
         cap = (learner - sampler).exp().max().item()
         assert cap > 2
         wide, tight = (
-            (sampler.exp() * truncated_importance_weights(learner, sampler, cap=c) * f).sum()
+            (sampler.exp() * importance_weights(learner, sampler, cap=c) * f).sum()
             for c in (cap, 1.5)
         )
         torch.testing.assert_close(wide, (learner.exp() * f).sum())
         assert tight < wide
 
+    def test_the_product_over_a_response_corrects_its_prefix_too(self):
+        """Two tokens, the second drawn by the first: only the product gives the learner's mean."""
+        generator = torch.Generator().manual_seed(1)
+        first = torch.randn(2, 3, generator=generator, dtype=torch.float64).log_softmax(-1)
+        then = torch.randn(2, 3, 3, generator=generator, dtype=torch.float64).log_softmax(-1)
+        pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+        a, b = pairs.unbind(1)
+        learner, sampler = (torch.stack([first[i, a], then[i, a, b]], dim=1) for i in (0, 1))
+        f = torch.rand(9, generator=generator, dtype=torch.float64)
+        cap = (learner - sampler).sum(dim=1).exp().max().item()
+        weights = importance_weights(learner, sampler, level="sequence", cap=cap)
+        assert (weights[:, 0] == weights[:, 1]).all()
+        chance = sampler.sum(dim=1).exp()
+        expected = (learner.sum(dim=1).exp() * f).sum()
+        torch.testing.assert_close((chance * weights[:, 1] * f).sum(), expected)
+        by_token = importance_weights(learner, sampler, cap=100.0)[:, 1]
+        assert abs((chance * by_token * f).sum() - expected) > 0.005
+
+    def test_outside_the_bounds_a_weight_is_cut_or_masked(self):
+        """Ratios 0.25, 0.5, 2, 4 within [0.5, 2]; by response, 0.25 · 2 and 4 · 1."""
+        log_ratio = doubles([[0.25, 2.0], [4.0, 1.0]]).log()
+        bounds = {"floor": 0.4, "cap": 2.5}
+        for outside, token, sequence in (
+            ("truncate", [[0.4, 2.0], [2.5, 1.0]], [[0.5, 0.5], [2.5, 2.5]]),
+            ("mask", [[0.0, 2.0], [0.0, 1.0]], [[0.5, 0.5], [0.0, 0.0]]),
+        ):
+            for level, expected in (("token", token), ("sequence", sequence)):
+                found = importance_weights(
+                    log_ratio, log_ratio * 0, **bounds, level=level, outside=outside
+                )
+                torch.testing.assert_close(found, doubles(expected))
+
+    def test_padding_is_no_part_of_a_response(self):
+        mask = torch.tensor([[True, True, False]])
+        found = importance_weights(
+            doubles([[2.0, 0.75, math.nan]]).log(), torch.zeros(1, 3), mask, level="sequence"
+        )
+        torch.testing.assert_close(found, doubles([[1.5, 1.5, 0.0]]))
+
+    @pytest.mark.parametrize("option", ["level", "outside"])
+    def test_refuses_an_unknown_choice(self, option):
+        with pytest.raises(ValueError, match=f"{option} is 'none', expected one of "):
+            importance_weights(torch.zeros(1), torch.zeros(1), **{option: "none"})
+
     @pytest.mark.parametrize("cap", [0.99, 0.0, math.nan])
     def test_refuses_a_cap_below_one(self, cap):
         with pytest.raises(ValueError, match="expected a number of at least 1"):
-            truncated_importance_weights(torch.zeros(1), torch.zeros(1), cap=cap)
+            importance_weights(torch.zeros(1), torch.zeros(1), cap=cap)
+
+
+class TestGMPO:
+    def test_the_gradient_is_that_of_the_geometric_mean(self):
+        """Of the objective as it stands, for either sign, with tokens clipped on both sides."""
+        mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]], dtype=torch.bool)
+        change = doubles([[0.9, -0.9, 0.1], [-0.6, 0.6, 0.0], [0.2, -0.1, 0.3]])
+        new = (change - 1).requires_grad_()
+        A = doubles([[0.5], [-0.8], [1.0]])
+        ratio = (new + 1).exp()
+        low, high = math.exp(-0.4), math.exp(0.4)
+        held = torch.where(A > 0, ratio.clamp(max=high), ratio.clamp(min=low))
+        product = torch.where(mask, held, 1.0).prod(dim=1)
+        whole = -(A[:, 0] * product ** (1 / mask.sum(dim=1))).mean()
+        per_token = gmpo(new, torch.full_like(new, -1.0).detach(), A.expand(3, 3), mask)
+        loss = aggregate(per_token, mask, "seq-mean-token-mean")
+        torch.testing.assert_close(loss, whole)
+        wanted, got = (torch.autograd.grad(x, new, retain_graph=True)[0] for x in (whole, loss))
+        torch.testing.assert_close(got, wanted)
+        assert (got[0, 0], got[1, 0]) == (0, 0)  # clipped
+        assert (got[0, 1] != 0) & (got[1, 1] != 0)  # on the side that PPO leaves open
+
+
+class TestSAPO:
+    def test_the_weight_is_the_ratio_through_a_gate(self):
+        """ρ / cosh²(τ (ρ − 1) / 2), for another temperature on either side."""
+        taus = {"tau_positive": 2.0, "tau_negative": 3.0}
+        for ratio in (0.3, 1.0, 2.5):
+            for sign, tau in ((1.0, 2.0), (-1.0, 3.0)):
+                slope = value_and_slope(sapo, ratio, sign, **taus)[1]
+                expected = -sign * ratio / math.cosh(tau * (ratio - 1) / 2) ** 2
+                assert slope == pytest.approx(expected)
+
+    def test_far_off_a_token_counts_nothing(self):
+        assert value_and_slope(sapo, 1e30, 1.0)[1] == 0
+        assert value_and_slope(sapo, 1e30, -1.0)[1] == 0
+
+
+class TestDPPO:
+    @pytest.mark.parametrize(
+        ("sampler", "new", "sign", "kept"),
+        [
+            (0.7, 0.95, 1.0, (False, False)),  # a ratio of 1.36, and a quarter of all mass
+            (0.7, 0.95, -1.0, (True, False)),  # brought back, unless both sides are closed
+            (0.7, 0.4, -1.0, (False, False)),
+            (0.7, 0.4, 1.0, (True, False)),
+            (0.001, 0.019, 1.0, (True, True)),  # nineteen times as likely, and nothing of all mass
+            (0.5, 0.6, 1.0, (True, True)),
+        ],
+    )
+    def test_a_token_is_left_out_by_how_far_its_probability_went(self, sampler, new, sign, kept):
+        old = torch.tensor([sampler], dtype=torch.float64).log()
+        for two_sided, stays in zip((False, True), kept, strict=True):
+            leaf = torch.tensor([new], dtype=torch.float64).log().requires_grad_()
+            loss = dppo(leaf, old, torch.full_like(old, sign), two_sided=two_sided)
+            (slope,) = torch.autograd.grad(loss.sum(), leaf)
+            assert slope.item() == pytest.approx(-sign * new / sampler if stays else 0.0)
+
+    def test_bounds_and_cap_are_the_settings(self):
+        old, new = doubles([0.5, 0.5, 0.001]).log(), doubles([0.65, 0.35, 0.05]).log()
+        slopes = []
+        for settings in ({"mask_low": 0.1, "mask_high": 0.2}, {"mask_low": 0.2, "mask_high": 0.1}):
+            leaf = new.clone().requires_grad_()
+            loss = dppo(leaf, old, doubles([1.0, -1.0, 1.0]), cap=7.0, **settings)
+            slopes.append(torch.autograd.grad(loss.sum(), leaf)[0])
+        torch.testing.assert_close(slopes[0], doubles([-1.3, 0.0, -7.0]))
+        torch.testing.assert_close(slopes[1], doubles([0.0, 0.7, -7.0]))
+        assert dppo(new, old, doubles([1.0, 1.0, 1.0]), cap=None)[2].item() == pytest.approx(
+            -50 * math.log(0.05)
+        )
 
 
 class TestClipFraction:

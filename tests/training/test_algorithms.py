@@ -37,6 +37,10 @@ OLD += [[-2.0, -0.8]]
 # log ρ: within and beyond every interval; the means of rows 2 and 4 lie within GSPO's.
 LOG_RATIO = [[0.22, -0.5, 0.1], [0.6], [0.4, 0.3, -0.2, -0.5002], [-0.1, -0.4]]
 LOG_RATIO += [[0.3, -0.3, 1.8, -1.7998], [-1.2, 0.15]]
+# log π_old − log π_sampler: tokens and products within and beyond the bounds of every weight, and
+# probabilities that rose or fell by more than DPPO's bounds, with A > 0 and with A < 0.
+TO_SAMPLER = [[-0.15, -0.8, 2.1], [0.3], [-0.2, 0.1, 1.7, -0.3], [0.05, -0.35]]
+TO_SAMPLER += [[0.4, -0.8, 0.2, 0.3], [4.3, 0.2]]
 # log π − log π_ref
 TO_REF = [[0.2, -0.3, 0.05], [1.0], [-0.8, 0.4, 0.1, -0.2], [0.6, -0.6], [0.3, 0.2, -1.1, 0.7]]
 TO_REF += [[-0.05, 0.9]]
@@ -53,6 +57,7 @@ def rows_of(start, change):
 
 NEW = rows_of(OLD, LOG_RATIO)
 REF = rows_of(NEW, [[-d for d in row] for row in TO_REF])
+SAMPLER = rows_of(OLD, [[-d for d in row] for row in TO_SAMPLER])
 LENGTHS = [len(row) for row in OLD]
 ROWS = range(len(OLD))
 
@@ -179,16 +184,16 @@ def whitened_to_go(rewards):
 
 
 # ---------------------------------------------------------------- losses, from the papers
-# Each takes a response's log π, log π_old and advantages, and gives (loss, d loss / d log π) of
-# each token. For a ratio ρ = π/π_old the second is ρ · d loss / dρ.
+# Each takes a response's log π, log π_old, advantages and log π_sampler, and gives (loss,
+# d loss / d log π) of each token. For a ratio ρ = π/π_old the second is ρ · d loss / dρ.
 
 
-def vanilla(new, old, advantages):
+def vanilla(new, old, advantages, sampler):
     return [(-a * x, -a) for x, a in zip(new, advantages, strict=True)]
 
 
 def clipped_at(low, high):
-    def ppo(new, old, advantages):
+    def ppo(new, old, advantages, sampler):
         tokens = []
         for x, y, a in zip(new, old, advantages, strict=True):
             ratio = math.exp(x - y)
@@ -202,17 +207,75 @@ def clipped_at(low, high):
     return ppo
 
 
-def sequence_clipped(new, old, advantages, low=3e-4, high=4e-4):
+def sequence_clipped(new, old, advantages, sampler, low=3e-4, high=4e-4):
     ratio = math.exp(mean([x - y for x, y in zip(new, old, strict=True)]))
     bound = min(max(ratio, 1 - low), 1 + high)
     return [(-ratio * a, -ratio * a) if ratio * a <= bound * a else (-bound * a, 0.0)
             for a in advantages]  # fmt: skip
 
 
-def weight_clipped(new, old, advantages):
-    """The bound of CISPO: no lower one, the upper one at 1 + 4."""
-    weights = [min(math.exp(x - y), 5.0) for x, y in zip(new, old, strict=True)]
-    return [(-w * a * x, -w * a) for w, a, x in zip(weights, advantages, new, strict=True)]
+def weight_clipped(lowest, highest):
+    def cispo(new, old, advantages, sampler):
+        weights = [
+            min(max(math.exp(x - y), lowest), highest) for x, y in zip(new, old, strict=True)
+        ]
+        return [(-w * a * x, -w * a) for w, a, x in zip(weights, advantages, new, strict=True)]
+
+    return cispo
+
+
+def geometric_mean(new, old, advantages, sampler):
+    """GMPO: ratios are held between e^−0.4 and e^0.4, on PPO's side, before their mean is taken."""
+    inside, held = [], []
+    for x, y, a in zip(new, old, advantages, strict=True):
+        passes = (x - y <= 0.4) if a > 0 else (x - y >= -0.4)
+        inside.append(passes)
+        held.append(math.exp(x - y) if passes else math.exp(0.4 if a > 0 else -0.4))
+    g = math.prod(held) ** (1 / len(held))
+    return [
+        (-g * a, -g * a if passes else 0.0) for a, passes in zip(advantages, inside, strict=True)
+    ]
+
+
+def gated(new, old, advantages, sampler):
+    """SAPO: the slope is the paper's weight, 4 p (1 − p) times the ratio."""
+    tokens = []
+    for x, y, a in zip(new, old, advantages, strict=True):
+        ratio, tau = math.exp(x - y), 1.0 if a > 0 else 1.05
+        p = 1 / (1 + math.exp(-tau * (ratio - 1)))
+        tokens.append((-4 / tau * p * a, -4 * p * (1 - p) * ratio * a))
+    return tokens
+
+
+def probability_masked(far, two_sided, cap):
+    def masked(new, old, advantages, sampler):
+        tokens = []
+        for x, s, a in zip(new, sampler, advantages, strict=True):
+            moved = math.exp(x) - math.exp(s)
+            out = abs(moved) > far if two_sided else (moved if a > 0 else -moved) > far
+            weight = 0.0 if out else min(math.exp(x - s), cap)
+            tokens.append((-weight * a * x, -weight * a))
+        return tokens
+
+    return masked
+
+
+def icepop(new, old, advantages, sampler):
+    """M(k) = k within [0.5, 5], else 0, of each token; PPO's clip otherwise."""
+    ratios = [math.exp(y - s) for y, s in zip(old, sampler, strict=True)]
+    return weighed(new, old, advantages, ratios, 0.5, 5.0)
+
+
+def response_masked(new, old, advantages, sampler):
+    """The ratio of the whole response, on each of its tokens; 0 above 3."""
+    product = math.exp(sum(old) - sum(sampler))
+    return weighed(new, old, advantages, [product] * len(new), 0.0, 3.0)
+
+
+def weighed(new, old, advantages, weights, least, most):
+    plain = clipped_at(0.2, 0.2)(new, old, advantages, None)
+    kept = [w if least <= w <= most else 0.0 for w in weights]
+    return [(w * loss, w * slope) for w, (loss, slope) in zip(kept, plain, strict=True)]
 
 
 WEIGHTS = {
@@ -233,7 +296,19 @@ PAPERS = {
     "dr-grpo": (less_the_group_mean, clipped_at(0.2, 0.2), "sum by a constant", "none"),
     "dapo": (group_score, clipped_at(0.2, 0.28), "every token the same", "none"),
     "gspo": (group_score, sequence_clipped, "every response the same", "none"),
-    "cispo": (group_score, weight_clipped, "every token the same", "none"),
+    "cispo": (group_score, weight_clipped(0.0, 5.0), "every token the same", "none"),
+    "cispo-two-sided": (group_score, weight_clipped(0.8, 1.2), "every token the same", "none"),
+    "gmpo": (group_score, geometric_mean, "every response the same", "none"),
+    "sapo": (group_score, gated, "every response the same", "none"),
+    "dppo": (group_score, probability_masked(0.2, False, 20.0), "every token the same", "none"),
+    "ipo": (
+        less_the_group_mean,
+        probability_masked(0.1, True, math.inf),
+        "every token the same",
+        "none",
+    ),
+    "icepop": (group_score, icepop, "every response the same", "loss"),
+    "grpo-sequence-mask": (group_score, response_masked, "every response the same", "loss"),
     "reinforce++": (whitened_to_go, clipped_at(0.2, 0.2), "every token the same", "reward"),
 }
 
@@ -312,7 +387,7 @@ def expected_loss(name, penalty, advantages):
             if penalty.weight == ROW:
                 seen = [a - c for a, c in zip(seen, charged, strict=True)]
                 charged = [0.0] * LENGTHS[i]
-        tokens = surrogate(NEW[i], OLD[i], seen)
+        tokens = surrogate(NEW[i], OLD[i], seen, SAMPLER[i])
         value += weight * sum(loss for loss, _ in tokens)
         value += weight * sum(c * x for c, x in zip(charged, NEW[i], strict=True))
         slope = [weight * (s + c) for (_, s), c in zip(tokens, charged, strict=True)]
@@ -378,6 +453,7 @@ def loss_and_slope(name, penalty, advantages, rows=None, **settings):
             advantages=take(advantages),
             mask=take(MASK),
             values=take(padded(VALUES)),
+            sampler_log_probs=take(padded(SAMPLER)),
         ),
         divergences=take(padded(DIVERGENCES)),
         max_length=MAX_LENGTH,
@@ -405,6 +481,23 @@ def test_the_batch_reaches_every_branch():
         assert (sign, False, False, False, False) in seen
     assert (1.0, False, True, False, False) in seen  # between 1.2 and 1.28: DAPO goes on
     assert (1.0, False, True, True, True) in seen
+    moved = {
+        (a > 0, change < -0.2, change < -0.1, change > 0.1, change > 0.2)
+        for new, sampler, row in zip(NEW, SAMPLER, SCORES, strict=True)
+        for change, a in [
+            (math.exp(n) - math.exp(s), row - 0.47) for n, s in zip(new, sampler, strict=True)
+        ]
+    }
+    for good in (True, False):
+        assert {(good, True, True, False, False), (good, False, False, True, True)} <= moved
+        assert (good, False, False, False, False) in moved
+    pairs = [zip(x, y, strict=True) for x, y in zip(NEW, SAMPLER, strict=True)]
+    assert any(n - s > math.log(20) for pair in pairs for n, s in pair)
+    to_sampler = [math.exp(d) for row in TO_SAMPLER for d in row]
+    assert min(to_sampler) < 0.5
+    assert max(to_sampler) > 5
+    products = [math.exp(sum(row)) > 3 for row in TO_SAMPLER]
+    assert products == [True, False, True, False, False, True]
     sequences = [math.exp(mean(row)) - 1 for row in LOG_RATIO]
     assert [x > 4e-4 for x in sequences] == [False, True, False, False, False, False]
     assert [x < -3e-4 for x in sequences] == [True, False, False, True, False, True]
@@ -528,7 +621,14 @@ def test_weights_for_the_samplers_rounding_multiply_the_loss_of_each_token(name,
         row,
         row.all_settings,
         penalty,
-        Tokens(log_probs, padded(OLD, behind), padded(REF, behind), advantages, MASK),
+        Tokens(
+            log_probs,
+            padded(OLD, behind),
+            padded(REF, behind),
+            advantages,
+            MASK,
+            sampler_log_probs=padded(SAMPLER, behind),
+        ),
         max_length=MAX_LENGTH,
         sampler_weights=padded(weights),
     )
@@ -581,6 +681,7 @@ def test_no_garbage_behind_the_end_reaches_a_loss(garbage):
                 ref_log_probs=padded(REF, 3.0),
                 advantages=estimate(name, penalty).advantages,
                 mask=MASK,
+                sampler_log_probs=padded(SAMPLER, garbage),
             ),
             max_length=MAX_LENGTH,
         )

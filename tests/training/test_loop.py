@@ -472,19 +472,18 @@ def test_one_update_needs_no_pass_for_the_old_policy(monkeypatch):
     assert numbers["grad_norm"] > 0
 
 
-@pytest.mark.parametrize("cap", [None, 1.0, 1.5])
-def test_the_samplers_rounding_is_a_weight_of_its_own(cap, monkeypatch):
+@pytest.mark.parametrize(("cap", "floor"), [(None, 0.0), (1.0, 0.0), (1.5, 0.0), (1.5, 0.9)])
+def test_the_samplers_rounding_is_a_weight_of_its_own(cap, floor, monkeypatch):
     """The sampler's log-probs are moved by hand; the ratio does not see it, the weight does."""
-    settings = {} if cap is None else {"optimiser": {"truncated_importance_sampling": cap}}
-    made = learner(recipe("grpo", warm_start=WARM, **settings))
+    settings = {"truncated_importance_sampling": cap}
+    settings |= {"truncated_importance_floor": floor} if floor else {}
+    made = learner(recipe("grpo", warm_start=WARM, optimiser=settings if cap else {}))
     seen, whole, collected = {}, updating.policy_loss, loop.collect
+    shift = torch.tensor([0.3, -1.0, 0.0, 0.3])
 
     def shifted(*arguments):
         experience = collected(*arguments)
-        moved = (
-            experience.rollout.log_probs
-            + torch.tensor([0.3, -1.0, 0.0, 0.3])[: experience.rollout.tokens.shape[1]]
-        )
+        moved = experience.rollout.log_probs + shift[: experience.rollout.tokens.shape[1]]
         return replace(experience, rollout=replace(experience.rollout, log_probs=moved))
 
     def watch(row, settings, penalty, tokens, **others):
@@ -495,11 +494,13 @@ def test_the_samplers_rounding_is_a_weight_of_its_own(cap, monkeypatch):
     monkeypatch.setattr(updating, "policy_loss", watch)
     loop.one_step(made, loop.begin(made.recipe), ALONE)
     assert torch.equal(seen["log_probs"].detach(), seen["old_log_probs"])
+    mask, sampled = seen["mask"], seen["old_log_probs"] + shift[: seen["mask"].shape[1]]
+    assert_close(seen["sampler_log_probs"][mask], sampled[mask], rtol=1e-4, atol=1e-4)
     if cap is None:
         assert seen["sampler_weights"] is None
         return
-    mask = seen["mask"]
-    expected = torch.tensor([math.exp(-0.3), min(math.e, cap), 1.0, math.exp(-0.3)])
+    low = max(math.exp(-0.3), floor)
+    expected = torch.tensor([low, min(math.e, cap), 1.0, low])
     expected = expected[: mask.shape[1]].expand(mask.shape)
     assert_close(seen["sampler_weights"][mask], expected[mask], rtol=1e-4, atol=1e-4)
 

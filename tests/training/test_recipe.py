@@ -549,17 +549,37 @@ def test_a_key_that_this_run_would_not_look_at_is_refused(case):
         {"warm_start": {"steps": 3, "careless_share": 0.5}},
         {"algorithm": {"name": "rloo"}, "optimiser": {"target_kl": 0.1}},
         {"algorithm": {"name": "grpo"}, "optimiser": {"target_kl": 0.1}},
+        {"optimiser": {"truncated_importance_floor": 0.5}},
     ],
-    ids=["careless_share without careless_steps", "target_kl, no ratio", "target_kl, one update"],
+    ids=[
+        "careless_share without careless_steps",
+        "target_kl, no ratio",
+        "target_kl, one update",
+        "floor without cap",
+    ],
 )
 def test_more_keys_that_a_run_would_not_look_at(changes):
     """With one update for each batch the KL to the sampler is 0 whenever it is looked at."""
     assert "is not used" in refusal(tables(**changes))
 
 
+def test_rows_that_know_the_sampler_take_their_settings_and_several_updates():
+    made = recipe("icepop", algorithm={"floor": 0.4, "outside": "truncate", "level": "sequence"})
+    assert (made.settings["floor"], made.settings["cap"]) == (0.4, 5.0)
+    assert recipe("dppo", optimiser={"epochs": 3}).optimiser.updates == 3
+    assert "algorithm.level is 'word'" in refusal(
+        tables(algorithm={"name": "icepop", "level": "word"})
+    )
+
+
 # ---------------------------------------------------------------- values that do not go together
 
 IMPOSSIBLE = {
+    "a weight beside a row's own": (
+        {"algorithm": {"name": "icepop"}, "optimiser": {"truncated_importance_sampling": 2.0}},
+        "optimiser.truncated_importance_sampling is 2.0, expected none: icepop compares with the "
+        "policy that sampled itself, and a token would be weighed twice",
+    ),
     "epochs without a ratio": (
         {"algorithm": {"name": "rloo"}, "optimiser": {"epochs": 2, "minibatches": 3}},
         "optimiser.epochs is 2, expected 1: rloo has no importance ratio, so a batch is good for "
