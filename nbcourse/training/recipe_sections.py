@@ -175,7 +175,7 @@ class OptimiserSection(Section):
     )
 
     @property
-    def importance_bounds(self) -> dict[str, float] | None:
+    def importance_bounds(self) -> dict[str, Any] | None:
         """Floor and cap of the weight for the sampler; None for no weight."""
         cap = self.truncated_importance_sampling
         return None if cap is None else {"floor": self.truncated_importance_floor, "cap": cap}
