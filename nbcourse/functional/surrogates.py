@@ -363,10 +363,8 @@ def importance_weights(
         mask: bool, the shape of `log_probs`; None counts every token.
         floor: the smallest weight, from 0 to 1.
         cap: the largest weight, at least 1; it bounds the variance at the price of a bias.
-        level: "token", or "sequence" for the product over the last axis, which corrects the prefix
-            as well and is as noisy as the response is long.
-        outside: "truncate" to the bounds (TIS), or "mask" (0: IcePop by token, 0.5 and 5; TRL's
-            default by sequence, cap 3).
+        level: "token", or "sequence" for the product over the last axis: exact, and noisier.
+        outside: "truncate" (TIS), or "mask" (0: IcePop by token, TRL's default by sequence).
 
     Returns:
         The weights, without gradient; 0 where the mask is False, and NaN where an input that
@@ -385,8 +383,6 @@ def importance_weights(
     tensor([0.5000, 2.0000])
     >>> importance_weights(learner, sampler, outside="mask")  # 3 is outside
     tensor([0.5000, 0.0000])
-    >>> importance_weights(learner, sampler, level="sequence")  # 0.5 · 3 for both
-    tensor([1.5000, 1.5000])
     """
     one_of(level, ("token", "sequence"), name="level")
     one_of(outside, ("truncate", "mask"), name="outside")
