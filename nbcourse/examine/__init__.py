@@ -11,10 +11,20 @@ from typing import Any
 
 from nbcourse.examine import decode, facts, known
 from nbcourse.examine.conventions import CONVENTIONS, OFFERED
+from nbcourse.examine.pinned import assert_gradient
 from nbcourse.examine.report import REQUIREMENTS, Report
 from nbcourse.examine.subject import Remembered, Subject
 
-__all__ = ["CONVENTIONS", "OFFERED", "REQUIREMENTS", "Report", "Subject", "assert_loss", "examine"]
+__all__ = [
+    "CONVENTIONS",
+    "OFFERED",
+    "REQUIREMENTS",
+    "Report",
+    "Subject",
+    "assert_gradient",
+    "assert_loss",
+    "examine",
+]
 
 
 def examine(

@@ -190,28 +190,37 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     )
 
 
+def directions(subject: Subject, *, ordered: bool) -> dict[str, Direction]:
+    """Expected steps on "fresh", "stale" and "far" samples.
+
+    Args:
+        subject: the loss.
+        ordered: whether the order within a group may matter to it.
+    """
+    asked: dict[str, Any] = {
+        "reference_is_the_sampler": reference_is_the_sampler(subject),
+        "three": knows_both(subject),
+    }
+    listed = {"fresh": worlds.fresh(), "stale": worlds.stale(**asked), "far": worlds.far(**asked)}
+    return {
+        kind: direction.direction(subject, one, ordered=ordered) for kind, one in listed.items()
+    }
+
+
 def _directions(
     subject: Subject, rest: Subject, order_free: bool, probed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Expected steps in the small worlds, and what turns them."""
-    ordered, sampler = not order_free, reference_is_the_sampler(subject)
-    three = knows_both(subject)
-    fresh = direction.direction(subject, worlds.fresh(), ordered=ordered)
-    stale, far = (
-        direction.direction(
-            subject, old(reference_is_the_sampler=sampler, three=three), ordered=ordered
-        )
-        for old in (worlds.stale, worlds.far)
-    )
+    ordered = not order_free
+    seen = directions(subject, ordered=ordered)
+    fresh = seen["fresh"]
     mixed = probed["influence"] not in ("none", "own", "group")
     asked: dict[str, Any] = {"group_size": 4, "ordered": ordered, "mixed": mixed}
     # a world of one token: only a scale that depends on the group turns the gradient there
     straight = fresh.verdict != "biased" or math.isnan(fresh.cosine_min)
     turned = straight or fresh.cosine_min > 1 - 1e-6
     return {
-        "fresh": fresh,
-        "stale": stale,
-        "far": far,
+        **seen,
         "worst": NOWHERE if straight else direction.worst(subject),
         "difficulty": direction.difficulty(rest, **asked),
         "hard_beside_middle": direction.hard_beside_middle(rest, **asked),
