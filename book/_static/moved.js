@@ -4,7 +4,7 @@ const MOVED = {
     "appendix-i-family": [
       "eq-cispo", "eq-gspo", "eq-overlong", "eq-process-supervision", "eq-truncated-importance",
       "fig-grpo-clips", "fig-grpo-means",
-      "tab-all-rows", "tab-clip-higher", "tab-dynamic-sampling", "tab-moved-tokens", "tab-no-groups",
+      "tab-all-rows", "tab-clip-higher", "tab-dynamic-sampling", "tab-no-groups",
       "tab-process", "tab-sampler-rounding", "tab-three-ratios", "tab-three-rows", "tab-trl",
       "tab-truncated-weights", "tab-walk-changes",
       "cispo-clip-the-weight-keep-the-gradient", "dapo-first-clip-higher",
