@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow dearest test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow dearest test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs distillation field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,10 @@ kl-runs: $(READY)  ## train the ablations of chapter 12 again: half an hour
 	@for seed in 0 1 2; do for name in $(FORMS); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train kl-$$name --set seed=$$seed \
 	    --out book/runs/kl-arithmetic/$$name-seed$$seed --resume || exit 1; done; done
+
+# A student of arithmetic by GRPO, and by a teacher's log-probs with discount zero and one.
+distillation: $(READY)  ## train the distillation of chapter 12 again: twenty minutes
+	OMP_NUM_THREADS=1 $(PY) -m book.studies.distillation book/runs/distillation
 
 # What `nbcourse examine` says of the losses of TRL, torchrl and polgrad, as far as they are installed
 # (the extra `peers`), in the versions that are.
