@@ -15,6 +15,7 @@ import json
 import keyword
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import unescape
@@ -27,7 +28,7 @@ import nbformat
 from nbcourse.classroom import code_forms
 from nbcourse.classroom.code_forms import Forms
 from nbcourse.errors import UserError
-from nbcourse.publishing import chapters
+from nbcourse.publishing import chapters, search
 from nbcourse.repository import ROOT
 
 REGION = re.compile(
@@ -183,8 +184,8 @@ def scan_bytes(name: str, content: bytes, hidden: Secrets) -> list[str]:
                 if not member.endswith("/")
                 for leak in scan_bytes(f"{name}/{member}", archive.read(member), hidden)
             ]
-    if PurePosixPath(name).name == "searchindex.js":
-        terms = set(_words(content.decode("utf-8", "replace")))
+    if PurePosixPath(name).name == search.FILE:
+        terms = set(_words(zlib.decompress(content).decode("utf-8", "replace")))
         return [
             f"{name}: the word {word!r} of {where}"
             for word, where in hidden.words.items()

@@ -2,7 +2,7 @@
 
 The theme loads what any site may need. Here its files are joined. Rules for classes that no page
 and no script names are left out, and so are icons and glyphs that no remaining rule uses. Scripts
-are deferred, except on the search page, so that they do not delay drawing. The fonts of the text
+are deferred, so that they do not delay drawing. The fonts of the text
 are embedded in the style sheet: if they were loaded later, lines would move.
 """
 
@@ -29,8 +29,7 @@ SUPERFLUOUS = (
 )
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
 SHEET = '<link rel="stylesheet" href="{}">'
-PROGRAM, WAITING = '<script src="{}"></script>', '<script defer src="{}"></script>'
-INDEX = '<script src="searchindex.js">'  # of the search page, whose scripts start each other
+PROGRAM = '<script defer src="{}"></script>'
 
 ADDRESS = re.compile(r"url\((?!data:|[\"']|#|/)([^)]*)\)")
 
@@ -83,11 +82,10 @@ def joined(page: str, name: Callable[[list[str], str], str]) -> str:
         name: files below `_static`, suffix → the name of the file that joins them.
     """
     page = re.sub(SUPERFLUOUS, "", page)
-    program = PROGRAM if INDEX in page else WAITING
     head, end, body = page.partition("</head>")
     head = _joined(head, STYLE, SHEET, lambda files: name(files, "css"))
     head, body = (
-        _joined(part, SCRIPT, program, lambda files: name(files, "js")) for part in (head, body)
+        _joined(part, SCRIPT, PROGRAM, lambda files: name(files, "js")) for part in (head, body)
     )
     return head + end + body
 

@@ -1,9 +1,8 @@
-"""Entries of the index for what readers search: a Sphinx extension.
+"""Entries of the index: a Sphinx extension.
 
-Sphinx's search takes a word for a place only if it is the half of a title, or an entry of the
-index. So each term of the glossary becomes an entry at the section that introduces it, and each
-function and command of the reference one at its own section, by its name and by the terms in its
-name: a search for GAE finds the section that introduces it, and `token_gae`.
+Each term of the glossary becomes an entry at the section that introduces it, and each function and
+command of the reference one at its own section, by its name and by the terms in its name: under GAE
+stand the section that introduces it, and `token_gae`.
 """
 
 import re
@@ -59,22 +58,25 @@ class IndexEntries(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         page, terms = self.env.docname, glossary(Path(self.env.srcdir))
-        # the first id is on the section itself, from which search takes what it shows of a place
+        # the first id is on the section itself
         first = {
             anchor: section["ids"][0]
             for section in self.document.findall(nodes.section)
             for anchor in section["ids"]
         }
         entries = [(term.name, first[term.anchor]) for term in terms if term.page == page]
-        if page.startswith(f"{FOLDER}/"):
-            commands = f"{FOLDER}/{COMMAND_LINE}"
-            for section in self.document.findall(nodes.section):
-                if _depth(section) > (1 if page == commands else 2):
-                    title = section[0].astext().removeprefix("nbcourse ")
-                    entries += [(entry, section["ids"][0]) for entry in of_name(title, terms)]
+        for section in self.document.findall(nodes.section):
+            if is_entry(page, section):
+                title = section[0].astext().removeprefix("nbcourse ")
+                entries += [(entry, section["ids"][0]) for entry in of_name(title, terms)]
         for entry, anchor in entries:
-            # "main": search lists other entries after everything else
             self.document += addnodes.index(entries=[("single", entry, anchor, "main", None)])
+
+
+def is_entry(page: str, section: nodes.section) -> bool:
+    """Whether a section of a page has a function or a command of the reference."""
+    least = 1 if page == f"{FOLDER}/{COMMAND_LINE}" else 2
+    return page.startswith(f"{FOLDER}/") and _depth(section) > least
 
 
 def _depth(section: nodes.Node) -> int:

@@ -51,12 +51,6 @@ def test_a_page_gets_one_sheet_and_a_script_for_its_head_and_its_body():
     assert joined.count("<script defer src=") == 2
 
 
-def test_scripts_of_the_search_do_not_wait():
-    page = '<head><script src="_static/c.js"></script><script src="searchindex.js"></script></head>'
-    joined = bundles.joined(page, lambda files, suffix: "b.js")
-    assert joined == page.replace("c.js", "b.js")
-
-
 def test_a_sheet_brings_what_it_imports_and_leads_where_it_led(tmp_path):
     (tmp_path / "styles").mkdir()
     (tmp_path / "basic.css").write_text("p{background:url(dot.png)}")

@@ -1,11 +1,13 @@
 """The site in a real browser, with every other host refused: complete, rendered, moving."""
 
 import itertools
+import json
 import re
+import tomllib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import pytest
 
@@ -13,14 +15,15 @@ from nbcourse.publishing import (
     anchors,
     bibliography,
     chapters,
-    index_entries,
     numbering,
     printing,
     reference,
+    search,
     site,
     slides,
     stored,
 )
+from tests.browser.searches import SEARCHES
 from tests.conftest import Watched
 from tests.effort import swept
 
@@ -208,54 +211,72 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
 
-def section_of(term: str) -> str:
-    (found,) = (one for one in index_entries.glossary(chapters.BOOK) if one.name == term)
-    return f"{found.page}.html#{found.anchor}"
-
-
 @pytest.fixture(scope="module")
-def search(browser, address) -> Iterator:
-    """The page that has a box for the next search, whether it shows the results of another."""
+def found(browser, address) -> Iterator[Watched]:
+    """The tab with the page for the search, whose box takes one query after another."""
     watched = Watched(browser)
     watched.page.goto(f"{address}/search.html")
-    yield watched.page
+    yield watched
+    assert watched.foreign == []
     assert watched.errors == []
     watched.context.close()
 
 
-def on_the_section(address: str, place: str) -> str:
-    """A place by the section's own id, at which search finds the text that it shows."""
-    page, _, anchor = place.partition("#")
-    with urlopen(f"{address}/{page}") as answer:
-        text = answer.read().decode()
-    found = re.search(rf'<section [^>]*id="([^"]+)">\s*<span id="{anchor}">', text)
-    return f"{page}#{found[1]}" if found else place
+# All queries at once, by what the page itself asks: the first results of each.
+RANKED = """async queries => {
+  const packed = await (await fetch("_static/search-index.bin")).blob();
+  const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
+  const index = await new Response(stream).json();
+  return queries.map(query => nbRanking.find(index, query).slice(0, 3).map(({ section }) =>
+    `${index.pages[index.sections[section][0]][0]}#${index.sections[section][1]}`));
+}"""
 
 
-@pytest.mark.parametrize(
-    ("query", "places"),
-    [
-        ("leave_one_out", ["reference/functional.html#leave-one-out"]),
-        ("GAE", [section_of("GAE"), "reference/functional.html#token-gae"]),
-        ("in-sample", [section_of("in-sample KL")]),
-        ("clip fraction", [section_of("clip fraction"), "reference/functional.html#clip-fraction"]),
-    ],
-)
-def test_a_search_leads_to_the_section_and_to_the_function(search, address, query, places):
-    """Among the first results, with some of its text; whatever else has the word comes after."""
-    places = [on_the_section(address, place) for place in places]
-    box = search.locator("input[name=q]:visible").first
-    box.fill(query)
-    with search.expect_navigation():
-        box.press("Enter")
-    search.locator("#search-results p", has_text="Search finished").wait_for()
-    results = search.locator("#search-results li > a").evaluate_all(
-        "links => links.slice(0, 8).map(link => link.getAttribute('href'))"
+def test_forty_searches_lead_to_the_section_that_an_editor_would_name(found):
+    ranked = found.page.evaluate(RANKED, list(SEARCHES))
+    first = {query: places[0] for query, places in zip(SEARCHES, ranked, strict=True)}
+    among = dict(zip(SEARCHES, ranked, strict=True))
+    assert len(SEARCHES) == 40
+    assert {query: among[query] for query in SEARCHES if SEARCHES[query] not in among[query]} == {}
+    assert len([query for query in SEARCHES if first[query] != SEARCHES[query]]) <= 2
+
+
+def test_every_question_of_readers_leads_to_a_section(built):
+    data = json.loads(zlib.decompress((built / "_static" / search.FILE).read_bytes()))
+    names = {name for name, *_ in data["definitions"]}
+    asked = tomllib.loads((chapters.BOOK / search.QUESTIONS).read_text("utf-8"))
+    assert {one for questions in asked.values() for one in questions} <= names
+
+
+def test_results_come_while_typing_and_a_search_is_light(found, built):
+    box = found.page.locator(".nb-search-page input")
+    before = len(found.requests)
+    box.press_sequentially("leave-one-ou")
+    best = found.page.locator(".nb-found a").first
+    best.get_by_text("Which baseline?").wait_for()
+    assert "leave-one-out" in found.page.locator(".nb-line b").all_inner_texts()
+    found.page.keyboard.press("ArrowDown")
+    assert best.evaluate("link => link === document.activeElement")
+    paths = {urlsplit(url).path.lstrip("/") for url in found.requests[before:]}
+    paths.add(f"_static/{search.FILE}")  # which the test before may have asked for
+    assert sum((built / path).stat().st_size for path in paths) < 300_000
+
+
+def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(open_tab, address):
+    page = open_tab().page
+    page.goto(f"{address}/{CHAPTERS[10]}.html")
+    page.keyboard.press("Control+k")
+    page.locator(".search-button__search-container input").press_sequentially(
+        "advantage of a dual clip"
     )
-    assert set(places) <= set(results)
-    for place in places:
-        shown = search.locator(f'#search-results li:has(> a[href="{place}"]) p.context').first
-        shown.wait_for()
+    page.locator(".nb-found a").first.wait_for()
+    page.goto(f"{address}/05-ppo.html?find=clips+from+above#sec-5-8")
+    arrived = page.locator(".nb-arrived")
+    arrived.wait_for()
+    assert arrived.evaluate("one => one.closest('details').open")
+    assert page.url.endswith("/05-ppo.html#sec-5-8")
+    page.goto(f"{address}/06-ppo-in-practice.html")
+    assert page.locator(".nb-arrived, .highlighted, mark").count() == 0
 
 
 ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]

@@ -10,6 +10,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nbcourse.classroom import code_forms, leaks
+from nbcourse.publishing import search
 from tests.checks import masters
 
 MASTER = """\
@@ -66,10 +67,7 @@ def as_page(line: str) -> bytes:
         ("indented.py", lambda line: f"if True:\n        {line}  # so\n".encode()),
         ("sheet.ipynb", as_notebook),
         ("page.html", as_page),
-        (
-            "searchindex.js",
-            lambda line: b'Search.setIndex({terms:{"offset_for_later":[1],"tolist":2}})',
-        ),
+        ("search-index.bin", lambda line: search.packed({"sections": ["offset_for_later tolist"]})),
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
