@@ -11,8 +11,8 @@ from nbcourse.builds import harness, learning, oracle
 from nbcourse.builds.bench import (
     WARM,
     Bench,
-    Finding,
     Law,
+    blamed,
     calling,
     compared,
     laws,
@@ -21,6 +21,7 @@ from nbcourse.builds.bench import (
 )
 from nbcourse.builds.learning import MICRO_BATCH, RATE, ratio_derivative
 from nbcourse.functional import kl, masking, returns
+from nbcourse.mistakes.findings import Finding
 
 HEAD = torch.linspace(-1.0, 1.0, 64, dtype=torch.float64) / 8
 LAM = 0.95  # the default of `train`
@@ -47,7 +48,7 @@ def _critic(bench: Bench) -> Finding | None:
             return named(found[name], oracle.values(weights, rollout), what="values")
     start = torch.where(mask, found["start"], 0.0)
     if start.abs().max() > 0.0:
-        return Finding(
+        return blamed(
             "critic-starts-anywhere", f"a value of {start.abs().max():.3g} before any step"
         )
     return compared(
@@ -75,7 +76,7 @@ def _token_rewards(bench: Bench) -> Finding | None:
         return finding
     given[1] = log_probs.masked_fill(~mask, float("nan"))
     if finding := named(bench("call", "ppo", "token_rewards", given), right, what=what):
-        return Finding("penalty-on-padding", f"{finding.evidence}, with NaN outside the mask")
+        return blamed("penalty-on-padding", f"{finding.evidence}, with NaN outside the mask")
     return None
 
 
@@ -208,7 +209,7 @@ def _moved(bench: Bench) -> Finding | None:
             for after in (batch["weights"], right)
         )
         if finding := named(moved, expected, what="sum of two gradients, from the weights"):
-            return Finding("one-pass", finding.evidence)
+            return blamed("one-pass", finding.evidence)
     return None
 
 

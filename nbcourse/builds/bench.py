@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nbcourse.builds import harness, pieces
 from nbcourse.builds.mistakes import MISTAKES
+from nbcourse.mistakes.findings import MISTAKE, Finding
 
 
 class Bench:
@@ -35,17 +36,14 @@ class Bench:
         return self._known[key]
 
 
-@dataclass(frozen=True)
-class Finding:
+def blamed(name: str, evidence: str) -> Finding:
     """A mistake that was seen.
 
-    Attributes:
-        mistake: one of `MISTAKES`, or "" where none of them explains it.
+    Args:
+        name: one of `MISTAKES`, or "" where none of them explains it.
         evidence: what was seen.
     """
-
-    mistake: str
-    evidence: str
+    return Finding(MISTAKES[name].id if name else "", MISTAKE, evidence)
 
 
 @dataclass(frozen=True)
@@ -145,9 +143,9 @@ def named(
 ) -> Finding | None:
     """None if a tensor is the right one, else the mistake that explains all of it, if one does."""
     if not isinstance(found, Tensor):
-        return Finding("", f"{what}: expected a tensor, got {type(found).__name__}")
+        return blamed("", f"{what}: expected a tensor, got {type(found).__name__}")
     if found.shape != right.shape:
-        return Finding(
+        return blamed(
             "", f"{what}: expected the shape {tuple(right.shape)}, got {tuple(found.shape)}"
         )
     if close(found, right, tolerance):
@@ -155,8 +153,8 @@ def named(
     evidence = f"{what}: off by up to {_worst(found, right):.3g}"
     for name, wrong in mistakes:
         if close(found, wrong, tolerance) and not close(wrong, right, tolerance):
-            return Finding(name, evidence)
-    return Finding("", evidence)
+            return blamed(name, evidence)
+    return blamed("", evidence)
 
 
 def close(found: Tensor, right: Tensor, tolerance: float) -> bool:
@@ -199,7 +197,7 @@ def numbers(
         found = answer(bench)
         for each in found:
             if isinstance(each, bool) or not isinstance(each, int | float):
-                return Finding("", f"expected a number, got {type(each).__name__}")
+                return blamed("", f"expected a number, got {type(each).__name__}")
         right = torch.tensor([rule(*case) for case in cases], dtype=torch.float64).flatten()
         unit = torch.where(right == 0, 1.0, right)
 

@@ -15,7 +15,7 @@ from nbcourse.builds import (
     planning,
     reading,
 )
-from nbcourse.builds.bench import Bench, Finding, Law, Runs
+from nbcourse.builds.bench import Bench, Law, Runs, blamed
 from nbcourse.builds.mistakes import MISTAKES, edited
 from nbcourse.builds.pieces import Folder, PieceState
 from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
@@ -108,7 +108,7 @@ def judge(
         try:
             finding = law.look(asked)
         except Exception as error:
-            finding = Finding("", _raised(error))
+            finding = blamed("", _raised(error))
         if finding:
             open_or_broken.add(law.name)
         yield Judged(law, Verdict.BROKEN if finding else Verdict.HOLDS, finding)

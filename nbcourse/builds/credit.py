@@ -8,8 +8,8 @@ from torch import Tensor
 
 from nbcourse.builds.bench import (
     Bench,
-    Finding,
     Law,
+    blamed,
     calling,
     close,
     compared,
@@ -18,6 +18,7 @@ from nbcourse.builds.bench import (
 )
 from nbcourse.functional import advantages as book
 from nbcourse.functional import returns, surrogates
+from nbcourse.mistakes.findings import Finding
 from nbcourse.toys import bandit, enumeration
 
 LENGTHS = torch.tensor([4, 1, 3, 2, 4, 3])
@@ -46,7 +47,7 @@ def _direction(bench: Bench) -> Finding | None:
         -A[:, None] * MASK / len(A),
         (
             *("climbed", "short-answers-first", "mean-of-tokens", "summed-responses"),
-            *("padding-counts", "last-token-left-out"),
+            *("trained-outside", "last-token-left-out"),
         ),
         what="derivative of the loss with respect to each log-prob",
     )
@@ -57,7 +58,7 @@ def _poison(bench: Bench) -> Finding | None:
     loss, found = _derivative(bench, log_probs, A)
     if loss.isfinite() and close(found, -A[:, None] * MASK / len(A), 1e-6):
         return None
-    return Finding("poisoned", f"with NaN after the end of responses the loss is {loss:.3g}")
+    return blamed("poisoned", f"with NaN after the end of responses the loss is {loss:.3g}")
 
 
 def _constants(bench: Bench) -> Finding | None:
@@ -68,7 +69,7 @@ def _constants(bench: Bench) -> Finding | None:
     (flowed,) = torch.autograd.grad(loss, [advantages], allow_unused=True)
     if flowed is None or not flowed.any():
         return None
-    return Finding(
+    return blamed(
         "trained-advantages", f"the advantages get a gradient of up to {flowed.abs().max():.3g}"
     )
 
@@ -123,7 +124,7 @@ def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding |
     answer = calling("call", "gae", "gae", [*given, MASK, gamma, lam])
     found = answer(bench)
     if not isinstance(found, tuple | list) or len(found) != 2:
-        return Finding("", "expected two tensors, advantages and returns")
+        return blamed("", "expected two tensors, advantages and returns")
     what = f"γ = {gamma}, λ = {lam}"
     names = () if outside else ("no-bootstrap", "undiscounted-recursion", "one-step-only")
     wrong = with_each(names, lambda asked: answer(asked)[0])
@@ -131,7 +132,7 @@ def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding |
     wrong = with_each(("returns-without-values",), lambda asked: answer(asked)[1])
     finding = finding or named(found[1], R, wrong, what=f"returns for {what}")
     if finding and outside:
-        return Finding("value-behind-the-end", finding.evidence)
+        return blamed("value-behind-the-end", finding.evidence)
     return finding
 
 
@@ -145,7 +146,7 @@ def _clip(bench: Bench) -> Finding | None:
         right = _six_cases(partial(surrogates.ppo_clip, clip_low=width))
         found = _six_cases(_asked(bench, width))
         if found is None or right is None:
-            return Finding("", "expected losses of the shape (2, 6)")
+            return blamed("", "expected losses of the shape (2, 6)")
         wrong = with_each(names, partial(_six_cases_of, width=width))
         what = f"losses and derivatives of the six cases, clip = {width}"
         if finding := named(found, right, wrong, what=what):
@@ -184,7 +185,7 @@ def _old_is_constant(bench: Bench) -> Finding | None:
     (flowed,) = torch.autograd.grad(losses.sum(), [old], allow_unused=True)
     if flowed is None or not flowed.any():
         return None
-    return Finding(
+    return blamed(
         "trained-old-log-probs", f"old_log_probs get a gradient of up to {flowed.abs().max():.3g}"
     )
 

@@ -8,7 +8,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from nbcourse.builds import bench
-from nbcourse.builds.bench import Bench, Finding, Law, laws, with_each
+from nbcourse.builds.bench import Bench, Law, blamed, laws, with_each
+from nbcourse.mistakes.findings import Finding
 
 PAY, QUESTIONS = "17.4 Before you pay", "17.1 How many questions?"
 Group = list[int]
@@ -90,7 +91,7 @@ def _verdicts(bench: Bench) -> Finding | None:
     shares = ", ".join(f"{name} {x:g}" for name, x in zip(MEASURED, FIRST[off][0], strict=True))
     evidence = f"verdict: {found[off]!r:.60}, expected {right[off]!r}, for {shares}"
     named = (name for name, wrong in with_each(FORGOTTEN, answer) if wrong == found)
-    return Finding(next(named, ""), evidence)
+    return blamed(next(named, ""), evidence)
 
 
 _law = partial(bench.numbers, "gate")

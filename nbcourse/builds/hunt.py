@@ -34,6 +34,7 @@ from nbcourse.errors import UserError, did_you_mean
 from nbcourse.experiments import combinations, evidence
 from nbcourse.experiments.combinations import Mark, go_together
 from nbcourse.mistakes.catalogue import current
+from nbcourse.mistakes.findings import MISTAKE, Finding, paragraph
 
 MOST = 3  # faults
 POINTS = 10  # for the names, for the mended trainer, and for the test
@@ -225,17 +226,13 @@ class MendedTrainer:
         """In words, the first line without the points."""
         lines = [f"mended {_of(self.gone, self.left)}"]
         for name, seen in self.left.items():
-            cause = CAUSES[FAULTS[name].cause]
-            lines += [
-                f"    ✗ still there: {FAULTS[name].cause}: {cause.sentence}",
-                f"      seen: {seen}",
-                f"      see: {cause.section}",
-            ]
+            left = Finding(FAULTS[name].cause, MISTAKE, seen)
+            lines += paragraph([left], mark="    ✗ still there: ", indent="      ")
         for seen, one in {_evidence(one): one for one in reversed(self.broken)}.items():
             lines += [
                 f"    ✗ newly broken: {one.law.sentence}",
                 f"      seen: {seen}",
-                f"      see: {one.law.section}",
+                f"      see {one.law.section}",
             ]
         return lines
 

@@ -18,8 +18,8 @@ from nbcourse.builds.bench import (
     RESTLESS,
     WARM,
     Bench,
-    Finding,
     Law,
+    blamed,
     calling,
     close,
     compared,
@@ -28,6 +28,7 @@ from nbcourse.builds.bench import (
     with_each,
 )
 from nbcourse.functional import advantages as book
+from nbcourse.mistakes.findings import Finding
 
 ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
 MICRO_BATCH = 4  # of six rows: the second micro-batch is smaller
@@ -65,7 +66,7 @@ def _rollout(bench: Bench) -> Any:
 def _form(bench: Bench) -> Finding | None:
     rollout = _rollout(bench)
     if problem := oracle.problem_with(rollout):
-        return Finding("", problem)
+        return blamed("", problem)
     mask, finished = oracle.ended(rollout["tokens"])
     ends = (rollout["tokens"] == oracle.given().EOS) & mask
     if not torch.equal(rollout["mask"], mask):
@@ -75,14 +76,14 @@ def _form(bench: Bench) -> Finding | None:
         )
         by_value = rollout["tokens"] != oracle.given().EOS
         if any(torch.equal(rollout["mask"], wrong) for wrong in (mask & ~ends, by_value)):
-            return Finding("mask-by-value", evidence)
+            return blamed("mask-by-value", evidence)
         more = (rollout["mask"] & ~mask).any() and not (mask & ~rollout["mask"]).any()
-        return Finding("endless-mask" if more else "", evidence)
+        return blamed("endless-mask" if more else "", evidence)
     if not torch.equal(rollout["finished"], finished):
         wrong = int((rollout["finished"] != finished).sum())
-        return Finding("finished-by-last-column", f"wrong in {wrong} of {len(mask)} responses")
+        return blamed("finished-by-last-column", f"wrong in {wrong} of {len(mask)} responses")
     if finished.all() or not finished.any():
-        return Finding("", "all responses ended alike, but this policy's do not")
+        return blamed("", "all responses ended alike, but this policy's do not")
     return None
 
 
@@ -95,7 +96,7 @@ def _off_by(found: Tensor, weights: oracle.Weights, rollout: oracle.Rollout) -> 
 def _gap(bench: Bench) -> Finding | None:
     rollout = _rollout(bench)
     gap = _off_by(rollout["log_probs"], RESTLESS.single, rollout)
-    return None if gap < 1e-3 else Finding("sampler-gap", f"up to {gap:.3g} nats")
+    return None if gap < 1e-3 else blamed("sampler-gap", f"up to {gap:.3g} nats")
 
 
 def _draws(bench: Bench) -> Finding | None:
@@ -106,7 +107,7 @@ def _draws(bench: Bench) -> Finding | None:
     variance = (table.exp() * table.square()).sum(dim=-1) - entropy.square()
     surplus = (oracle.chosen(table, rollout) + entropy)[rollout["mask"]].sum()
     z = float(surplus / variance[rollout["mask"]].sum().sqrt())
-    return None if abs(z) < Z else Finding("cold-sampler", f"{z:+.1f} standard deviations")
+    return None if abs(z) < Z else blamed("cold-sampler", f"{z:+.1f} standard deviations")
 
 
 # ---------------------------------------------------------------- log-probs and rewards
@@ -125,8 +126,8 @@ def _log_probs(bench: Bench) -> Finding | None:
         ("shifted-log-probs", "attended-padding", "logits-for-log-probs"),
         what="log-probs of six responses, in nats",
     )
-    if finding and not finding.mistake and _tempered(torch.where(mask, found, 0.0), rollout):
-        return Finding("tempered-log-probs", finding.evidence)
+    if finding and not finding.id and _tempered(torch.where(mask, found, 0.0), rollout):
+        return blamed("tempered-log-probs", finding.evidence)
     return finding
 
 
@@ -154,7 +155,7 @@ def _score(bench: Bench) -> Finding | None:
         bench,
         calling("call", "reinforce", "score", [rollout, answers]),
         right,
-        ("cut-off-paid", "prefix-paid", "padding-read"),
+        ("cut-off-paid", "prefix-paid", "read-past-the-end"),
         what="rewards of six responses, one of them cut off",
     )
 
@@ -262,9 +263,9 @@ def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
             asked.append(oracle.texts(rollout["prompt"], rollout["prompt_mask"]))
             for i in range(0, 48, 4):
                 if len(set(asked[-1][i : i + 4])) > 1:
-                    return Finding(mixed, f"rows {i} to {i + 3} answer {asked[-1][i : i + 4]}")
+                    return blamed(mixed, f"rows {i} to {i + 3} answer {asked[-1][i : i + 4]}")
         if asked[0] == asked[1]:
-            return Finding("same-draws", f"both steps ask {asked[0][0]}, {asked[0][4]}, …")
+            return blamed("same-draws", f"both steps ask {asked[0][0]}, {asked[0][4]}, …")
         return None
 
     return look
@@ -277,7 +278,7 @@ def right_rewards(module: str) -> Callable[[Bench], Finding | None]:
         for batch in batches(bench, module):
             right, found = oracle.rewards(batch["rollout"]), batch[RESPONSES[module][0]]
             if finding := named(found, right, what="rewards of a step"):
-                return Finding("other-rewards", finding.evidence)
+                return blamed("other-rewards", finding.evidence)
         return None
 
     return look
@@ -293,7 +294,7 @@ def sampled_now(module: str) -> Callable[[Bench], Finding | None]:
             sampled = rollout["log_probs"]
             if (gap := _off_by(sampled, weights, rollout)) > 1e-6:
                 stale = step > 1 and _off_by(sampled, WARM.double, rollout) < 1e-6
-                return Finding(
+                return blamed(
                     "stale-sampler" if stale else "", f"step {step}: up to {gap:.3g} nats"
                 )
         return None
@@ -328,7 +329,7 @@ def _moved(bench: Bench) -> Finding | None:
         gradient = oracle.flat(oracle.gradient(weights, rollout, c))
         moved = (oracle.flat(weights) - oracle.flat(batch["weights"])) / RATE
         if finding := named(moved, gradient, what="gradient of a step, from its weights"):
-            return Finding("idle", finding.evidence)
+            return blamed("idle", finding.evidence)
     return None
 
 
@@ -340,7 +341,7 @@ def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
         for batch, weights in zip(steps, before(steps), strict=True):
             off = _off_by(batch["old_log_probs"], weights, batch["rollout"])
             if off > 1e-6:
-                return Finding("old-log-probs-too-late", f"off by up to {off:.3g} nats")
+                return blamed("old-log-probs-too-late", f"off by up to {off:.3g} nats")
         return None
 
     return look
@@ -360,7 +361,7 @@ def _grpo_moved(bench: Bench) -> Finding | None:
             (oracle.flat(begun) - oracle.flat(after)) / RATE for after in (batch["weights"], right)
         )
         if finding := named(moved, expected, what="sum of two gradients, from the weights"):
-            return Finding("one-epoch", finding.evidence)
+            return blamed("one-epoch", finding.evidence)
     return None
 
 
@@ -372,7 +373,7 @@ def curve(module: str) -> Callable[[Bench], Finding | None]:
         before, after = oracle.accuracy(WARM.single), oracle.accuracy(weights)
         if after - before >= GAIN:
             return None
-        return Finding(
+        return blamed(
             "", f"held-out problems right: {before:.2f} before, {after:.2f} after {STEPS} steps"
         )
 
@@ -416,7 +417,7 @@ def _flat_groups(bench: Bench) -> Finding | None:
         rewards = torch.full((14,), value, dtype=torch.float32)
         found = bench("call", "grpo", "group_advantages", [rewards, 7])
         if not isinstance(found, Tensor) or found.shape != (14,) or found.any():
-            return Finding("amplified-rounding", f"all rewards are {value:.3g}: {found[0]:.3g}")
+            return blamed("amplified-rounding", f"all rewards are {value:.3g}: {found[0]:.3g}")
     return None
 
 
@@ -446,7 +447,7 @@ def _averages(bench: Bench) -> Finding | None:
         if isinstance(found, Tensor) and found.shape == mask.shape:
             inside = named(torch.where(mask, found, 0.0), right, what="")
             if inside is None:
-                return Finding("weights-of-padding", finding.evidence)
+                return blamed("weights-of-padding", finding.evidence)
         return finding
     return None
 

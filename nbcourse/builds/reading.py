@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nbcourse.builds.bench import Bench, Finding, Law
+from nbcourse.builds.bench import Bench, Law, blamed
+from nbcourse.mistakes.findings import Finding
 
 SECTION = "13.4 The verifier is the reward"
 
@@ -125,12 +126,12 @@ def _look(family: Family) -> Callable[[Bench], Finding | None]:
             try:
                 found = bench("call", "verifier", "reward", [response, answer])
             except Exception as error:
-                return Finding(
+                return blamed(
                     family.mistake, f"{response[:40]!r} crashes it: {type(error).__name__}"
                 )
             if found != right:
                 verb = "is refused" if right else "is paid"
-                return Finding(
+                return blamed(
                     family.mistake, f"{response[:40]!r} {verb}, the answer being {answer}"
                 )
         return None
@@ -142,10 +143,10 @@ def _plain(bench: Bench) -> Finding | None:
     for response, answer in PLAIN:
         found = bench("call", "verifier", "reward", [response, answer])
         if found != 1.0:
-            return Finding("", f"{response!r} earns {found!r}, expected 1.0")
+            return blamed("", f"{response!r} earns {found!r}, expected 1.0")
         found = bench("call", "verifier", "reward", [response, "19"])
         if found != 0.0:
-            return Finding("", f"{response!r} earns {found!r}, the answer being 19")
+            return blamed("", f"{response!r} earns {found!r}, the answer being 19")
     return None
 
 
@@ -159,7 +160,7 @@ def _long(bench: Bench) -> Finding | None:
         "9," * 25_000,
     ):
         if bench("call", "verifier", "reward", [text, "18"]) != 0.0:
-            return Finding("", f"a text of {len(text)} characters, {text[:8]!r} …, is paid")
+            return blamed("", f"a text of {len(text)} characters, {text[:8]!r} …, is paid")
     return None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nbcourse.builds.bench import Finding, Law
+from nbcourse.builds.bench import Law
 from nbcourse.builds.mistakes import MISTAKES
 from nbcourse.builds.pieces import PieceState
+from nbcourse.mistakes.findings import Finding, paragraph
 
 UNKNOWN = "It is wrong, but not by any mistake that is known here."
 TEST_POINTS, EXPLOIT_POINTS = 20, 5
@@ -46,15 +47,11 @@ class Judged:
         """The complaint in words; empty where there is none."""
         if self.finding is None:
             return []
-        known = MISTAKES.get(self.finding.mistake)
-        section = known.section if known else self.law.section
-        sentence = known.sentence if known else UNKNOWN
-        name = f"{self.finding.mistake}: " if known else ""
-        return [
-            f"    ✗ {self.law.name}: {name}{sentence}",
-            f"      seen: {self.finding.evidence}",
-            f"      see: {section}",
-        ]
+        mark, indent = f"    ✗ {self.law.name}: ", "      "
+        if self.finding.id:
+            return paragraph([self.finding], mark=mark, indent=indent)
+        seen = f"{indent}seen: {self.finding.evidence}"
+        return [f"{mark}{UNKNOWN}", seen, f"{indent}see {self.law.section}"]
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay."""
@@ -65,7 +62,7 @@ class Judged:
             "verdict": str(self.verdict),
             "points": self.points,
             "max_points": self.law.points,
-            "mistake": found.mistake if found else "",
+            "mistake": found.id if found else "",
             "evidence": found.evidence if found else "",
             "section": self.law.section,
             "waits_for": self.waits_for,

@@ -33,6 +33,7 @@ from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import UserError
 from nbcourse.experiments import records
 from nbcourse.lm import loading
+from nbcourse.mistakes.catalogue import CATALOGUE, current
 from nbcourse.repository import ROOT
 from tests.command import invoke
 from tests.effort import swept
@@ -77,8 +78,8 @@ def test_the_book_gets_all_points_curves_included():
 def test_a_wrong_trainer_is_named_for_what_it_is_and_nothing_else(name):
     mistake = MISTAKES[name]
     found = [one for one in judged(mistake.piece, mistake.text()) if one.finding]
-    assert [one.finding.mistake for one in found] == [name]
-    assert mistake.sentence in found[0].lines()[0]
+    assert [one.finding.id for one in found] == [mistake.id]
+    assert CATALOGUE[mistake.id].sentence in found[0].lines()[0]
 
 
 def test_a_sampler_that_is_too_random_is_found_as_well():
@@ -109,7 +110,7 @@ def test_each_group_is_read(monkeypatch, group):
     batch = {"rollout": {"prompt": prompt, "prompt_mask": mask}}
     monkeypatch.setattr(learning, "batches", lambda *_: [batch, batch])
     finding = learning._groups("grpo", "scattered-groups")(None)
-    assert finding.mistake == "scattered-groups"
+    assert finding.id == "mixed-groups"
     assert f"rows {4 * group} to {4 * group + 3} answer" in finding.evidence
 
 
@@ -122,10 +123,22 @@ def test_what_a_law_names_is_known():
         assert set(law.after) <= set(before[: before.index(law.name)]), law.name
 
 
-def test_every_line_of_the_catalogue_is_read():
-    rest = mistakes.ENTRY.sub("", mistakes.CATALOGUE).splitlines()
-    assert all(line.startswith("# ") for line in rest if line)
-    assert len(set(rest) - {""}) == len({(m.piece, m.section) for m in MISTAKES.values()})
+def test_every_line_of_the_edits_is_read():
+    rest = mistakes.ENTRY.sub("", mistakes.EDITS).split("\n")
+    assert [line for line in rest if line] == [f"# {name}" for name in pieces.NAMES]
+    assert sum(line.startswith("+") for line in mistakes.EDITS.split("\n")) >= len(MISTAKES)
+
+
+def test_an_edit_goes_by_the_name_of_its_mistake_or_by_one_of_its_own():
+    for name, wrong in MISTAKES.items():
+        assert wrong.id in CATALOGUE, name
+        assert name == wrong.id or name not in CATALOGUE, name
+        assert current(name) == wrong.id or name == "trained-outside", name
+
+
+def test_every_mistake_has_somebody_who_finds_it():
+    built = {wrong.id for wrong in MISTAKES.values()}
+    assert {name for name, row in CATALOGUE.items() if not row.evidence} <= built
 
 
 def test_an_edit_that_no_longer_fits_says_so():
@@ -236,7 +249,7 @@ def test_a_mistake_costs_once():
         patch.setattr(check, "LAWS", quick)
         found = check.check(folder, tests=False, only=("estimator", "reinforce", "grpo"))
     one, two, three = found.builds
-    assert [j.finding.mistake for j in one.laws if j.finding] == ["own-reward-in-baseline"]
+    assert [j.finding.id for j in one.laws if j.finding] == ["own-reward-in-baseline"]
     assert two.right
     assert list(two.beneath) == ["estimator"]
     assert three.lines() == ["grpo        0/17  grpo.py is not Python, see line 1"]
@@ -297,7 +310,7 @@ def test_tests_that_accuse_a_healthy_trainer_earn_nothing(test, said):
 def test_other_sums_are_as_healthy(name):
     text = mistakes.edited(name, check.ALSO_RIGHT[name])
     # z-scores with another eps are right for a reader's tests; a law can see the difference
-    assert {one.finding.mistake for one in judged(name, text) if one.finding} <= {""}
+    assert {one.finding.id for one in judged(name, text) if one.finding} <= {""}
 
 
 def test_a_file_that_ends_python_does_not_end_the_check():

@@ -20,6 +20,7 @@ from nbcourse.mistakes.findings import (
     paragraph,
     seen,
 )
+from nbcourse.publishing import errata
 from nbcourse.repository import ROOT
 
 SOURCE = tomllib.loads((ROOT / "nbcourse/mistakes/catalogue.toml").read_text("utf-8"))
@@ -35,6 +36,12 @@ def test_every_section_is_in_the_book_once():
     named = [section["heading"] for section in SOURCE.values()]
     assert len(set(named)) == len(named) > 40
     assert not {name for name in named if headings[name] != 1}
+
+
+def test_every_erratum_is_in_the_appendix():
+    named = {row.erratum for row in CATALOGUE.values() if row.erratum}
+    assert len(named) > 15
+    assert named <= {entry.id for entry in errata.read()}
 
 
 def test_no_name_has_two_meanings():
