@@ -3,7 +3,7 @@
 What is found is a section, with a line of its text. The index is one file, which a browser reads
 when a reader begins to search: the text of every section without its code, formulas as plain
 letters, and the names that sections define, which are those of the glossary, of the reference and
-of the causes of a diagnosis. `ranking.js` puts the sections in order; `search.js` has the box, and
+of the catalogue of mistakes. `ranking.js` puts the sections in order; `search.js` has the box, and
 leads to the place of the match.
 
 Sphinx's index has no text: for a line of it, its search reads every page that it has found. The
@@ -25,7 +25,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from nbcourse.diagnosis.causes import CAUSES
+from nbcourse.mistakes.catalogue import CATALOGUE
 from nbcourse.publishing import index_entries
 
 NAME = "search"  # the page with the results of an address
@@ -73,7 +73,7 @@ class Definition(NamedTuple):
     line: str
 
 
-TERM, COMMAND, CAUSE, FUNCTION = range(4)  # ranks of definitions
+TERM, COMMAND, MISTAKE, FUNCTION = range(4)  # ranks of definitions
 
 
 def index(documents: Mapping[str, nodes.document], book: Path) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def index(documents: Mapping[str, nodes.document], book: Path) -> dict[str, Any]
                 rank = FUNCTION if command == heading else COMMAND
                 definitions.append(Definition(command, place, rank, ""))
             sections.append(Section(number, anchor_of(section), heading, "\n".join(said)))
-    definitions += [*_terms(documents, places, book), *_questions(places, book), *_causes(places)]
+    definitions += [*_terms(documents, places, book), *_questions(places, book), *_mistakes(places)]
     return {"pages": pages, "sections": sections, "definitions": definitions}
 
 
@@ -191,12 +191,12 @@ def _questions(places: Mapping[tuple[str, str], int], book: Path) -> Iterator[De
             yield from (Definition(one, places[page, anchor], TERM, "") for one in asked)
 
 
-def _causes(places: Mapping[tuple[str, str], int]) -> Iterator[Definition]:
-    """What a diagnosis names, each at the section that it sends its reader to."""
-    for name, cause in CAUSES.items():
-        place = places.get(("", NUMBER.sub("", cause.section)))
+def _mistakes(places: Mapping[tuple[str, str], int]) -> Iterator[Definition]:
+    """What the doctors name, each at the section that teaches it."""
+    for name, mistake in CATALOGUE.items():
+        place = places.get(("", NUMBER.sub("", mistake.section)))
         if place is not None:
-            yield Definition(name, place, CAUSE, cause.sentence)
+            yield Definition(name, place, MISTAKE, mistake.sentence)
 
 
 def packed(found: dict[str, Any]) -> bytes:
