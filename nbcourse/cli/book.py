@@ -66,21 +66,25 @@ def site(
 
 @app.command()
 def pdf(
-    chapter: Annotated[
-        str | None,
-        typer.Argument(help="A number or a name; without it, every chapter and the book."),
+    wanted: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHAPTERS]...",
+            help="Numbers or names; without any, every chapter and the book.",
+        ),
     ] = None,
 ) -> None:
     """Print the pages that `nbcourse site` built into `_build/pdf`: each chapter, and the book.
 
-    Without a chapter, `book.pdf` holds all chapters, exercises and appendices; links lead within
+    Without a chapter, `book.pdf` holds all chapters, exercises and appendices; several chapters,
+    such as those of the short way, `0 1 2 7 10 13 14`, are bound into one file. Links lead within
     it. This needs Chromium or Chrome. Plotting code is left out, nothing is folded, and the answers
     to the predictions are at the end of a chapter. A page printed from a browser looks the same.
     """
     repository.require()
     from nbcourse.publishing import printing
 
-    printing.write_all(chapter)
+    printing.write_all(wanted or [])
     typer.echo("written to _build/pdf")
 
 

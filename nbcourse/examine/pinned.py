@@ -27,6 +27,8 @@ def expected(loss: Callable[..., Any] | Subject) -> dict[str, Tensor]:
 
     Raises:
         ValueError: as `examine.examine` does.
+
+    Book: appendix B, "Examine a loss of your own".
     """
     subject = loss if isinstance(loss, Subject) else Subject.of(loss)
     hygiene.require_loss(subject)
@@ -47,6 +49,8 @@ def assert_gradient(loss: Callable[..., Any] | Subject, file: Path | str) -> Non
     Raises:
         AssertionError: saying on which samples the gradient differs, by how much and in what
             direction; or that the file is new.
+
+    Book: appendix B, "Examine a loss of your own".
     """
     file, now = Path(file), expected(loss)
     if not file.exists():

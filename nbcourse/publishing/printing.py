@@ -6,7 +6,7 @@ reader who prints from a browser gets the same.
 
 import posixpath
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -30,21 +30,31 @@ TITLE_PAGE = "nb-title-page"  # a class that only the bound book has
 PATIENCE = 60_000  # milliseconds of the page's own clock, until its mathematics is drawn
 
 
-def write_all(chapter: str | None) -> None:
-    """Print a chapter of the built site into `_build/pdf`, or every chapter and the book.
+def write_all(wanted: Sequence[str]) -> None:
+    """Print chapters of the built site into `_build/pdf`.
+
+    Args:
+        wanted: one chapter is printed by itself, several are bound into one file; for none, every
+            chapter is printed, and the book.
 
     Raises:
         UserError: if the pages are not built, or there is no such chapter.
         NotAvailable: if there is no browser, or it does not print.
     """
     site, folder = ROOT / "_build/html", ROOT / "_build/pdf"
-    wanted = chapters.notebooks() if chapter is None else [chapters.find(chapter)]
-    if not all((site / f"{one.stem}.html").exists() for one in wanted):
+    found = [chapters.find(one) for one in wanted] or chapters.notebooks()
+    pages = [site / f"{one.stem}.html" for one in found]
+    if not all(page.exists() for page in pages):
         raise UserError("the pages are not built; run: nbcourse site")
-    for one in track(wanted, "printing"):
-        write(site / f"{one.stem}.html", folder / f"{one.stem}.pdf")
-    if chapter is None:
-        write_book(site, folder / "book.pdf")
+    if len(wanted) > 1:
+        name = "-".join(chapters.names(one)[0] for one in found)
+        write_bound(site, {"Chapters": pages}, folder / f"chapters-{name}.pdf")
+        return
+    for page in track(pages, "printing"):
+        write(page, folder / f"{page.stem}.pdf")
+    if not wanted:
+        parts = {name: sorted(site.glob(pattern)) for name, pattern in PARTS.items()}
+        write_bound(site, parts, folder / "book.pdf")
 
 
 def write(page: Path, pdf: Path) -> None:
@@ -64,22 +74,24 @@ def write(page: Path, pdf: Path) -> None:
         raise NotAvailable(f"{browser} did not print {page.name}: {reason}")
 
 
-def write_book(site: Path, pdf: Path) -> None:
-    """Print all chapters, exercises and appendices of the built site into one file.
+def write_bound(site: Path, parts: Mapping[str, Sequence[Path]], pdf: Path) -> None:
+    """Print pages of the built site into one file.
+
+    Args:
+        site: where they lie.
+        parts: the pages of each part by its name, in the order in which to bind them.
+        pdf: the file.
 
     Raises:
         NotAvailable: if there is no browser, or it does not print.
     """
-    parts = {
-        name: {
-            page.relative_to(site).as_posix(): page.read_text("utf-8")
-            for page in sorted(site.glob(pattern))
-        }
-        for name, pattern in PARTS.items()
+    texts = {
+        name: {page.relative_to(site).as_posix(): page.read_text("utf-8") for page in pages}
+        for name, pages in parts.items()
     }
     front = (site / "intro.html").read_text("utf-8")
     whole = site / "whole-book.html"  # beside the pages, whose pictures and styles it uses
-    whole.write_text(bound(front, parts), encoding="utf-8")
+    whole.write_text(bound(front, texts), encoding="utf-8")
     try:
         write(whole, pdf)
     finally:

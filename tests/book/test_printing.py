@@ -1,12 +1,14 @@
 """Binding the pages of the site into one, for the book on paper."""
 
 import re
+from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
 from nbcourse import __version__
-from nbcourse.publishing import printing
+from nbcourse.errors import UserError
+from nbcourse.publishing import chapters, printing
 
 ADDRESS = '<link rel="canonical" href="https://book.example/{path}"/>'
 
@@ -109,3 +111,35 @@ def test_the_first_page_says_what_the_book_is(head, where):
         "By The authors",
         f"The pages of nbcourse {__version__}{where}",
     ]
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch):
+    """A built site of empty pages, and what is printed of it: file → what it holds."""
+    site = tmp_path / "_build/html"
+    site.mkdir(parents=True)
+    for one in [*chapters.notebooks(), Path("intro.ipynb")]:
+        (site / f"{one.stem}.html").write_text(page(one.stem, ""))
+    files: dict[str, str] = {}
+    monkeypatch.setattr(printing, "ROOT", tmp_path)
+    monkeypatch.setattr(printing, "bound", lambda front, parts: " ".join(*parts.values()))
+    monkeypatch.setattr(
+        printing, "write", lambda one, pdf: files.update({pdf.name: one.read_text("utf-8")})
+    )
+    return files
+
+
+def test_one_chapter_is_printed_by_itself(printed):
+    printing.write_all(["10"])
+    assert [*printed] == ["10-grpo.pdf"]
+
+
+def test_several_chapters_are_bound_in_the_order_that_was_asked_for(printed):
+    printing.write_all(["2", "bandit"])
+    assert printed == {"chapters-2-1.pdf": "02-sequences.html 01-bandit.html"}
+
+
+def test_a_chapter_that_there_is_not_is_refused_before_anything_is_printed(printed):
+    with pytest.raises(UserError, match="no chapter '99'"):
+        printing.write_all(["1", "99"])
+    assert printed == {}

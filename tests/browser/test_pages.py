@@ -331,7 +331,8 @@ def test_a_page_is_printed(built, browser, tmp_path):
 @pytest.mark.sweep
 def test_the_book_is_printed(built, browser, tmp_path):
     """All chapters, exercises and appendices in one file, and nothing left beside the pages."""
-    printing.write_book(built, tmp_path / "book.pdf")
+    parts = {name: sorted(built.glob(pattern)) for name, pattern in printing.PARTS.items()}
+    printing.write_bound(built, parts, tmp_path / "book.pdf")
     drawn = drawn_on((tmp_path / "book.pdf").read_bytes())
     assert len(drawn) > 300
     assert [number for number, size in enumerate(drawn, 1) if size < A_LINE] == []  # none is empty
