@@ -261,6 +261,133 @@ def broken_cells_between(cells: Cells, chapter: str) -> Cells:
     return found
 
 
+def tabs_for_spaces(cells: Cells, chapter: str) -> Cells:
+    """As an editor indents that was told so."""
+
+    def tabbed(source: str) -> str:
+        return re.sub(r"(?m)^(?: {4})+", lambda found: "\t" * (len(found[0]) // 4), source)
+
+    return [
+        cell | {"source": tabbed(cell["source"])} if is_answer(cell) else cell for cell in cells
+    ]
+
+
+def under_a_name_of_ones_own(cells: Cells, chapter: str) -> Cells:
+    """The function has another name, and the stub's is given to it below."""
+
+    def mine(source: str) -> str:
+        names = re.findall(r"(?m)^def (\w+)\(", source)
+        for name in names[-1:]:
+            source = re.sub(rf"\b{name}\b", f"my_{name}", source) + f"\n\n{name} = my_{name}"
+        return source
+
+    return [cell | {"source": mine(cell["source"])} if is_answer(cell) else cell for cell in cells]
+
+
+def decorated(cells: Cells, chapter: str) -> Cells:
+    """By a timer that stands in a cell above all."""
+    timer = (
+        "import time\nfrom functools import wraps\n\n\ndef timed(function):\n"
+        "    @wraps(function)\n    def inside(*given):\n        began = time.perf_counter()\n"
+        "        result = function(*given)\n"
+        "        print(f'{time.perf_counter() - began:.3f} s')\n        return result\n\n"
+        "    return inside"
+    )
+    return [
+        new(timer),
+        *(
+            cell | {"source": re.sub(r"(?m)^def ", "@timed\ndef ", cell["source"])}
+            if is_answer(cell)
+            else cell
+            for cell in cells
+        ),
+    ]
+
+
+def helpers_far_above(cells: Cells, chapter: str) -> Cells:
+    """Imports, constants and helpers of all answers in one cell at the top."""
+    heads, found = [], []
+    for cell in cells:
+        at = cell["source"].rfind("\ndef ") + 1 if is_answer(cell) else 0
+        heads += [cell["source"][:at].rstrip()] if at else []
+        found.append(cell | {"source": cell["source"][at:]} if at else cell)
+    sheet = next(i for i, cell in enumerate(found) if "sheet = Sheet(" in cell["source"])
+    return [*found[: sheet + 1], new("\n\n".join(["LEVEL = 0.95", *heads])), *found[sheet + 1 :]]
+
+
+def all_answers_at_the_top(cells: Cells, chapter: str) -> Cells:
+    """Gathered in one new cell below the imports; the stubs are deleted, the checks stay."""
+    sheet = next(i for i, cell in enumerate(cells) if "sheet = Sheet(" in cell["source"])
+    gathered = new("\n\n\n".join(cell["source"] for cell in cells if is_answer(cell)))
+    left = [cell for cell in cells if not is_answer(cell)]
+    return [*left[: sheet + 1], gathered, *left[sheet + 1 :]]
+
+
+def texts_deleted(cells: Cells, chapter: str) -> Cells:
+    """No statement, no hint: only code, and the answer in words."""
+    return [cell for cell in cells if cell["cell_type"] == "code" or is_words(cell)]
+
+
+def tried_in_its_cell(cells: Cells, chapter: str) -> Cells:
+    """Calls below the function, of which one fails, and a plot."""
+    tries = "\n\nprint('works:', {name})\nimport matplotlib.pyplot as plt\nprint({name}(None, 3))"
+
+    def tried(source: str) -> str:
+        names = re.findall(r"(?m)^def (\w+)\(", source)
+        return source + tries.format(name=names[-1]) if names else source
+
+    return [cell | {"source": tried(cell["source"])} if is_answer(cell) else cell for cell in cells]
+
+
+def with_a_drive_and_a_question(cells: Cells, chapter: str) -> Cells:
+    """What works in Colab, or asks its owner, and not where it is graded."""
+    first = [
+        new("from google.colab import drive\n\ndrive.mount('/content/drive')\n%cd /content/drive"),
+        new("!pip install -q torch\nname = input('Your name? ')\nprint('Hello', name)"),
+    ]
+    return [*first, *cells, new("quit()")]
+
+
+def two_versions_in_one_cell(cells: Cells, chapter: str) -> Cells:
+    """The first try above the second, which counts, and a third that is commented out."""
+
+    def both(source: str) -> str:
+        lines = "\n".join(f"# {line}" for line in source.splitlines())
+        names = re.findall(r"(?m)^def (\w+)\(", source)
+        first = f"def {names[-1]}(*given):\n    return None\n\n\n" if names else ""
+        return f"{first}{source}\n\n{lines}"
+
+    return [cell | {"source": both(cell["source"])} if is_answer(cell) else cell for cell in cells]
+
+
+def pasted_below_the_original(cells: Cells, chapter: str) -> Cells:
+    """The sheet as it was handed out, and below it the one that was worked on."""
+    return [*handed_out(chapter), *cells]
+
+
+def with_outputs_of_earlier_runs(cells: Cells, chapter: str) -> Cells:
+    """Numbers of execution out of order, and a trace where all is well by now."""
+    trace = {
+        "output_type": "error",
+        "ename": "NotRight",
+        "evalue": "not yet",
+        "traceback": ["NotRight: not yet"],
+    }
+    return [
+        cell | {"execution_count": 90 - i, "outputs": [trace]}
+        if cell["cell_type"] == "code"
+        else cell
+        for i, cell in enumerate(cells)
+    ]
+
+
+def checks_copied(cells: Cells, chapter: str) -> Cells:
+    """Each check twice, and all of them once more at the end."""
+    checks = [cell for cell in cells if is_check(cell)]
+    twice = [copy for cell in cells for copy in ([cell, cell] if is_check(cell) else [cell])]
+    return [*twice, *(new(cell["source"]) for cell in checks)]
+
+
 WAYS: dict[str, Callable[[Cells, str], Cells]] = {
     way.__name__: way
     for way in (
@@ -270,6 +397,10 @@ WAYS: dict[str, Callable[[Cells, str], Cells]] = {
         *(checks_above, exercises_turned_round, answer_and_check_joined, all_code_joined),
         *(docstring_split_off, functions_renamed, functions_renamed_and_metadata_lost),
         *(helpers_of_one_name, with_ipython, stub_line_left, broken_cells_between),
+        *(tabs_for_spaces, under_a_name_of_ones_own, decorated, helpers_far_above),
+        *(all_answers_at_the_top, texts_deleted, tried_in_its_cell, with_a_drive_and_a_question),
+        *(two_versions_in_one_cell, pasted_below_the_original, with_outputs_of_earlier_runs),
+        *(checks_copied,),
     )
 }
 

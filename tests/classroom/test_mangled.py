@@ -52,7 +52,7 @@ def passed_in_jupyter(cells) -> set[str]:
     with contextlib.redirect_stdout(printed):
         for cell in cells:
             if cell["cell_type"] == "code":
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception, SystemExit):
                     source = "".join(cell["source"])
                     exec(plain_python(source.replace("%%time\n", "")), names)
     return {
@@ -108,7 +108,7 @@ def test_every_answer_is_found_in_every_sheet(chapter, way):
     stubs = {name: source for name, source in mangled.stubs(chapter).items()}
     for solution, names in places.items():
         for source, name in names.values():
-            assert f"def {name}(" in source, (solution, name)
+            assert f"def {name}(" in source or f"\n{name} = " in source, (solution, name)
             assert source.strip() != stubs[solution].strip()
             assert "return 0.0" not in source
     lost = way in (
@@ -137,7 +137,7 @@ def test_answers_are_found_after_several_ways_one_after_the_other(chapter, ways)
     places, _ = found(cells, master)
     for solution, names in places.items():
         for source, name in names.values():
-            assert f"def {name}(" in source, (solution, name, ways)
+            assert f"def {name}(" in source or f"\n{name} = " in source, (solution, name, ways)
 
 
 @pytest.mark.parametrize("kind", mangled.FILES)
