@@ -254,6 +254,21 @@ def signal_and_noise(attempt: Attempt, generator: Generator) -> None:
         },
         tolerance=1e-5,
     )
+    attempt.equal(
+        attempt(torch.tensor([[2.0, 1.0], [-1.0, 0.0]])),
+        torch.tensor([-2.0, 2.5]),
+        case="two prompts that contradict each other, (2, 1) and (−1, 0)",
+        mistakes={
+            "a negative estimate was replaced by 0, and its mean is then too large": torch.tensor(
+                [0.0, 2.5]
+            ),
+            "a negative estimate was replaced by 0, and the noise is too small for it": (
+                torch.tensor([0.0, 1.5])
+            ),
+            "the sign of a negative estimate was taken away": torch.tensor([2.0, 2.5]),
+        },
+        tolerance=1e-5,
+    )
     for prompts, dims in ((2, 3), (5, 4), (12, 2)):
         drawn = torch.randn((prompts, dims), generator=generator, dtype=torch.float64)
         gradients = drawn + torch.linspace(-0.2, 0.4, dims, dtype=torch.float64)

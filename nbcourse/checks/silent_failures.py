@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -230,8 +230,14 @@ WORDS = ("healthy", *FAULTS)
 SIZE = 4
 
 
-def _witness(faults: Collection[str], generator: Generator) -> dict[str, Tensor]:
-    """Twelve responses to three prompts; what stands behind an end is garbage."""
+def _witness(
+    faults: Collection[str], generator: Generator, *, turn: int | None = None
+) -> dict[str, Tensor]:
+    """Twelve responses to three prompts; what stands behind an end is garbage.
+
+    Wrong advantages come by turns from other prompts and, with a mean of 0 in every group, from the
+    next group; without a turn by chance.
+    """
     rows, columns = 3 * SIZE, 6
     lengths = torch.randint(2, columns + 1, (rows,), generator=generator)
     inside = torch.arange(columns) < lengths[:, None]
@@ -253,8 +259,9 @@ def _witness(faults: Collection[str], generator: Generator) -> dict[str, Tensor]
     rewards[:SIZE], rewards[SIZE : SIZE + 2] = 1.0, torch.tensor([1.0, 0.0])
     rewards[-1] = 0.0
     estimate: Estimate = _z_scores
-    if "groups" in faults:  # half of them keep the mean of every group at 0
-        estimate = (_across_prompts, _of_the_next_group)[int(lengths.sum()) % 2]
+    if "groups" in faults:
+        turn = int(lengths.sum()) if turn is None else turn
+        estimate = (_across_prompts, _of_the_next_group)[turn % 2]
     untrained = (torch.arange(rows) % 2 == 0) & ("ends" in faults)  # not of every response
     mask = torch.arange(columns) < (lengths - untrained.int())[:, None]
     return {
@@ -283,8 +290,8 @@ MISSED = {
 
 @EXERCISES.add("16.2 Seven laws", travels="results")
 def name_the_fault(attempt: Attempt, generator: Generator) -> None:
-    for kind in WORDS * 6:
-        said = attempt(_witness([kind], generator))
+    for turn, kind in product(range(6), WORDS):
+        said = attempt(_witness([kind], generator, turn=turn))
         if said not in WORDS:
             raise NotRight(f"Expected one of {', '.join(map(repr, WORDS))}, got {said!r:.60}.")
         wrong = (

@@ -4,7 +4,9 @@ The catalogue of wrong answers is in `wrong/`, one module for each chapter. A wr
 refused with the message meant for it, whatever the student's variant.
 """
 
+import functools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
@@ -23,6 +25,7 @@ from . import masters
 VARIANTS = (0, 1, 2, 123456789)
 
 
+@functools.lru_cache(maxsize=256)
 def wrong_answers(chapter: str, variant: int) -> dict:
     module = chapter.partition("-")[2].replace("-", "_")
     return import_module(f"tests.checks.wrong.{module}").wrong_answers(
@@ -139,15 +142,26 @@ def test_at_least_five_wrong_answers_are_known(chapter, exercise):
     assert len(wrong_answers(chapter, 0)[exercise]) >= 5
 
 
-@pytest.mark.parametrize(("chapter", "exercise", "mistake"), WRONG)
-def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exercise, mistake):
-    for variant in VARIANTS[:2]:
+def refused(chapter: str, exercise: str, mistake: str, variants: Iterable[int]) -> None:
+    """Assert that a wrong answer gets the message meant for it, in each of these variants."""
+    for variant in variants:
         sheet = Sheet(chapter, variant=variant)
         answer, says = wrong_answers(chapter, variant)[exercise][mistake]
         with pytest.raises(NotRight) as refusal:
             sheet.check(exercise, answer)
-        assert says in str(refusal.value)
+        assert says in str(refusal.value), variant
         assert not isinstance(refusal.value, NotYet)
+
+
+@pytest.mark.parametrize(("chapter", "exercise", "mistake"), WRONG)
+def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exercise, mistake):
+    refused(chapter, exercise, mistake, VARIANTS[:2])
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("chapter", "exercise", "mistake"), WRONG)
+def test_it_is_so_in_two_hundred_variants(chapter, exercise, mistake):
+    refused(chapter, exercise, mistake, range(2, 202))
 
 
 @pytest.mark.parametrize(("chapter", "exercise"), masters.EVERY_EXERCISE)

@@ -212,7 +212,7 @@ def wrong_answers(sheet):
                 lambda g: torch.stack([pairs_of(g)[0], pairs_of(g)[1]]),
                 "signal and noise together",
             ),
-            "never negative": (clamped, "random gradients, pair by pair"),
+            "never negative": (clamped, "a negative estimate was replaced by 0"),
             "one number": (lambda g: both(g)[0] / both(g)[1], "Expected shape (2,), got ()"),
         },
         "best-batch": {
