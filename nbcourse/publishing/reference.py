@@ -283,9 +283,14 @@ def _prose(text: str, book: Book) -> str:
         return keep(found) if found["equation"] else found[0]
 
     text = MENTION.sub(keep, said) + MENTION.sub(only_equations, "".join(source))
+    return re.sub("\0(\\d+)\0", lambda found: linked[int(found[1])], escaped(text))
+
+
+def escaped(text: str) -> str:
+    """With what Markdown would read as its own marks escaped, but for code."""
     spans = re.split(r"(`[^`]+`)", text)
     spans[::2] = [MARKS.sub(r"\\\g<0>", span) for span in spans[::2]]
-    return re.sub("\0(\\d+)\0", lambda found: linked[int(found[1])], "".join(spans))
+    return "".join(spans)
 
 
 def _mentioned(found: re.Match[str], book: Book) -> str | None:

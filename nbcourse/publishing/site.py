@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nbcourse.publishing import bibliography, numbering, reference, stored
+from nbcourse.publishing import bibliography, every_mistake, numbering, reference, stored
 from nbcourse.repository import ROOT
 
 # Pages are large trees that stay: to look through them for garbage as often as Python does by
@@ -66,6 +66,7 @@ def assemble(root: Path, source: Path) -> None:
     places = numbering.places(root / "book")
     pages = reference.write(source / "book", places, repository=repository)
     if pages:
+        pages.append(every_mistake.write(source / "book", places))
         pages.append(bibliography.write(source / "book"))
         part = "".join(f"      - file: {page}\n" for page in pages)
         with (source / "_toc.yml").open("a", encoding="utf-8") as toc:

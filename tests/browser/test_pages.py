@@ -15,6 +15,7 @@ from nbcourse.publishing import (
     anchors,
     bibliography,
     chapters,
+    every_mistake,
     numbering,
     printing,
     reference,
@@ -30,7 +31,7 @@ from tests.effort import swept
 CHAPTERS = [notebook.stem for notebook in chapters.notebooks()]
 PAGES = [page.stem for page in (chapters.ROOT / "book").glob("*.md")]  # nothing in them runs
 ROOMS = [*reference.ROOMS, reference.BESIDE, reference.COMMAND_LINE]
-REFERENCE = [*(f"reference/{room}" for room in ROOMS), bibliography.NAME]
+REFERENCE = [*(f"reference/{room}" for room in ROOMS), every_mistake.NAME, bibliography.NAME]
 SHEETS = [f"exercises/{sheet.stem}" for sheet in (chapters.BOOK / "exercises").glob("*.ipynb")]
 OTHERS = swept([*SHEETS, *REFERENCE], keep=[SHEETS[0], REFERENCE[0], bibliography.NAME])
 # Those with tables, with Python in the page, or with an explorer of their own.
