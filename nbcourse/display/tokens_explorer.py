@@ -1,4 +1,4 @@
-"""The token inspector: a recorded batch, token by token, under any two rows of the table."""
+"""The token inspector: which words of recorded answers two rows of the table push, and how."""
 
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ MILLIONTHS = 1_000_000  # of all pushes: a token's share as a whole number, whic
 def explore_tokens(
     witness: Witness, *, rows: tuple[str, str] = ("grpo", "dr-grpo"), groups: int = 3
 ) -> HTML:
-    """What two algorithms do with each token of a recorded batch: its advantage, clip and push.
+    """What two algorithms do with each token of a recorded group: its advantage, clip and push.
 
     Every number is the package's, computed here with the rows' own losses (`inspection.inspect`);
     the page only selects and draws them.

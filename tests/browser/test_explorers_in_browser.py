@@ -862,9 +862,37 @@ def test_batches_scatter_as_the_table_says():
 
 # ---------------------------------------------------------------- tokens
 
-CUTS = "all => all.map(token => Number(token.classList.contains('nb-cut')))"
-BARS = """all => all.map(token => { const bar = token.querySelector("i");
-  return bar ? (bar.className === "nb-up" ? 1 : -1) : 0; })"""
+# Of each word of a group: its text, what its label says of two rows, and how its halves are drawn.
+WORDS = """all => all.map(word => [word.textContent, word.getAttribute("aria-label"),
+  word.style.backgroundImage])"""
+COLOURS = {"cut": "212, 212, 212", "up": "0, 114, 178", "down": "213, 94, 0"}
+
+
+def test_each_word_has_the_push_and_the_colour_that_autograd_gives_it(opened):
+    batch = first_groups(witness(), 3)
+    table = rows_for(batch)
+    for one, two in itertools.pairwise([*table, "reinforce"]):
+        places = [list(table).index(name) for name in (one, two)]
+        follow(opened, "tokens", f"{places[0]}-{places[1]}-17-1")  # the third group
+        seen = opened.of("tokens").locator(".nb-tokens span").evaluate_all(WORDS)
+        pieces = batch.facts["pieces"][16:24]
+        assert [text.replace("↵", "\n") for text, *_ in seen] == [*itertools.chain(*pieces)]
+        found = inspect(table[one], batch)
+        pushes, cuts = (
+            [
+                number
+                for row, of in zip(every[16:24], pieces, strict=True)
+                for number in row[: len(of)]
+            ]
+            for every in (found.pushes.tolist(), found.cut.tolist())
+        )
+        least = 0.6e-6 * found.pushes.abs().sum().item()  # shares are stored in millionths
+        for (_, said, drawn), push, cut in zip(seen, pushes, cuts, strict=True):
+            shown = re.search(rf": {re.escape(one)} (cut|{NUMBER}), {re.escape(two)} ", said)[1]
+            assert (shown == "cut") == cut
+            assert cut or numbers(shown) == pytest.approx([push], rel=6e-3, abs=least)
+            kind = "cut" if cut else ("down" if shown.startswith("−") else "up")
+            assert COLOURS[kind] in drawn.split("-gradient")[1]
 
 
 @pytest.mark.parametrize(
@@ -873,49 +901,52 @@ BARS = """all => all.map(token => { const bar = token.querySelector("i");
 )
 def test_the_inspector_shows_what_the_rows_make_of_a_token(opened, one, two, answer, token):
     batch = first_groups(witness(), 3)
-    table, mask = rows_for(batch), batch["mask"]
+    table = rows_for(batch)
     places = [list(table).index(name) for name in (one, two)]
-    follow(opened, "tokens", f"{places[0]}-{places[1]}-{answer}-{token}")
+    said = follow(opened, "tokens", f"{places[0]}-{places[1]}-{answer}-{token}")
     part, i, t = opened.of("tokens"), answer - 1, token - 1
-    length = int(mask[i].sum())
-    words = numbers(part.locator(".nb-readout p").inner_text())
+    assert f"“{batch.facts['pieces'][i][t]}”" in said
+    words = numbers(said.split("probability")[1])
     chance = batch["last_old_log_probs"][i, t].exp().item()
-    assert words[1:3] == pytest.approx([chance, ratios(batch)[i, t].item()], rel=6e-3)
-    for strip, row, name in zip(
-        part.locator(".nb-tokens").all(),
-        part.locator("tbody tr").all(),
-        (one, two),
-        strict=True,
-    ):
+    assert words[:2] == pytest.approx([chance, ratios(batch)[i, t].item()], rel=6e-3)
+    head = part.locator(".nb-group p").nth(i % 8).inner_text()
+    assert head.startswith(f"Answer {answer}, reward {batch['scores'][i].item():g}")
+    for row, name in zip(part.locator("tbody tr").all(), (one, two), strict=True):
         found = inspect(table[name], batch)
-        total = found.pushes.abs().sum() or torch.tensor(1.0)
-        tokens = strip.locator("span")
-        assert "".join(tokens.all_text_contents()) == "".join(batch.facts["pieces"][i]).replace(
-            "\n", "↵"
-        )
-        assert tokens.evaluate_all(CUTS) == found.cut[i, :length].int().tolist()
-        shares = (1e6 * found.pushes[i, :length] / total).round()
-        assert tokens.evaluate_all(BARS) == shares.sign().int().tolist()
         credit, push, share = row.locator("td").all_text_contents()[1:]
         assert numbers(credit) == pytest.approx([found.advantages[i, t].item()], rel=6e-3)
         if found.cut[i, t]:
             assert push == "cut"
         else:
             assert numbers(push) == pytest.approx([found.pushes[i, t].item()], rel=2e-2)
-        part_of_all = 100 * found.pushes[i, t].abs().item() / total.item()
+        total = found.pushes.abs().sum().item() or 1.0  # GSPO may cut all of them
+        part_of_all = 100 * found.pushes[i, t].item() / total
         assert numbers(share) == pytest.approx([part_of_all], abs=0.0051)
+        whole = 100 * found.pushes[i].sum().item() / total
+        shown = re.search(rf"{re.escape(name)}: .*?share ({NUMBER}) %", head)[1]
+        assert numbers(shown) == pytest.approx([whole], abs=0.051)
 
 
-def test_a_finger_chooses_a_token_and_a_reader_another_row(opened):
+def test_a_finger_a_mouse_and_keys_reach_a_word(opened):
     part = opened.of("tokens")
     part.get_by_role("button", name="Start again").click()
-    part.locator(".nb-tokens").first.locator("span").nth(4).tap()
-    assert part.locator("[data-name=token]").input_value() == "5"
-    part.get_by_label("and", exact=True).select_option("gspo")
+    strips, said = part.locator(".nb-tokens"), part.locator(".nb-readout p")
+    strips.nth(1).locator("span").nth(4).tap()
+    chosen = part.locator("[aria-selected=true]")
+    assert said.inner_text().startswith("Answer 2, token 5, ")
+    strips.nth(2).locator("span").nth(6).hover()
+    assert said.inner_text().startswith("Answer 3, token 7, ")
+    part.locator(".nb-problem").hover()
+    assert said.inner_text().startswith("Answer 2, token 5, ")
+    chosen.press("ArrowRight")
+    chosen.press("ArrowDown")
+    assert said.inner_text().startswith("Answer 3, token 6, ")
+    assert chosen.evaluate("word => word === document.activeElement")
+    assert part.locator(".nb-tokens [tabindex='0']").count() == 1
+    part.get_by_label("and", exact=True).select_option(label="gspo")
     assert "gspo" in part.locator("tbody").inner_text()
-    before = part.locator(".nb-readout").inner_text()
-    part.locator("[data-name=answer]").press("ArrowRight")
-    assert part.locator(".nb-readout").inner_text() != before
+    part.get_by_label("problem", exact=True).select_option(label="3")
+    assert said.inner_text().startswith("Answer 17, token 1, ")
 
 
 # ---------------------------------------------------------------- guesses
