@@ -62,8 +62,7 @@ class Judged:
             "verdict": str(self.verdict),
             "points": self.points,
             "max_points": self.law.points,
-            "mistake": found.id if found else "",
-            "evidence": found.evidence if found else "",
+            "finding": found and (found.as_dict() if found.id else vars(found)),
             "section": self.law.section,
             "waits_for": self.waits_for,
         }

@@ -37,7 +37,9 @@ def page(report: Report) -> str:
 
 def _item(finding: Finding) -> str:
     lines = paragraph([finding], mark=f"{finding.kind}: ", indent="")
-    return f'<li class="{finding.kind}">{"<br>".join(map(escape, lines))}</li>'
+    first, *others = map(escape, lines)
+    said = "<br>".join([f"<strong>{first}</strong>", *others])
+    return f'<li class="{finding.kind}">{said}</li>'
 
 
 def _pictures(facts: Facts) -> str:

@@ -250,6 +250,8 @@ def test_a_mistake_costs_once():
         found = check.check(folder, tests=False, only=("estimator", "reinforce", "grpo"))
     one, two, three = found.builds
     assert [j.finding.id for j in one.laws if j.finding] == ["own-reward-in-baseline"]
+    (said,) = (law["finding"] for law in one.as_dict()["laws"] if law["finding"])
+    assert (said["id"], said["section"]) == ("own-reward-in-baseline", "2.5 Which baseline?")
     assert two.right
     assert list(two.beneath) == ["estimator"]
     assert three.lines() == ["grpo        0/17  grpo.py is not Python, see line 1"]
@@ -259,6 +261,7 @@ def test_a_mistake_costs_once():
 def test_an_error_names_the_readers_line():
     text = pieces.solution("clip").replace("A, ratio =", "A, ratio = nothing,")
     (first, *others) = judged("clip", text)
+    assert first.as_dict()["finding"] == vars(first.finding)  # no row of the catalogue
     assert first.finding.evidence == "NameError: name 'nothing' is not defined (clip.py, line 18)"
     assert [one.verdict for one in others] == [report.Verdict.OPEN]
 
