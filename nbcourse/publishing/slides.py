@@ -161,7 +161,7 @@ def _slides(elements: list[Tag], heading: str) -> list[str]:
 
 def _shown(element: Tag) -> list[str]:
     """What slides have of an element of the page, a part each: nothing of what only checks."""
-    classes = element.get("class") or []
+    classes: list[str] = [*(element.get("class") or [])]
     if "dropdown" in classes:
         return [_poll(element)]
     if "math" in classes or MOVES in classes:
