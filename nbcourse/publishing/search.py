@@ -87,7 +87,9 @@ def index(documents: Mapping[str, nodes.document], book: Path) -> dict[str, Any]
         `pages`: address and title of each; `sections` and `definitions`: rows as in `Section` and
         `Definition`.
     """
-    pages, sections, definitions = [], [], []
+    pages: list[tuple[str, str]] = []
+    sections: list[Section] = []
+    definitions: list[Definition] = []
     places: dict[tuple[str, str], int] = {}
     for number, (name, document) in enumerate(documents.items()):
         found = list(document.findall(nodes.section))
@@ -211,7 +213,7 @@ def set_page(app: Sphinx, config: Config) -> None:
 
 def replace(app: Sphinx) -> None:
     """Let Sphinx make no index and no page of its own for the search."""
-    app.builder.search = False
+    app.builder.search = False  # type: ignore[attr-defined]  # builders of HTML have it
 
 
 def only_ours(

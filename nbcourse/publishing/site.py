@@ -15,7 +15,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nbcourse.publishing import bibliography, every_mistake, numbering, reference, stored
+from nbcourse.publishing import (
+    bibliography,
+    endings,
+    every_mistake,
+    numbering,
+    reference,
+    stored,
+)
 from nbcourse.repository import ROOT
 
 # Pages are large trees that stay: to look through them for garbage as often as Python does by
@@ -59,6 +66,7 @@ def assemble(root: Path, source: Path) -> None:
     shutil.copytree(
         root / "book", source / "book", ignore=shutil.ignore_patterns(".*", "runs", "studies")
     )
+    endings.add(source / "book")
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(root / name, source)
     config = (root / "_config.yml").read_text(encoding="utf-8")

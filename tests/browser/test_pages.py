@@ -280,6 +280,79 @@ def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(open_
     assert page.locator(".nb-arrived, .highlighted, mark").count() == 0
 
 
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+
+
+def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(open_tab, address):
+    page = open_tab(**PHONE).page
+    page.goto(f"{address}/intro.html")
+    picture = page.locator(".nb-explorer svg").bounding_box()
+    assert picture["y"] + picture["height"] < 844
+    slider = page.locator(".nb-explorer").get_by_role("slider").first
+    slider.evaluate("one => one.scrollIntoView({ block: 'end' })")
+    assert page.locator(".nb-explorer svg").bounding_box()["y"] >= 0  # it stays in sight
+    assert page.locator("a.nb-button").all_inner_texts() == ["Start reading"]
+    page.locator("a.nb-button").click()
+    page.wait_for_url("**/00-start-here.html")
+
+
+def swipe(page, slider, across: int, along: int) -> None:
+    box, tools = slider.bounding_box(), page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    tools.send(
+        "Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]}
+    )
+    for part in range(1, 11):
+        point = {"x": x + across * part / 10, "y": y + along * part / 10}
+        tools.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+    tools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_a_swipe_up_scrolls_past_a_slider_and_one_across_moves_it(open_tab, address):
+    page = open_tab(**PHONE).page
+    page.goto(f"{address}/{CHAPTERS[12]}.html#main-content")
+    unfold(page)
+    slider = page.locator(".nb-explorer").get_by_role("slider").first
+    slider.evaluate("one => one.scrollIntoView({ block: 'end' })")
+    before, top = slider.input_value(), page.evaluate("scrollY")
+    swipe(page, slider, 10, -200)
+    page.wait_for_function("top => scrollY > top", arg=top)
+    assert slider.input_value() == before
+    swipe(page, slider, -100, 3)
+    assert slider.input_value() != before
+
+
+def test_a_chapter_knows_what_was_read_and_the_front_page_leads_back(open_tab, address):
+    page = open_tab(**PHONE).page
+    page.add_init_script(
+        "const clock = performance.now.bind(performance);performance.now = () => 1000 * clock();"
+    )  # who reads that fast?
+    page.goto(f"{address}/{CHAPTERS[10]}.html")
+    bar, here = page.locator(".nb-progress"), page.locator(".nb-here").first
+    assert bar.get_attribute("aria-label").startswith("0 of ")
+    sections = page.locator("article > section > section")
+    for number in range(3):
+        sections.nth(number).evaluate("one => one.scrollIntoView()")
+        heading = sections.nth(number).locator("h2").inner_text().removesuffix("#")
+        page.wait_for_function(
+            "([one, text]) => one.textContent === text", arg=[here.element_handle(), heading]
+        )
+    assert bar.get_attribute("aria-label").startswith("2 of ")
+    page.goto(f"{address}/intro.html")
+    page.locator(".nb-continue", has_text=heading).click()
+    page.wait_for_url(f"**/{CHAPTERS[10]}.html#*")
+
+
+@on_pages(CHAPTERS[2])
+def test_a_chapter_ends_with_an_exercise_that_is_answered_there_and_the_way_to_the_sheet(tab):
+    page = tab.page
+    ending = page.locator("section", has=page.get_by_role("heading", name="Check yourself")).last
+    assert ending.locator(".nb-python").get_by_role("textbox").count() == 1
+    (button,) = page.locator("a.nb-button").all()
+    assert button.get_attribute("href") == f"exercises/{CHAPTERS[2]}.html"
+    assert "minutes" in page.locator(".nb-conditions").inner_text()
+
+
 ANSWERS = """() => [...document.querySelectorAll(".nb-answers > div")]
   .map(answer => answer.textContent.length > 20)"""
 

@@ -1,8 +1,10 @@
-"""Cells in the pages of sheets, in which a reader answers without a kernel: a Sphinx extension.
+"""Cells in pages, in which a reader answers exercises without a kernel: a Sphinx extension.
 
-After the check of each exercise that a page can offer (`Exercise.in_page`) there is a cell. Python,
-which is Brython inside of a worker, is one file for all pages; a page loads it when the first
-answer is checked. It is a string in a script, so that it can also be loaded from a disk.
+In the page of a sheet a cell stands in place of the notebook's own cells, the stub and the check,
+of each exercise that a page can offer (`Exercise.in_page`); in a chapter, where its ending asks for
+the first exercise (`publishing.endings`). Python, which is Brython inside of a worker, is one file
+for all pages; a page loads it when the first answer is checked. It is a string
+in a script, so that it can also be loaded from a disk.
 """
 
 import json
@@ -15,6 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from nbcourse.classroom import masters
+from nbcourse.publishing import endings
 from nbcourse.repository import ROOT
 
 HERE = Path(__file__).parent
@@ -23,15 +26,16 @@ NOTICE = (
     "/* Brython, https://brython.info, by Pierre Quentel and others: BSD 3-Clause licence. */\n"
 )
 MODULES = ("math",)  # of the standard library: Brython's others take seconds to load
+MARKER = re.compile(rf'class="{endings.HERE}" data-exercise="(?P<exercise>[\w-]+)"')
 LIBRARY = re.compile(r"var scripts = (\{.*\})\s*__BRYTHON__\.update_VFS", re.DOTALL)
 
 INTRODUCTION = (
-    "<p><strong>Or here, in this page.</strong> Plain Python, and the checks of the notebook: a "
-    "list of numbers stands for a tensor, a list of lists for one of two dimensions, and "
-    "<code>math</code> can be imported. The first check fetches Python, a megabyte and a half, "
-    "from this site. What you type stays in this browser.</p>"
+    "<p><strong>Answer here.</strong> Plain Python, and the checks of the notebook: a list of "
+    "numbers stands for a tensor, a list of lists for one of two dimensions, and <code>math</code> "
+    "can be imported. The first check fetches Python, a megabyte and a half, from this site. What "
+    "you type stays in this browser.</p>"
 )
-AGAIN = "<p><strong>Or here</strong>, in plain Python, with lists for tensors.</p>"
+AGAIN = "<p><strong>Answer here</strong>, in plain Python, with lists for tensors.</p>"
 CELL = (
     '<div class="nb-python" data-sheet="{sheet}" data-exercise="{exercise}" data-answer="{answer}">'
     '{words}<p class="nb-without">That needs a browser that runs JavaScript; '
@@ -46,15 +50,15 @@ logger = logging.getLogger(__name__)
 
 
 def insert(app: Sphinx, page: nodes.document) -> None:
-    """Add the cells of a sheet to its page."""
+    """Add the cells of a sheet to its page, and that of its first exercise to the chapter's."""
     name = app.env.docname
     folder, _, sheet = name.rpartition("/")
     path = ROOT / "solutions" / f"{sheet}.ipynb"
-    if folder != "exercises" or not path.exists():
+    markers = [] if folder else _markers(page)
+    if not path.exists() or not (folder == "exercises" or markers):
         return
     # These import torch, which most sites and most of their pages do without.
     from nbcourse.classroom.page_python import program
-    from nbcourse.classroom.worked_cases import CALLS_CHECK
 
     master = masters.load_master(path)
     stubs = program.stubs(master)
@@ -63,30 +67,64 @@ def insert(app: Sphinx, page: nodes.document) -> None:
     if brython() is None:
         logger.warning("the exercises in the pages need Brython: python -m pip install brython")
         return
-    words = INTRODUCTION
-    for block in list(page.findall(nodes.literal_block)):
-        call = CALLS_CHECK.search(block.astext())
-        if call is None or call["exercise"] not in stubs:
+    up, words = "../" if folder else "", INTRODUCTION
+    for exercise, place in [*(_checks(page) if folder else ()), *markers]:
+        if exercise not in stubs:
             continue
-        answer, stub = stubs[call["exercise"]]
+        answer, stub = stubs[exercise]
         html = CELL.format(
             sheet=sheet,
-            exercise=call["exercise"],
+            exercise=exercise,
             answer=answer,
             words=words,
-            notebook=f"../_sources/{name}.ipynb",
+            notebook=f"{up}_sources/exercises/{sheet}.ipynb",
             stub=stub,
         )
-        _after(_cell(block), html)
+        _put(place, nodes.raw("", html, format="html"), answer)
         words = AGAIN
-    page += nodes.raw("", _script(program.program(master)), format="html")
-    app.env.metadata[name]["python"] = True
+    if words == AGAIN:
+        page += nodes.raw("", _script(program.program(master), up), format="html")
+        app.env.metadata[name]["python"] = True
 
 
-def _script(text: str) -> str:
+def _markers(page: nodes.document) -> list[tuple[str, nodes.Element]]:
+    """Where the ending of a chapter asks for an answer: exercise and place."""
+    found = [(MARKER.search(raw.astext()), raw) for raw in page.findall(nodes.raw)]
+    return [(marker["exercise"], raw) for marker, raw in found if marker]
+
+
+def _checks(page: nodes.document) -> list[tuple[str, nodes.Element]]:
+    """The cells with checks in the page of a sheet, by their exercises."""
+    from nbcourse.classroom.worked_cases import CALLS_CHECK
+
+    blocks = [(CALLS_CHECK.search(b.astext()), b) for b in page.findall(nodes.literal_block)]
+    return [(call["exercise"], _cell(block)) for call, block in blocks if call]
+
+
+def _put(place: nodes.Element, cell: nodes.raw, answer: str) -> None:
+    """In place of a marker; or of a stub, whose check goes as well; or behind what is solved."""
+    siblings = place.parent
+    if isinstance(place, nodes.raw):
+        siblings.replace(place, cell)
+        return
+    at = siblings.index(place)
+    stubs = [i for i in range(at) if _is_stub(siblings[i], answer)]
+    if stubs:
+        siblings.remove(place)
+        siblings[stubs[-1]] = cell
+    else:
+        siblings.insert(at + 1, cell)
+
+
+def _is_stub(node: nodes.Node, answer: str) -> bool:
+    text = node.astext() if "cell" in getattr(node, "attributes", {}).get("classes", ()) else ""
+    return f"def {answer}(" in text and endings.STUB in text
+
+
+def _script(text: str, up: str) -> str:
     style, cells = ((HERE / name).read_text(encoding="utf-8") for name in ("cells.css", "cells.js"))
     return PROGRAM.format(
-        style=style, cells=cells, program=quoted(text), python=quoted(f"../_static/{FILE}")
+        style=style, cells=cells, program=quoted(text), python=quoted(f"{up}_static/{FILE}")
     )
 
 
@@ -100,10 +138,6 @@ def _cell(block: nodes.Element) -> nodes.Element:
     while "cell" not in block.get("classes", []):
         block = block.parent
     return block
-
-
-def _after(cell: nodes.Element, html: str) -> None:
-    cell.parent.insert(cell.parent.index(cell) + 1, nodes.raw("", html, format="html"))
 
 
 def brython() -> Path | None:
