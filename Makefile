@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow dearest test-newest test-oldest site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs distillation field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow dearest test-newest test-oldest test-lock site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs distillation field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -235,6 +235,16 @@ lock:  ## pyproject.toml → requirements.txt and requirements-dev.txt, by uv
 	@$(call LOCK,requirements-dev.txt,--extra agents --extra dev)
 	@$(call LOCK,requirements.txt,--constraints requirements-dev.txt \
 	  --extra lm --extra agents --extra lunar-lander --extra book --extra classroom)
+
+# The oldest macOS for which torch has wheels is 14.
+PYTHONS   := 3.11 3.12 3.13 3.14
+PLATFORMS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin x86_64-pc-windows-msvc
+test-lock:  ## is there a wheel of every locked package for each Python and platform? minutes
+	@for lock in requirements.txt requirements-dev.txt; do for python in $(PYTHONS); do \
+	  for platform in $(PLATFORMS); do echo "$$lock, Python $$python, $$platform"; \
+	    MACOSX_DEPLOYMENT_TARGET=14.0 $(UV) pip compile $$lock --quiet --no-deps --only-binary :all: \
+	      --no-python-downloads --python-version $$python --python-platform $$platform > /dev/null \
+	      || exit 1; done; done; done
 
 bench: $(READY_DEV)  ## compare with other libraries, printed as ratios
 	@for script in benchmarks/[a-z]*.py; do $(PY) $$script || exit 1; done
