@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nbcourse import hub
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm import loading
 from nbcourse.lm.conversion import convert
@@ -144,7 +145,7 @@ def _ask_hub(wanted: Published, folder: Path, before: str) -> Path:
     assert wanted.hub is not None
     repository, name = wanted.hub
     try:
-        with loading.hub_within_seconds():
+        with hub.within_seconds():
             return Path(hf_hub_download(repository, name, local_dir=folder))
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import torch
 
+from nbcourse import hub
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.importing import without_collection
@@ -17,9 +16,6 @@ from nbcourse.lm.places import PUBLISHED, located
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-PATIENCE = 5.0  # seconds in which the hub has to answer at all
-
 
 NO_CODE: dict[str, Any] = {
     "trust_remote_code": False
@@ -132,7 +128,7 @@ def _answered(source: str | Path) -> Iterator[None]:
         if located(source) is not None:
             yield
         else:
-            with hub_within_seconds():
+            with hub.within_seconds():
                 yield
     except UserError:
         raise
@@ -221,36 +217,6 @@ def _cut_off(file: Path) -> str:
         return f"{file.name} is cut off or damaged"
     whole = 8 + length + max(ends, default=0)
     return "" if size >= whole else f"{file.name} is cut off: it has {size:,} of {whole:,} bytes"
-
-
-@contextmanager
-def hub_within_seconds() -> Iterator[None]:
-    """Let the hub's client ask a hub that answers; else what it has kept has to do.
-
-    The client itself asks for one file after the other and tries each several times, for more than
-    a minute.
-    """
-    from huggingface_hub import constants
-
-    offline = constants.HF_HUB_OFFLINE or not _answers(constants.ENDPOINT)
-    with mock.patch.object(constants, "HF_HUB_OFFLINE", offline):
-        yield
-
-
-def _answers(address: str) -> bool:
-    """Whether anybody answers there; a look-up of the name may hang, so that a thread asks."""
-    from huggingface_hub.utils import get_session
-
-    answers = []
-
-    def ask() -> None:
-        with suppress(Exception):
-            answers.append(get_session().head(address, timeout=PATIENCE))
-
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(PATIENCE)
-    return bool(answers)
 
 
 @contextmanager

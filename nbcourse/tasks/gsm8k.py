@@ -16,6 +16,7 @@ from zlib import crc32
 
 import torch
 
+from nbcourse import hub
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.tasks.answers import extract
 from nbcourse.tasks.questions import Problem, Verified
@@ -85,7 +86,8 @@ def _from_hub(split: str) -> list[Problem]:
     try:
         import datasets  # here, because it costs seconds and a folder of files needs none of it
 
-        rows = datasets.load_dataset(_HUB_NAME, "main", split=split)
+        with hub.within_seconds():
+            rows = datasets.load_dataset(_HUB_NAME, "main", split=split)
     except Exception as error:  # the hub's clients fail in many ways, and one remedy fits them all
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotAvailable(

@@ -11,6 +11,7 @@ import torch
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from nbcourse import hub
 from nbcourse.cli import app
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm import fetching, loading, places, sampling
@@ -31,7 +32,7 @@ def place(index, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setitem(places.PUBLISHED, "random", index[1])
-    monkeypatch.setattr(loading, "_answers", lambda address: False)  # nor is the hub in reach
+    monkeypatch.setattr(hub, "answers", lambda address: False)  # nor is the hub in reach
     return tmp_path / "models"
 
 
@@ -184,10 +185,10 @@ def test_a_hub_that_cannot_be_reached_is_given_up_within_seconds():
 
 def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(loading, "PATIENCE", 0.3)
+    monkeypatch.setattr(hub, "PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.perf_counter()
-        assert not loading._answers(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert not hub.answers(f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert time.perf_counter() - start < 5
 
 

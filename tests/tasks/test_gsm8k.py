@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import FrozenInstanceError
 from decimal import Decimal
@@ -15,6 +16,7 @@ from zlib import crc32
 import pytest
 import torch
 
+from nbcourse import hub
 from nbcourse.errors import NotAvailable, UserError
 from nbcourse.tasks import gsm8k
 from nbcourse.tasks.answers import extract, is_correct
@@ -129,7 +131,18 @@ def test_empty_file(tmp_path):
 
 def stand_in_for_the_hub(monkeypatch, load_dataset):
     monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
+    monkeypatch.setattr(hub, "answers", lambda address: True)
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+
+def test_a_hub_that_cannot_be_reached_is_given_up_within_seconds(monkeypatch):
+    """The client of data sets alone took 26 seconds."""
+    monkeypatch.delenv("NBCOURSE_GSM8K", raising=False)
+    monkeypatch.setattr(gsm8k, "_HUB_NAME", "nobody/knows-this")
+    monkeypatch.setattr(hub, "answers", lambda address: False)
+    start = time.perf_counter()
+    assert "cannot fetch nobody/knows-this" in refused(NotAvailable, "train")
+    assert time.perf_counter() - start < 10
 
 
 def test_without_a_path_the_hub_is_asked_by_name(monkeypatch):
