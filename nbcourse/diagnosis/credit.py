@@ -59,7 +59,10 @@ def verdicts(witness: Witness) -> Finding | None:
         return None
     if witness.has("verified") and (finding := _strict(witness)):
         return finding
-    return _scores(witness) if witness.facts["reward"]["source"] == "verifier" else None
+    reward = witness.facts["reward"]
+    stated = reward["source"] == "verifier"
+    stated = stated and not (reward.get("shuffled") or reward.get("lenient"))
+    return _scores(witness) if stated else None
 
 
 def _strict(witness: Witness) -> Finding | None:

@@ -126,7 +126,7 @@ def _make(
     if folder is not None and metrics is not None:
         metrics.close()
         if records.summarised_steps(folder) != recipe.steps:
-            run.keep_model(folder, tokenizer, model)
+            run.keep_model(folder, tokenizer, model, kind=recipe.model.saved_as)
             run.summarise(
                 folder,
                 recipe,

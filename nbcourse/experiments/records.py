@@ -46,7 +46,7 @@ RECIPE, ENVIRONMENT, PLAN, START, METRICS, SUMMARY = (
     "metrics.jsonl",
     "summary.json",
 )
-CHECKPOINTS, MODEL, WITNESS = "checkpoint", "model", "witness"  # folders
+CHECKPOINTS, MODEL, WITNESS, ADAPTER = "checkpoint", "model", "witness", "adapter"  # folders
 RESULTS = "results.jsonl"  # of a study, whose trainings are many and small
 RUNS = repository.ROOT / "book" / "runs"  # recorded runs, in the book's repository
 PACKAGES = ("torch", "transformers")

@@ -1,11 +1,14 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
+import copy
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from nbcourse import durable
@@ -14,7 +17,7 @@ from nbcourse.diagnosis.recorder import Recorder
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import UserError
 from nbcourse.experiments import checkpoint, forecast, records, stopping, trackers
-from nbcourse.experiments.records import CHECKPOINTS, MODEL, WITNESS
+from nbcourse.experiments.records import ADAPTER, CHECKPOINTS, MODEL, WITNESS
 from nbcourse.functional.accuracy import bootstrap_interval, wilson_interval
 from nbcourse.lm import lora, places
 from nbcourse.lm.loading import disk
@@ -238,9 +241,12 @@ def _prepare(
         environment = records.environment(processes.count, code)
         if known := places.facts(recipe.model.source):  # a quantized copy is not the model itself
             environment["model"] = known
+        if paying := _reward_file(recipe):
+            environment["reward"] = {"file": paying.name, "sha256": _sha256(paying)}
         records.write_json(folder / records.ENVIRONMENT, environment)
-        if code.path is not None:
-            durable.write(folder / code.path.name, code.path.read_bytes())
+        for file in (code.path, paying):
+            if file is not None:
+                durable.write(folder / file.name, file.read_bytes())
     records.write_json(folder / records.RECIPE, recipe.model_dump(mode="json"))
 
 
@@ -270,13 +276,23 @@ def _without_numbers(folder: Path) -> None:
 
 def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
     """See that the reader's own code is what it was when the run began."""
-    now = recipe.own_code
-    before = records.read_json(folder / records.ENVIRONMENT).get("code", {}).get("sha256")
-    if now.path is not None and now.sha256 != before:
-        raise UserError(
-            f"{now.path} has changed since the run in {folder} began: a copy of what it was is "
-            f"{folder / now.path.name}; --out names another folder"
-        )
+    before = records.read_json(folder / records.ENVIRONMENT)
+    for key, file in (("code", recipe.own_code.path), ("reward", _reward_file(recipe))):
+        if file is not None and _sha256(file) != before.get(key, {}).get("sha256"):
+            raise UserError(
+                f"{file} has changed since the run in {folder} began: a copy of what it was is "
+                f"{folder / file.name}; --out names another folder"
+            )
+
+
+def _reward_file(recipe: Recipe | Pretraining) -> Path | None:
+    """The file of a reward function of the reader's own."""
+    function = recipe.reward.function if isinstance(recipe, Recipe) else None
+    return Path(function.rpartition(":")[0]) if function else None
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
@@ -338,7 +354,7 @@ def finish(
     folder: Path, learner: Learner, history: list[dict[str, float]], *, before_first_step: float
 ) -> None:
     """Keep the model, and say in `summary.json` how the run ended."""
-    keep_model(folder, learner.tokenizer, learner.policy)
+    keep_model(folder, learner.tokenizer, learner.policy, kind=learner.recipe.model.saved_as)
     right = verdicts(learner, learner.recipe.evaluation.problems)
     summarise(
         folder,
@@ -352,16 +368,35 @@ def finish(
 
 
 def keep_model(
-    folder: Path, tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel"
+    folder: Path,
+    tokenizer: "PreTrainedTokenizerBase",
+    model: "PreTrainedModel",
+    *,
+    kind: str = "float32",
 ) -> None:
-    """Write a model as the hub keeps them, its adapter merged, into the folder `model` of a run."""
+    """Write a model as the hub keeps them into the folder `model` of a run.
+
+    An adapter is merged there, and lies by itself in the folder `adapter`, as peft keeps them.
+
+    Args:
+        folder: of the run.
+        tokenizer: of the model.
+        model: it stays as it is.
+        kind: "float32", or "bfloat16" for half the room.
+    """
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     with disk(folder / MODEL):
-        lora.merged(model).save_pretrained(folder / MODEL)
+        whole = lora.merged(model)
+        if kind == "bfloat16":
+            whole = copy.deepcopy(whole).to(torch.bfloat16)  # type: ignore[arg-type]
+        whole.save_pretrained(folder / MODEL)
         tokenizer.save_pretrained(folder / MODEL)
-    durable.sync_folder(folder / MODEL)
+        if lora.is_on(model):
+            lora.as_peft(model).save_pretrained(str(folder / ADAPTER))
+    for name in (MODEL, *([ADAPTER] if lora.is_on(model) else [])):
+        durable.sync_folder(folder / name)
 
 
 def summarise(

@@ -192,6 +192,9 @@ REFUSED: Mapping[str, Limit] = {
         "TRL corrects for a sampler that rounds otherwise only where vLLM samples, in its "
         "GRPOTrainer, and leaves the KL as it is (kl.beta = 0 does, too)",
     ),
+    "reward.shuffled": Limit(
+        lambda r: r.reward.shuffled, "this control is of the package's own trainer"
+    ),
     "optimiser.target_kl": Limit(
         lambda r: r.optimiser.target_kl is not None, "TRL does not leave a batch early"
     ),

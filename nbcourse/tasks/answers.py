@@ -135,11 +135,16 @@ def is_correct(text: str, gold: Decimal | int | str, *, strict: bool) -> bool:
     whole solution that ends in its marker line. A gold answer that cannot be read raises a
     ValueError rather than mark every response wrong.
     """
-    expected = _gold(gold)
+    expected = number_of(gold)
     return extract(text, strict=strict) == expected
 
 
-def _gold(gold: Decimal | int | str) -> Decimal:
+def number_of(gold: Decimal | int | str) -> Decimal:
+    """The number of a right answer, as `is_correct` takes it.
+
+    Raises:
+        ValueError: if there is none.
+    """
     if isinstance(gold, str):
         answer = extract(gold, strict=True) if "####" in gold else _exact(_plain(gold.strip()))
         if answer is not None:

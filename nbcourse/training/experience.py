@@ -16,6 +16,7 @@ from nbcourse.lm.casting import cast_once
 from nbcourse.lm.rollouts import Rollout, concatenate, group_rows, select
 from nbcourse.seeds import generator
 from nbcourse.tasks.task import in_epochs
+from nbcourse.training import reward_functions
 from nbcourse.training.algorithms import Penalty
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
@@ -237,6 +238,9 @@ def _answer(
     )
     asked = [problem for problem in problems for _ in range(settings.group_size)]
     scores, correct = score(learner, rollout, asked)
+    if recipe.reward.shuffled:
+        source = generator(recipe.seed, "shuffled rewards", *counters)
+        scores = dealt_out(scores, settings.group_size, source)
     greedy_scores = None
     if recipe.row.needs("greedy_scores"):
         best = sampling.sample(
@@ -294,10 +298,19 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
     """
     reward = learner.recipe.reward
     task = learner.recipe.task.build()
-    right = task.rewards(rollout.texts(learner.tokenizer), problems).to(learner.device)
+    texts = rollout.texts(learner.tokenizer)
+    right = task.rewards(texts, problems).to(learner.device)
     correct = reward.verdicts(right, rollout.truncated)
     scores = correct
-    if learner.reward_model is not None:
+    if reward.lenient:
+        read = [task.read(text, strict=False) for text in texts]
+        same = [float(a == b.answer) for a, b in zip(read, problems, strict=True)]
+        scores = reward.verdicts(torch.tensor(same, device=learner.device), rollout.truncated)
+    if reward.function:
+        ids = [row[kept].tolist() for row, kept in zip(rollout.tokens, rollout.mask, strict=True)]
+        paid = reward_functions.pay(reward.function, learner.recipe.prompt, texts, problems, ids)
+        scores = torch.tensor(paid, dtype=torch.float32, device=learner.device)
+    elif learner.reward_model is not None:
         with torch.no_grad():
             scores = learner.reward_model(rollout)
         if not scores.isfinite().all():
@@ -309,6 +322,12 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
             rollout.mask.sum(dim=1), max_length=limit, buffer=reward.overlong_buffer
         )
     return scores, correct
+
+
+def dealt_out(scores: Tensor, group: int, source: torch.Generator) -> Tensor:
+    """The scores of each group in an order of chance: (B,)."""
+    order = torch.rand(len(scores) // group, group, generator=source).argsort(dim=1)
+    return scores.view(-1, group).gather(1, order.to(scores.device)).view(-1)
 
 
 def with_spread(scores: Tensor, group: int) -> Tensor:

@@ -86,10 +86,9 @@ def rendered(
     settings: PromptSection, tokenizer: "PreTrainedTokenizerBase", problems: Sequence[Any]
 ) -> list[str]:
     """What a model is given for each problem."""
+    said = settings.said()
     return [
-        prompts.render(
-            tokenizer, problem.prompt, style=settings.style, instruction=settings.instruction
-        )
+        prompts.render(tokenizer, problem.prompt, style=settings.style, **said)
         for problem in problems
     ]
 

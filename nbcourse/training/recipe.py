@@ -17,7 +17,7 @@ from nbcourse.errors import UserError
 from nbcourse.seeds import generator
 from nbcourse.tasks.table import TASKS
 from nbcourse.tasks.task import in_epochs
-from nbcourse.training import own_code, recipe_files, recipe_kl
+from nbcourse.training import own_code, recipe_files, recipe_kl, reward_functions
 from nbcourse.training.algorithms import Algorithm, Penalty
 from nbcourse.training.named_sections import (
     AlgorithmSection,
@@ -159,6 +159,7 @@ class Pretraining(RunSection):
 
     def _unused(self) -> Iterator[Rule]:
         yield from _shape_of_a_given_model(self.model)
+        yield from _beside_a_plain_question(self.prompt)
         if self.task.name == "gsm8k":
             yield self, {"gsm8k_share"}, "the task is gsm8k as it is"
         for name, stage in (("pretraining", self.pretraining), ("supervised", self.supervised)):
@@ -178,6 +179,11 @@ class Pretraining(RunSection):
             )
         if self.steps == 0:
             yield "pretraining.steps and supervised.steps are both 0"
+
+
+def _beside_a_plain_question(prompt: PromptSection) -> Iterator[Rule]:
+    if prompt.style == "plain":
+        yield prompt, {"system"}, "prompt.style is 'plain', and a text has no system message"
 
 
 def _shape_of_a_given_model(model: ModelSection) -> Iterator[Rule]:
@@ -295,6 +301,8 @@ class Recipe(RunSection):
     def _fits_together(self, info: ValidationInfo) -> "Recipe":
         if not self.known:
             return self
+        if self.reward.function and chosen(info):
+            reward_functions.load(self.reward.function)
         return self._checked(info)
 
     def _unused(self) -> Iterator[Rule]:
@@ -302,10 +310,13 @@ class Recipe(RunSection):
         one_update = self.optimiser.updates == 1
         if not self.row.needs("values"):
             yield self, {"critic"}, f"{self.algorithm.name} has no critic"
-        if self.reward.source == "verifier":
-            yield self, {"reward_model"}, "reward.source is 'verifier'"
+        if self.reward.source != "reward_model":
+            yield self, {"reward_model"}, f"reward.source is {self.reward.source!r}"
+        if self.reward.source != "verifier":
+            yield self.reward, {"lenient"}, f"reward.source is {self.reward.source!r}"
         yield from recipe_kl.unused(self.kl, self.row, one_update=one_update)
         yield from _shape_of_a_given_model(self.model)
+        yield from _beside_a_plain_question(self.prompt)
         if self.witness.every == 0:
             reason = "witness.every is 0, so there are no witness batches"
             yield self.witness, {"tokens"}, reason

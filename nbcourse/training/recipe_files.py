@@ -15,6 +15,11 @@ FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 """The recipes that come with the package: each can be given by its name, without a path."""
 
 
+KINDS = {  # tables whose settings go with one of their keys, and what that is if nothing is said
+    "algorithm": ("name", None),
+    "task": ("name", "arithmetic"),
+    "reward": ("source", "verifier"),
+}
 DEEPEST = 20  # a chain of recipes that extend each other
 
 
@@ -63,7 +68,8 @@ def locate(recipe: str | Path, *, beside: Path | None = None) -> Path:
 def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The tables of a recipe file over those that it extends, with some keys changed, unchecked.
 
-    The key `code` names a file beside the recipe that says it, and comes out as a whole path.
+    The keys `code` and `reward.source` may name a file beside the recipe that says it, and come out
+    as whole paths. `reward = "mine.py:score"` is short for `reward.source`.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -72,6 +78,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     tables = _read(locate(path), below=())
     for override in overrides:
         _apply(tables, override)
+    _name_the_reward(tables, Path())
     return tables
 
 
@@ -88,6 +95,7 @@ def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
         raise UserError(f"{path} is nested too deeply for a recipe") from error
     if isinstance(tables.get("code"), str):
         tables["code"] = str(path.parent / tables["code"])
+    _name_the_reward(tables, path.parent)
     parent = tables.pop("extends", None)
     if parent is None:
         return tables
@@ -96,14 +104,29 @@ def _read(path: Path, *, below: tuple[Path, ...]) -> dict[str, Any]:
     )
 
 
+def _name_the_reward(tables: dict[str, Any], folder: Path) -> None:
+    """Turn `reward = "mine.py:score"` into the table that it is short for, with a whole path."""
+    if isinstance(tables.get("reward"), str):
+        tables["reward"] = {"source": tables["reward"]}
+    reward = tables.get("reward")
+    if isinstance(reward, dict) and ".py:" in str(reward.get("source")):
+        reward["source"] = str(folder / reward["source"])
+
+
 def _over(upper: dict[str, Any], lower: dict[str, Any]) -> dict[str, Any]:
-    """Two nested tables as one; where both hold a value, the upper one's."""
-    return lower | {
-        key: _over(value, lower[key])
-        if isinstance(value, dict) and isinstance(lower.get(key), dict)
-        else value
-        for key, value in upper.items()
-    }
+    """Two nested tables as one; where both hold a value, the upper one's.
+
+    Settings belong to the row, task or reward that they stand beside: under another they are left.
+    """
+
+    def joined(key: str, value: Any, below: Any) -> Any:
+        if not (isinstance(value, dict) and isinstance(below, dict)):
+            return value
+        which, usual = KINDS.get(key, ("", None))
+        another = which in value and value[which] != below.get(which, usual)
+        return value if another else _over(value, below)
+
+    return lower | {key: joined(key, value, lower.get(key)) for key, value in upper.items()}
 
 
 def _apply(tables: dict[str, Any], override: str) -> None:

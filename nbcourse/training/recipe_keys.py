@@ -17,7 +17,8 @@ from nbcourse.training.recipe_sections import Section
 FIRST = (
     "**Keys before all tables**: `steps`, which every recipe but a base model's has to give; "
     "`seed` = 0; `code`, a Python file with rows and tasks of your own; `extends`, the recipe that "
-    "this one changes; for base models, `gsm8k_share` = 0.0, the share of GSM8K's training "
+    'this one changes; `reward = "mine.py:score"`, short for `reward.source`; for base models, '
+    "`gsm8k_share` = 0.0, the share of GSM8K's training "
     "problems among the examples."
 )
 
@@ -89,8 +90,9 @@ def _values(kind: Mapping[str, Any]) -> str:
     """The values that a key takes, in words."""
     if "enum" in kind:
         return "one of " + ", ".join(map(json.dumps, kind["enum"]))
-    if kind["type"] in ("boolean", "string"):
-        return {"boolean": "true or false", "string": "text"}[kind["type"]]
+    words = {"boolean": "true or false", "string": "text", "array": "tables"}
+    if kind["type"] in words:
+        return words[kind["type"]]
     bounds = Interval(
         gt=kind.get("exclusiveMinimum"), ge=kind.get("minimum"), le=kind.get("maximum")
     )

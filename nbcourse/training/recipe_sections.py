@@ -1,9 +1,9 @@
 """The tables of a recipe whose keys are always the same, each checked by itself."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from nbcourse.errors import did_you_mean
@@ -32,6 +32,13 @@ Rule = tuple[Section, set[str], str]
 ONE_UPDATE = "with one update for each batch the policy that learns is the one that sampled"
 
 
+class Example(Section):
+    """A question, and an answer to it as the model should give one."""
+
+    question: str
+    answer: str
+
+
 class PromptSection(Section):
     """How a question is put to the model."""
 
@@ -39,6 +46,17 @@ class PromptSection(Section):
         "plain", description="the question alone, or a message in the tokenizer's chat template"
     )
     instruction: str = Field("", description="before a plain question, or after it in a message")
+    system: str = Field("", description="the system message of a chat; the template's if not given")
+    examples: Annotated[tuple[Example, ...], Field(strict=False)] = Field(
+        (),
+        description="questions with answers that are put before, each as [[prompt.examples]] with "
+        "`question` and `answer`",
+    )
+
+    def said(self) -> dict[str, Any]:
+        """What stands beside the question, as `lm.prompts` takes it."""
+        shown = [(example.question, example.answer) for example in self.examples]
+        return {"instruction": self.instruction, "system": self.system, "examples": shown}
 
 
 class ModelSection(Section):
@@ -61,6 +79,11 @@ class ModelSection(Section):
         "float32",
         description="of the matrix products; the weights are always float32. float16 is for cards "
         "without bfloat16, and scales the loss so that small gradients survive",
+    )
+    saved_as: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="the numbers of the model that is kept at the end; in bfloat16 it takes half "
+        "the room, and is rounded. Checkpoints are as they are",
     )
     gradient_checkpointing: bool = Field(
         False, description="compute activations twice, to bound memory; same gradient"
@@ -109,10 +132,36 @@ class RolloutSection(Section):
         return self.prompts * self.group_size
 
 
+def _rewarded(source: str) -> str:
+    file, colon, function = source.rpartition(":")
+    own = colon and file.endswith(".py") and function.isidentifier()
+    if source not in ("verifier", "reward_model") and not own:
+        raise ValueError(
+            f"reward.source is {source!r}, expected 'verifier', 'reward_model' or a function of "
+            "yours, such as 'mine.py:score'"
+        )
+    return source
+
+
 class RewardSection(Section):
     """What a response earns."""
 
-    source: Literal["verifier", "reward_model"] = "verifier"
+    source: Annotated[str, AfterValidator(_rewarded)] = Field(
+        "verifier",
+        description="`verifier`, the task's own; `reward_model`, one that learns from comparisons; "
+        "or `FILE.py:FUNCTION`, a function of yours beside the recipe, as TRL takes them: "
+        "f(prompts, completions, **columns) → a number for each",
+    )
+    lenient: bool = Field(
+        False,
+        description="whether the verifier's reward is paid for the right answer in any form; "
+        "accuracies stay strict",
+    )
+    shuffled: bool = Field(
+        False,
+        description="deal the scores of each group out among its responses: a control, from which "
+        "nothing can be learned",
+    )
     accept_truncated: bool = Field(
         False, description="whether a response without an end-of-sequence token may be right"
     )
@@ -122,6 +171,11 @@ class RewardSection(Section):
     overlong_buffer: Whole = Field(
         0, description="the last tokens before the limit, over which DAPO's penalty grows to 1"
     )
+
+    @property
+    def function(self) -> str | None:
+        """The file and the function that pay, if one of the reader's own does."""
+        return None if self.source in ("verifier", "reward_model") else self.source
 
     def verdicts(self, right: Tensor, truncated: Tensor) -> Tensor:
         """What responses are worth whose texts say the right answer or not: (B,) of 0 and 1."""
@@ -253,5 +307,7 @@ def explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ())
 
 def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
     for key in location:
-        section = section.model_fields[key].annotation  # type: ignore[assignment]
+        if not isinstance(key, int):  # the number of a table among several of one name
+            found: Any = section.model_fields[key].annotation
+            section = next(iter(get_args(found)), found)
     return section

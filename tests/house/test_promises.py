@@ -131,3 +131,24 @@ def test_the_readers_own_row_is_a_recipe(tmp_path):
     made = load(tmp_path / "mine.toml")
     assert made.settings == {"tilt": 0.3}
     assert made.row is made.own_code.algorithms["tilted"]
+
+
+def test_questions_and_a_reward_of_ones_own_are_a_recipe(tmp_path, monkeypatch):
+    from nbcourse.training.recipe import load
+    from nbcourse.training.reward_functions import pay
+
+    using = USING.read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"```toml\n# questions\.toml.*?\n(.*?)```", using, re.S)
+    (tmp_path / "questions.toml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        "def score(prompts, completions, **columns):\n"
+        "    return [c[0]['content'] == s for c, s in zip(completions, columns['solution'])]\n"
+    )
+    rows = [{"problem": f"{i} m in cm?", "solution": "200"} for i in range(30)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    made = load("questions.toml")
+    problems = made.task.build().listed("train")[:2]
+    paid = pay(made.reward.function, made.prompt, ["200", "20"], problems, [[1], [2]])
+    assert paid == [1.0, 0.0]
+    assert made.prompt.system in str(made.prompt.said())

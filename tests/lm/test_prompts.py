@@ -32,6 +32,35 @@ def test_a_message_is_what_the_template_makes_of_it(tokenizer):
     assert isinstance(told, str)
 
 
+EXAMPLES = [("Two and two?", "4"), ("Three and three?\n", "6\n")]
+
+
+def test_examples_stand_before_a_plain_question_as_texts(tokenizer):
+    told = prompts.render(
+        tokenizer, QUESTION, style="plain", instruction="Be brief.", examples=EXAMPLES
+    )
+    assert told == f"Be brief.\n\nTwo and two?\n4\n\nThree and three?\n6\n\n{QUESTION}"
+
+
+def test_a_chat_has_a_system_message_and_examples_as_turns(tokenizer):
+    """The system message takes the place of the template's own."""
+    told = prompts.render(
+        tokenizer,
+        QUESTION,
+        style="chat",
+        instruction="Be brief.",
+        system="You add.",
+        examples=EXAMPLES[:1],
+    )
+    assert told == (
+        "<|im_start|>system\nYou add.<|im_end|>\n"
+        "<|im_start|>user\nTwo and two? Be brief.<|im_end|>\n"
+        "<|im_start|>assistant\n4<|im_end|>\n"
+        "<|im_start|>user\nTom has 3 apples. How many? Be brief.<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
 def test_the_marks_of_a_message_are_one_token_each(tokenizer):
     """Also on the way into the model, where no further mark is put around them."""
     prompt_ids, mask = encode(tokenizer, [prompts.render(tokenizer, QUESTION, style="chat")])

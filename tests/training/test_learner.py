@@ -5,7 +5,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nbcourse.experiments.run import keep_model
-from nbcourse.lm import bpe, loading, tiny
+from nbcourse.lm import bpe, loading, lora, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.rollouts import encode
 from nbcourse.seeds import generator
@@ -241,6 +241,49 @@ def test_a_tokenizer_comes_back_from_a_folder_as_it_was(tmp_path, kind):
         assert max(ids) < model.config.vocab_size
     keep_model(tmp_path / "second", again, model)
     assert loading.load(tmp_path / "second" / "model", "cpu")[0].get_vocab() == made.get_vocab()
+
+
+def test_a_model_kept_in_bfloat16_takes_half_the_room_and_is_rounded_once(tmp_path):
+    made = tiny.tokenizer()
+    model = tiny.model(made, layers=1, width=64, heads=4)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    sizes = {}
+    for kind in ("float32", "bfloat16"):
+        keep_model(tmp_path / kind, made, model, kind=kind)
+        sizes[kind] = (tmp_path / kind / "model" / "model.safetensors").stat().st_size
+        again = loading.load(tmp_path / kind / "model", "cpu")[1]
+        for name, parameter in again.named_parameters():
+            expected = before[name] if kind == "float32" else before[name].bfloat16().float()
+            assert torch.equal(parameter, expected), name
+    assert 1.9 < sizes["float32"] / sizes["bfloat16"] <= 2.0
+    for name, parameter in model.named_parameters():  # the one that learns stays as it is
+        assert torch.equal(parameter, before[name])
+        assert parameter.dtype == torch.float32
+
+
+def test_an_adapter_is_kept_by_itself_as_peft_loads_it(tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    made = tiny.tokenizer()
+    base = tiny.model(made, layers=1, width=64, heads=4)
+    base.save_pretrained(tmp_path / "base")
+    lora.add(base, rank=2, seed=0)
+    for name, parameter in base.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[3, 4, 5]])
+    expected = base(ids).logits.detach()
+    keep_model(tmp_path / "run", made, base)
+    assert torch.equal(base(ids).logits, expected)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    assert (plain(ids).logits - expected).abs().max() > 0.01
+    adapted = PeftModel.from_pretrained(plain, tmp_path / "run" / "adapter").eval()
+    torch.testing.assert_close(adapted(ids).logits.detach(), expected)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    torch.testing.assert_close(merged(ids).logits.detach(), expected)
+    keep_model(tmp_path / "whole", made, tiny.model(made, layers=1, width=16, heads=2))
+    assert not (tmp_path / "whole" / "adapter").exists()
 
 
 def test_what_a_tokenizer_does_not_know_is_refused_after_a_folder_too(tmp_path):

@@ -563,6 +563,31 @@ def test_more_keys_that_a_run_would_not_look_at(changes):
     assert "is not used" in refusal(tables(**changes))
 
 
+def test_examples_and_a_system_message_are_read_checked_and_kept(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'extends = "gsm8k-qwen2.5-0.5b-grpo"\n[prompt]\nsystem = "You add."\n'
+        '[[prompt.examples]]\nquestion = "1+1?"\nanswer = "#### 2"\n',
+        encoding="utf-8",
+    )
+    made = load(file)
+    assert made.prompt.said()["examples"] == [("1+1?", "#### 2")]
+    kept = check(made.model_dump(mode="json"), complete=True)
+    assert kept.prompt == made.prompt
+    assert hash(kept) == hash(made)
+    file.write_text('extends = "gsm8k-qwen2.5-0.5b-grpo"\n[[prompt.examples]]\nquestion = "?"\n')
+    with pytest.raises(UserError, match=r"prompt.examples.0.answer is missing"):
+        load(file)
+    file.write_text(
+        'extends = "gsm8k-qwen2.5-0.5b-grpo"\n[[prompt.examples]]\nquestion = "?"\nanswr = "2"\n'
+    )
+    with pytest.raises(UserError, match=r"answr is unknown; expected one of question, answer"):
+        load(file)
+    assert "prompt.system is not used: prompt.style is 'plain'" in refusal(
+        tables(prompt={"system": "You add."})
+    )
+
+
 def test_rows_that_know_the_sampler_take_their_settings_and_several_updates():
     made = recipe("icepop", algorithm={"floor": 0.4, "outside": "truncate", "level": "sequence"})
     assert (made.settings["floor"], made.settings["cap"]) == (0.4, 5.0)
@@ -913,6 +938,29 @@ clip = 0.2
     }
     assert load(path, ["rollouts.prompts=6"]).rollouts.prompts == 6
     assert read(tmp_path / "parent.toml") == tomllib.loads(PARENT)  # which nobody has changed
+
+
+def test_settings_are_left_with_the_row_task_or_reward_that_they_belong_to(tmp_path):
+    (tmp_path / "mine.py").write_text("def score(prompts):\n    return [0] * len(prompts)\n")
+    (tmp_path / "lower.toml").write_text(
+        'steps = 2\n[algorithm]\nname = "grpo"\nclip_high = 0.3\n[task]\ndigits = 1\n'
+        "[reward]\nlenient = true\n[optimiser]\nwarm_up = 3\n"
+    )
+    (tmp_path / "upper.toml").write_text(
+        'extends = "lower.toml"\nreward = "mine.py:score"\n[algorithm]\nname = "rloo"\n'
+        '[task]\nname = "walk"\n'
+    )
+    made = load(tmp_path / "upper.toml")
+    assert (made.settings, made.optimiser.warm_up) == ({}, 3)
+    assert not made.reward.lenient
+    (tmp_path / "same.toml").write_text(
+        'extends = "lower.toml"\n[algorithm]\nname = "grpo"\nclip_low = 0.1\n[task]\n'
+        'name = "arithmetic"\n[reward]\nsource = "verifier"\n'
+    )
+    same = load(tmp_path / "same.toml")
+    assert (same.settings["clip_low"], same.settings["clip_high"]) == (0.1, 0.3)
+    assert same.task.settings["digits"] == 1
+    assert same.reward.lenient
 
 
 def test_files_extend_one_another_from_folder_to_folder(tmp_path):
