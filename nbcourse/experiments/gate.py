@@ -223,7 +223,7 @@ def _form_not_kept(found: Measurements) -> Fault | None:
     return (
         "pay for form leniently first",
         f"{found.mixed:.0%} of the groups are mixed as they are paid, {leniently:.0%} if any form "
-        f"is (at least {LEFT:.0%} of that should be left){form}",
+        f"is (at least {LEFT:.0%} of that should be left){form}; reward.lenient = true pays any",
     )
 
 

@@ -18,7 +18,13 @@ from nbcourse.functional.kl import estimate as kl_estimate
 from nbcourse.lm.rollouts import Rollout, group_rows, select
 from nbcourse.progress import track
 from nbcourse.seeds import generator
-from nbcourse.training.experience import Draws, Experience, add_reference_and_values, collect
+from nbcourse.training.experience import (
+    Draws,
+    Experience,
+    add_reference_and_values,
+    collect,
+    in_any_form,
+)
 from nbcourse.training.held_out import greedy
 from nbcourse.training.learner import Learner
 from nbcourse.training.loop import credited
@@ -94,7 +100,7 @@ class Answered:
     Attributes:
         problems: the N questions.
         answers: N lists of G, as read leniently; None for none.
-        paid: (N, G) what the verifier accepts, 0 or 1.
+        paid: (N, G) what the verifier pays, 0 or 1: strictly, or in any form if the recipe says so.
         lenient: (N, G) right in whatever form.
         form: (N, G) in the form asked for.
         truncated: (N, G) cut off.
@@ -134,7 +140,8 @@ class Answered:
             truncated=self.truncated.mean().item(),
             mismatch=sum(self.mismatch) / len(self.mismatch) if self.mismatch else None,
             cosine=_mean(cosines) if len(cosines) else None,
-            corrected=recipe.optimiser.truncated_importance_sampling is not None,
+            corrected=recipe.optimiser.importance_bounds is not None
+            or recipe.row.needs("sampler_log_probs"),
         )
 
 
@@ -184,6 +191,8 @@ def _asked(learner: Learner, batches: int, *, gradients: bool, progress: bool) -
         lenient = [answer == problem.answer for answer, problem in zip(read, asked, strict=True)]
         truncated = experience.rollout.truncated
         paid = experience.correct.cpu()
+        if recipe.reward.lenient:
+            paid = in_any_form(recipe, texts, asked, truncated).cpu()
         read_so = torch.maximum(torch.tensor(lenient).float(), paid)
         for column, values in zip(
             columns, (paid, read_so, torch.tensor(form), truncated.cpu()), strict=True

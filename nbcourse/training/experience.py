@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -303,9 +304,7 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
     correct = reward.verdicts(right, rollout.truncated)
     scores = correct
     if reward.lenient:
-        read = [task.read(text, strict=False) for text in texts]
-        same = [float(a == b.answer) for a, b in zip(read, problems, strict=True)]
-        scores = reward.verdicts(torch.tensor(same, device=learner.device), rollout.truncated)
+        scores = in_any_form(learner.recipe, texts, problems, rollout.truncated)
     if reward.function:
         ids = [row[kept].tolist() for row, kept in zip(rollout.tokens, rollout.mask, strict=True)]
         paid = reward_functions.pay(reward.function, learner.recipe.prompt, texts, problems, ids)
@@ -322,6 +321,15 @@ def score(learner: Learner, rollout: Rollout, problems: Sequence[Any]) -> tuple[
             rollout.mask.sum(dim=1), max_length=limit, buffer=reward.overlong_buffer
         )
     return scores, correct
+
+
+def in_any_form(
+    recipe: Recipe, texts: Sequence[str], problems: Sequence[Any], truncated: Tensor
+) -> Tensor:
+    """1 for each response that is right in whatever form, else 0: (B,)."""
+    read = map(partial(recipe.task.build().read, strict=False), texts)
+    same = [float(answer == problem.answer) for answer, problem in zip(read, problems, strict=True)]
+    return recipe.reward.verdicts(torch.tensor(same, device=truncated.device), truncated)
 
 
 def dealt_out(scores: Tensor, group: int, source: torch.Generator) -> Tensor:

@@ -154,6 +154,24 @@ def test_a_model_is_measured_live(small):
     assert replace(found, tried=()) == again
 
 
+def test_a_reward_that_is_paid_in_any_form_is_measured_as_it_is_paid(small, monkeypatch):
+    """Else the gate would ask a recipe for the very setting that it has."""
+    task = type(small.task.build())
+    monkeypatch.setattr(task, "rewards", lambda self, texts, problems: torch.zeros(len(texts)))
+    strict, lenient = (
+        gauging.gauge(small.model_copy(update={"reward": reward}), questions=8, progress=False)
+        for reward in (small.reward, small.reward.model_copy(update={"lenient": True}))
+    )
+    assert strict.paid.mean == 0 < lenient.paid.mean == lenient.lenient.mean
+    assert (strict.mixed, lenient.mixed) == (0, lenient.mixed_leniently)
+
+
+def test_rows_that_know_the_sampler_are_corrected_for_it(small):
+    for name, corrected in (("grpo", False), ("icepop", True), ("dppo", True)):
+        other = small.model_copy(update={"algorithm": recipe(name).algorithm})
+        assert gauging.gauge(other, questions=8, progress=False).corrected == corrected
+
+
 def test_a_batch_learned_from_twice_has_halves_that_agree(small, monkeypatch):
     """With the same groups in both halves the cosine is 1."""
     recipe_ = gauging._still(small, 16)

@@ -927,7 +927,7 @@ def gain(name, **changes):
 STANDARD_ERROR = 0.0625
 
 
-OF_EACH_KIND = ("reinforce", "ppo", "grpo", "grpo-process", "gspo", "cispo")
+OF_EACH_KIND = ("reinforce", "ppo", "grpo", "grpo-process", "gspo", "cispo", "icepop")
 
 
 @pytest.mark.slow
