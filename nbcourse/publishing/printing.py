@@ -172,6 +172,7 @@ def _lead_within(article: Tag, path: str, page: BeautifulSoup, bound_pages: set[
     for element in article.select("[id]:not([id^=nb-])"):  # explorers find themselves by their ids
         element["id"] = _name(path, str(element["id"]))
     article["id"] = _name(path)
+    article["data-address"] = "" if canonical is None else str(canonical["href"])
     for attribute in ("src", "srcset"):
         for element in article.select(f"[{attribute}]:not([{attribute}^='data:'])"):
             element[attribute] = posixpath.normpath(f"{folder}/{element[attribute]}".lstrip("/"))

@@ -143,3 +143,12 @@ def test_a_chapter_that_there_is_not_is_refused_before_anything_is_printed(print
     with pytest.raises(UserError, match="no chapter '99'"):
         printing.write_all(["1", "99"])
     assert printed == {}
+
+
+def test_each_article_of_a_book_knows_its_own_address():
+    """By which what moves on a page says where: the page that is printed is none of the site."""
+    pages = {path: page(path, "", ADDRESS.format(path=path)) for path in ("1.html", "2.html")}
+    addresses = [one.get("data-address") for one in bound(pages).select("article[data-address]")]
+    assert addresses == ["https://book.example/1.html", "https://book.example/2.html"]
+    (nowhere,) = bound({"1.html": page("1", "")}).select("article[data-address]")
+    assert nowhere["data-address"] == ""

@@ -397,9 +397,24 @@ def drawn_on(pdf: bytes) -> list[int]:
     return [length[int(number)] for number in pages]
 
 
-def test_a_page_is_printed(built, browser, tmp_path):
-    printing.write(built / f"{CHAPTERS[5]}.html", tmp_path / "new" / "page.pdf")
-    assert (tmp_path / "new" / "page.pdf").read_bytes().count(b"/Type /Page\n") > 5
+FACES = """() => [...document.fonts].filter(({ family, status }) =>
+  family.includes("MJXTEX") && status === "loaded").length"""
+
+
+@pytest.mark.parametrize("name", swept(CHAPTERS, keep=[CHAPTERS[11]]))
+def test_a_chapter_is_printed_with_every_face_and_no_path(built, browser, tmp_path, name):
+    """As many faces of formulas as the page has, laid out to its end; links lead to no folder."""
+    printing.write(built / f"{name}.html", tmp_path / "new" / "page.pdf")
+    printed = (tmp_path / "new" / "page.pdf").read_bytes()
+    watched = Watched(browser)
+    watched.page.goto(f"{(built / name).as_uri()}.html#main-content")
+    unfold(watched.page)
+    watched.page.evaluate("document.fonts.ready")
+    faces = set(re.findall(rb"/FontName /(?:[A-Z]{6}\+)?(MathJax[\w-]*)", printed))
+    assert len(faces) == watched.page.evaluate(FACES)
+    watched.context.close()
+    assert b"file:" not in printed
+    assert printed.count(b"/Type /Page\n") > 5
 
 
 @pytest.mark.sweep
@@ -407,6 +422,7 @@ def test_the_book_is_printed(built, browser, tmp_path):
     """All chapters, exercises and appendices in one file, and nothing left beside the pages."""
     parts = {name: sorted(built.glob(pattern)) for name, pattern in printing.PARTS.items()}
     printing.write_bound(built, parts, tmp_path / "book.pdf")
+    assert b"file:" not in (tmp_path / "book.pdf").read_bytes()
     drawn = drawn_on((tmp_path / "book.pdf").read_bytes())
     assert len(drawn) > 300
     assert [number for number, size in enumerate(drawn, 1) if size < A_LINE] == []  # none is empty
