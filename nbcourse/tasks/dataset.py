@@ -1,7 +1,7 @@
 """Questions and answers of one's own: a JSONL file, a folder of two, or a data set of the hub.
 
 Which columns hold question and answer is said in the recipe. Other columns are kept for a reward
-function, which may ask for them by name.
+function, which may ask for them by name. Numbers are read and paid as in chapter 13.
 """
 
 import json

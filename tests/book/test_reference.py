@@ -220,8 +220,8 @@ def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
 
 
 def test_where_no_chapter_uses_a_module_its_docstring_says_which_it_belongs_to(pages):
-    as_peft = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "as_peft")
-    assert re.search(r"\*Its module belongs to\* equation \[\(15\.\d+\)\]\(", as_peft)
+    inside = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "inside")
+    assert re.search(r"\*Its module belongs to\* equation \[\(15\.\d+\)\]\(", inside)
 
 
 def test_uses_are_found_by_every_way_of_importing(tmp_path):
