@@ -60,6 +60,8 @@ def mend_the_clip_fraction(attempt: Attempt, generator: Generator) -> None:
     )
     log_probs, old_log_probs = torch.randn(2, 40, generator=generator, dtype=torch.float64) / 3
     advantages = torch.randint(-1, 2, (40,), generator=generator).double()
+    advantages[:2] = 0.0  # above the interval and below it
+    log_probs[:2] = old_log_probs[:2] + torch.tensor([0.3, -0.3])
     expected = []
     for new, old, A in zip(log_probs, old_log_probs, advantages, strict=True):
         ratio = math.exp(new - old)
