@@ -90,8 +90,9 @@ def _source(environment: Mapping[str, Any]) -> str:
     commit, day = environment["commit"][:7], environment["began"][:10]
     said = f"Recorded at commit {commit}, {day}, {environment['hardware']}"
     for more in environment.get("added", []):
-        sheets = ", ".join(sheet.partition("-")[0].lstrip("0") for sheet in more["sheets"])
-        said += f"; sheet {sheets} {_source(more).removeprefix('Recorded ')}"
+        numbers = [sheet.partition("-")[0].lstrip("0") for sheet in more["sheets"]]
+        sheets = f"sheet{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
+        said += f"; {sheets} {_source(more).removeprefix('Recorded ')}"
     return said
 
 
