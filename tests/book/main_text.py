@@ -49,6 +49,7 @@ def prose(markdown: str) -> str:
     """What is read as sentences; a formula within one counts as a word."""
     for pattern, instead in (
         (r"<!--.*?-->", ""),
+        (r"^> [^\n]*$", ""),  # the caption of the picture that opens a chapter
         (r"^\s*\\begin\{equation\*\}.*?\\end\{equation\*\}", ""),
         (r"^\$\$.*?^\$\$[^\n]*", ""),
         (r"^```.*?^```", ""),

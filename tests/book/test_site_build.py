@@ -40,7 +40,7 @@ A sentence that leads to it. **Why?**
 *Run time:* none.
 :::
 
-<!-- opening: It surprises <everyone> ([figure 1.1](#fig-x)), so look. -->"""
+> It surprises \\<everyone> ([figure 1.1](#fig-x)), so look."""
 SVG = """<svg width="72pt" height="36pt" xmlns="http://www.w3.org/2000/svg"><g id="figure_1">
 <g id="patch_1"/><g id="axes_1"><path d="M 1 1 L 2 1"/></g></g></svg>
 """  # Matplotlib ends its last line
@@ -141,7 +141,7 @@ def test_a_chapter_opens_with_its_question_and_a_picture(built):
     words = ["A sentence that leads to it. Why?", "It surprises <everyone> (figure 1.1), so look."]
     assert [part.get_text() for part in opening.select("p")] == [*words, "Run time: none."]
     assert page.select_one(".admonition") is None
-    assert "opening:" not in str(page)
+    assert page.blockquote is None
     first, drawing = page.select("article img")
     assert first.find_parent(class_="nb-shown").find_next("p").get_text() == words[1]
     assert first["src"] == drawing["src"]  # the same file, and with it its description and size
