@@ -18,7 +18,8 @@ help:  ## this list
 
 READY     := $(VENV)/ready
 READY_DEV := $(VENV)/ready-dev
-# JupyterLab would ask the reader about news, and ask its makers for updates.
+# JupyterLab would ask the reader about news, and ask its makers for updates. `publishing.reading`
+# brings the book's looks, saves by itself, and leaves no trace of what was only run.
 NEWS      := @jupyterlab/apputils-extension:announcements
 # nbgrader is here for a test and for `make exercises`; its menus are not for readers.
 NBGRADER  := @jupyter/nbgrader

@@ -1,4 +1,6 @@
-"""Reading leaves no trace: a chapter that was only run is kept as the book has it.
+"""JupyterLab as a book: its pages look like one, and reading leaves no trace.
+
+A chapter that was only run is kept as the book has it.
 
 An editor that runs a chapter saves it with its own prompts and metadata, and everything that prints
 a time with another one: `git status` would show every chapter that was read, and `git pull` would
@@ -10,6 +12,9 @@ Jupyter's servers load this module as an extension where their environment says 
 nbcourse.publishing.reading` makes it say so; a server that cannot import it notes that and starts
 without. Editors that save by themselves, such as VS Code, cannot be told: `nbcourse put-back` puts
 back afterwards what was only run.
+
+JupyterLab saves by itself every few seconds, so that it has no question to ask when a chapter is
+closed, and takes the looks of `lab/custom.css`. A reader's own style sheet and settings come first.
 """
 
 import json
@@ -21,13 +26,23 @@ from nbcourse import repository
 from nbcourse.installation import SAVING
 from nbcourse.publishing import stored
 
+LOOKS = Path(__file__).parent / "lab"
+SETTINGS = Path("etc", "jupyter", "labconfig", "default_setting_overrides.d", "nbcourse.json")
+SECONDS = 3  # between a change and its saving
+
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
     return [{"module": __name__}]
 
 
+def _link_jupyter_server_extension(server: Any) -> None:
+    for lab in server.extension_manager.extension_apps.get("jupyterlab", ()):
+        lab.custom_css = True
+
+
 def _load_jupyter_server_extension(server: Any) -> None:
     server.contents_manager.register_pre_save_hook(keep_what_was_only_run)
+    server.static_custom_path.append(str(LOOKS))  # JupyterLab looks for custom.css along this path
 
 
 def keep_what_was_only_run(*, model: dict[str, Any], path: str, contents_manager: Any) -> None:
@@ -89,12 +104,18 @@ def _cells(notebook: dict[str, Any]) -> list[tuple[str, str, Any]]:
 
 
 def enable(environment: Path) -> Path:
-    """Write the configuration that makes the Jupyter of an environment load this module."""
-    file = environment / SAVING
-    file.parent.mkdir(parents=True, exist_ok=True)
-    config = {"ServerApp": {"jpserver_extensions": {"nbcourse.publishing.reading": True}}}
-    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return file
+    """Write the configuration that makes the Jupyter of an environment load this module.
+
+    Returns:
+        The file that names the module; one with JupyterLab's settings stands beside it.
+    """
+    extension = {"ServerApp": {"jpserver_extensions": {"nbcourse.publishing.reading": True}}}
+    saving = {"@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": SECONDS}}
+    for name, config in ((SAVING, extension), (SETTINGS, saving)):
+        file = environment / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return environment / SAVING
 
 
 if __name__ == "__main__":

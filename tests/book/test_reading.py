@@ -158,6 +158,8 @@ def test_the_environment_is_told_by_a_command(tmp_path, monkeypatch, capsys):
     runpy.run_module("nbcourse.publishing.reading", run_name="__main__")
     file = tmp_path / installation.SAVING
     assert file.read_text(encoding="utf-8") == reading.enable(tmp_path / "b").read_text("utf-8")
+    settings = json.loads((tmp_path / reading.SETTINGS).read_text("utf-8"))
+    assert settings["@jupyterlab/docmanager-extension:plugin"]["autosaveInterval"] <= 5
     assert str(file) in capsys.readouterr().out
     for told in (".binder/postBuild", "README.md"):
         assert "python -m nbcourse.publishing.reading\n" in re.sub(

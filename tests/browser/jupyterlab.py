@@ -117,5 +117,10 @@ def run_all(page) -> None:
 
 def save(page) -> None:
     """Save the notebook, as the keyboard does, and wait until it is."""
-    with page.expect_response(lambda r: r.request.method == "PUT" and "/api/contents" in r.url):
+    with page.expect_response(is_save):
         page.keyboard.press("Control+s")
+
+
+def is_save(response) -> bool:
+    """Whether the server answers that it has saved a file."""
+    return response.request.method == "PUT" and "/api/contents" in response.url

@@ -122,6 +122,28 @@ def test_run_all(lab, page, chapter):
     assert file.read_bytes() == before_reading
 
 
+def test_a_chapter_looks_like_a_page_and_closing_it_asks_nothing(page, lab):
+    """With the style sheet and the settings of `publishing.reading`."""
+    open_chapter(page, lab, READ)
+    column, code = (
+        page.locator(f".jp-Notebook {kind}:visible").first.bounding_box()["width"]
+        for kind in (".jp-MarkdownCell .myst", ".jp-InputArea-editor")
+    )
+    assert 600 < column < 800 < code  # at most so many letters to a line, and room for code
+    words = page.locator(".jp-MarkdownCell aside + blockquote")
+    assert words.inner_text().startswith("A good action that has become rarer")
+    assert words.evaluate("element => getComputedStyle(element).borderLeftWidth") == "4px"
+
+    page.locator(".jp-CodeCell .jp-InputArea-editor:visible").first.click()
+    with page.expect_response(jupyterlab.is_save, timeout=60_000):  # JupyterLab's own: 2 minutes
+        page.keyboard.press("Shift+Enter")
+    tab = page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text=READ)
+    page.wait_for_function("() => !document.querySelector('.lm-DockPanel-tabBar .jp-mod-dirty')")
+    tab.locator(".lm-TabBar-tabCloseIcon").click()
+    tab.wait_for(state="detached")
+    assert page.locator(".jp-Dialog").count() == 0
+
+
 def code_cells(chapter: Path) -> int:
     return sum(cell.cell_type == "code" for cell in stored.read(chapter).cells)
 
