@@ -15,6 +15,7 @@ from nbcourse.tasks import answers
 from nbcourse.toys import bandit
 
 EXAM = (chapters.SOLUTIONS / "course" / "exam.md").read_text(encoding="utf-8")
+GUIDE = (chapters.BOOK / "appendix-d-instructors.md").read_text(encoding="utf-8")
 QUESTION = re.compile(
     r"^### (?P<number>\d+\.\d+) .*?\n\n\*(?P<points>\d+) points, (?P<minutes>\d+) minutes\.\*"
     r".*?^:::\{admonition\} Key\n:class: dropdown\n(?P<key>.*?)^:::$",
@@ -154,6 +155,7 @@ def test_every_chapter_is_asked_about_and_every_question_has_a_key():
     assert headings == list(KEYS)
     assert len(KEYS) >= 30
     assert EXAM.startswith("# Exam bank\n\nForty questions") == (len(KEYS) == 40)
+    assert f"is a bank of {len(KEYS)} questions" in GUIDE
     asked = {number.partition(".")[0] for number in KEYS}
     assert asked == {
         str(int(path.stem[:2])) for path in chapters.texts() if path.stem[:2].isdigit()
