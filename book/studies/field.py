@@ -7,7 +7,7 @@ versions and `results.jsonl` with a line for each loss. What is not installed is
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,19 @@ def result(peer: Peer, report: Report) -> dict[str, Any]:
             {
                 "kind": one["kind"],
                 "code": one["id"],
-                "text": f"{one['sentence']} {one['evidence']}".rstrip(),
+                "text": _in_words(one),
                 "section": one["section"],
             }
             for one in said["findings"]
         ],
         "polgrad": _by_polgrad(peer),
     }
+
+
+def _in_words(finding: Mapping[str, Any]) -> str:
+    """What is wrong, and what shows it, in one sentence."""
+    shown = f": {finding['evidence']}." if finding["evidence"] else "."
+    return finding["sentence"].removesuffix(".") + shown
 
 
 def _by_polgrad(peer: Peer) -> dict[str, Any] | None:
