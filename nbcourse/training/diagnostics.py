@@ -15,6 +15,7 @@ kl_old              KL(old‖new), old: before the first update; nats a token (k
                     groups without spread are left out where nothing is computed for them
 clip_low/clip_high  share of all tokens whose gradient the clip takes, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
+kl_sampler          KL(sampler‖learner) then, which rounding alone makes; nats a token (k3)
 grad_norm           before clipping; infinite where float16 overflowed and an update was left out
 loss_scale          by which the loss is multiplied in float16
 policy_loss, value_loss
@@ -161,6 +162,7 @@ def of_tokens(
     means.add("kl_old", estimate(old_log_probs, log_probs, "k3")[mask].sum(), count)
     if sampler_log_probs is not None:
         means.peak("gap", (log_probs - sampler_log_probs).masked_fill(~mask, 0.0).abs().max())
+        means.add("kl_sampler", estimate(sampler_log_probs, log_probs, "k3")[mask].sum(), count)
     if not algorithm.has_ratio:
         return
     with torch.enable_grad():

@@ -121,6 +121,8 @@ def test_the_kl_to_the_old_policy_and_the_largest_gap_to_the_sampler_by_hand():
     k3 = [math.exp(d) - 1 - d for d in (0.5, -0.25, 0.1)]
     assert found["kl_old"] == pytest.approx(sum(k3) / 3)
     assert found["gap"] == pytest.approx(0.7)
+    now = [d - s for d, s in zip((-1.5, -2.25, -1.9), (-1.5, -2.25, -2.6), strict=True)]
+    assert found["kl_sampler"] == pytest.approx(sum(math.exp(d) - 1 - d for d in now) / 3)
     assert "gap" not in tokens("grpo", log_ratio, torch.ones(2, 3), log_ratio.isfinite())
 
 

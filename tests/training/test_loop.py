@@ -886,7 +886,7 @@ def test_what_a_step_tells():
         recipe("ppo", steps=3, kl={"beta": 0.1}, evaluation={"every": 2}), progress=False
     )
     text = """step reward accuracy no_spread truncated length length_right length_wrong
-        entropy kl_ref kl_old gap clip_low clip_high grad_norm policy_loss value_loss
+        entropy kl_ref kl_old gap kl_sampler clip_low clip_high grad_norm policy_loss value_loss
         explained_variance monte_carlo_explained_variance updates beta responses tokens
         tokens_per_second seconds_sample seconds_consult seconds_learn memory_sample
         memory_consult memory_learn"""
