@@ -29,9 +29,11 @@ FAINT = 1e-2  # an advantage below which a flat group's rounding error over an e
 
 
 def masks(witness: Witness) -> Finding | None:
-    """Whether the mask holds the token that ends the response."""
+    """Whether the mask holds tokens at all, and the one that ends the response."""
     if not witness.has("tokens", "mask", "lengths"):
         return None
+    if not witness["mask"].any():
+        return certain("empty-mask", witness, count=int(witness["lengths"].sum()))
     last = witness["lengths"][:, None].long() - 1
     ended = torch.isin(witness["tokens"], torch.tensor(witness.facts["ends"]))
     ends = ended.gather(1, last).squeeze(1)

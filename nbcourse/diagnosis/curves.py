@@ -12,10 +12,12 @@ from statistics import mean
 from typing import TypeGuard
 
 from nbcourse.diagnosis.report import Answer
+from nbcourse.diagnosis.stated import DRIFT, FALSE_ALARM
 from nbcourse.mistakes.findings import LIKELY, POSSIBLE, seen
 
 GAP = 0.05  # nats between sampler and learner in float32
-COARSE = 1.5  # in bfloat16, in which a real model has up to 1
+COARSE = 10.0  # in any precision; the largest of a recorded sound run in bfloat16 is 5.1
+DRIFT_IN_ANY = 0.05  # mean k3, where sampler or learner may compute in eight bits
 LATE = 2  # the last half of a run
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
@@ -56,6 +58,8 @@ NAMES: Mapping[str, str] = {
     "actor/pg_clipfrac_lower": "clip_low",
     "actor/ppo_kl": "kl_old",
     "training/rollout_probs_diff_max": "probability_gap",
+    "rollout_corr/k3_kl": "kl_sampler_in_any_precision",
+    "mismatch/mismatch_k3_kl": "kl_sampler_in_any_precision",
     "response_length": "length",
     "ppo_clip_ratio": "clip_high",
     "ppo_kl": "kl_old",
@@ -71,6 +75,7 @@ ALWAYS: Mapping[str, str] = {
     "kl": "the KL",
     "kl_ref": "the KL to the reference",
     "kl_old": "the KL to the old policy",
+    "kl_sampler": "the KL from the sampler",
     "entropy": "the entropy",
     "value_loss": "the critic's loss",
     "critic_grad_norm": "the critic's gradient norm",
@@ -82,6 +87,7 @@ OTHERS = {
     *("length_right", "length_wrong", "held_out", "responses", "tokens", "updates"),
     *("clip_low", "clip_high", "explained_variance", "monte_carlo_explained_variance"),
     *("gap", "gap_in_any_precision", "probability_gap", "learning_rate"),
+    "kl_sampler_in_any_precision",
 }
 KNOWN = {*ALWAYS, *OTHERS}
 
@@ -93,11 +99,13 @@ class Curves:
     Attributes:
         history: one mapping for each step, under our names.
         precision: in which the run computed.
+        vocabulary: how many tokens are possible; None if that is not known.
         rounded: a number that is smaller is written as 0.
     """
 
     history: History
     precision: str = "float32"
+    vocabulary: int | None = None
     rounded: float = 0.0
 
     def values(self, name: str) -> list[float]:
@@ -156,11 +164,13 @@ def gradient(curves: Curves) -> Answer:
         return None
     if curves.rounded:
         return f"numbers below {curves.rounded:g} are written as 0, the gradient norm among them"
+    told = {"steps": len(silent), "first": curves.step(silent[0][0])}
+    if all(curves.history[place].get("length") == 0 for place, _ in silent):
+        return seen("empty-mask", LIKELY, **told)
     return seen(
         "detached-loss",
         LIKELY,
-        steps=len(silent),
-        first=curves.step(silent[0][0]),
+        **told,
         spread=_spread(curves.history[silent[0][0]]),
     )
 
@@ -191,12 +201,42 @@ def signal(curves: Curves) -> Answer:
 
 def gap(curves: Curves) -> Answer:
     """Whether sampler and learner agree on the tokens that were sampled."""
+    usual = {"kl_sampler": DRIFT[curves.precision], "kl_sampler_in_any_precision": DRIFT_IN_ANY}
+    means = {name: max(values) for name in usual if (values := curves.values(name))}
+    for name, kl in means.items():
+        if kl > usual[name]:
+            return seen("sampler-mismatch", POSSIBLE + ":mean", kl=kl, usual=usual[name])
     exact, coarse = curves.values("gap"), curves.values("gap_in_any_precision")
-    if not exact and not coarse:
+    if not exact and not coarse and not means:
         return "the log does not compare the log-probs of sampler and learner"
     gaps = [gap for gap in exact if gap > GAP and curves.precision == "float32"]
     gaps += [gap for gap in coarse if gap > COARSE]
-    return seen("sampler-mismatch", POSSIBLE, gap=max(gaps)) if gaps else None
+    if gaps:
+        return seen("sampler-mismatch", POSSIBLE, gap=max(gaps))
+    if means or (exact and curves.precision == "float32"):
+        return None
+    return "in a coarse precision the largest difference of a token says little; the mean k3 would"
+
+
+def likelihood(curves: Curves) -> Answer:
+    """Whether the sampled tokens are likelier than if all were equally likely."""
+    if curves.vocabulary is None or not curves.values("entropy"):
+        return "the log does not say how likely the sampled tokens are, and how many are possible"
+    most = math.log(curves.vocabulary)
+    for place, row in enumerate(curves.history):
+        surprisal = row.get("entropy")
+        # of tokens that the policy drew, with a probability of at most exp(−excess)
+        excess = (surprisal - most) * row.get("tokens", 1) if _number(surprisal) else 0.0
+        if excess > -math.log(FALSE_ALARM):
+            return seen(
+                "unlikely-tokens",
+                POSSIBLE,
+                step=curves.step(place),
+                mean=-row["entropy"],
+                least=-most,
+                vocabulary=curves.vocabulary,
+            )
+    return None
 
 
 def weights(curves: Curves) -> Answer:
@@ -287,6 +327,7 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "gradient": gradient,
     "truncation": truncation,
     "signal": signal,
+    "likelihood of the tokens": likelihood,
     "gap of the sampler": gap,
     "weights": weights,
     "trend of the reward": reward,

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.report import Answer, Report
-from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of
+from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of, vocabulary_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import CONFIDENCES, LIKELY, Finding
 
@@ -78,7 +78,8 @@ TOGETHER: Mapping[str, tuple[Callable[[Sequence[Witness]], Finding | None], Lack
 }
 NO_WITNESS = "there is no witness batch"
 UNTOLD = "the trainer does not tell what would answer it"
-BY_WITNESS = ("gap of the sampler", "weights")  # of the curves' questions, where there is one
+# of the curves' questions, where there is one
+BY_WITNESS = ("gap of the sampler", "likelihood of the tokens", "weights")
 
 # What a cause brings about, which is then no finding of its own.
 SAMPLER = {"mismatch", "rounding", "temperature", "truncation"}
@@ -122,6 +123,12 @@ class Evidence:
         known = [one for one in stated if one in ROUNDING]
         return max(known, key=ROUNDING.__getitem__, default="float32")
 
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens are possible, at most; None of a run that is not ours."""
+        model = self.recipe.get("model")
+        return vocabulary_of(model) if isinstance(model, Mapping) else None
+
 
 def diagnose(evidence: Evidence) -> Report:
     """Recompute what the witnesses hold, read the curves, and name the causes that are seen.
@@ -161,7 +168,7 @@ def _suspected(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:
-    run = curves.Curves(evidence.history, evidence.precision, evidence.rounded)
+    run = curves.Curves(evidence.history, evidence.precision, evidence.vocabulary, evidence.rounded)
     for name, question in curves.QUESTIONS.items():
         if not (evidence.witnesses and name in BY_WITNESS):
             yield name, question(run)

@@ -90,13 +90,16 @@ def of_reference(reference: nn.Module) -> str:
 
 def _movement(before: dict[str, Tensor], policy: nn.Module, optimiser: Any) -> dict[str, Any]:
     """How a step has changed the policy's weights, and what the optimiser counted."""
-    kept = on_grid = count = 0
+    kept = on_grid = count = still = 0
     change, size, counted = [], [], []
     for name, parameter in _trained(policy):
         now, then = parameter.detach(), before[name]
         change.append((now - then).float().norm())
         size.append(then.float().norm())
-        kept += int((now == then).sum())
+        same = int((now == then).sum())
+        kept += same
+        # an adapter's A has no gradient as long as its B is 0
+        still += same * (same == now.numel() and "lora_A" not in name)
         on_grid += int((now == now.bfloat16().to(now.dtype)).sum())
         count += now.numel()
         counted.append(int(optimiser.state.get(parameter, {}).get("step", 0)))
@@ -104,8 +107,9 @@ def _movement(before: dict[str, Tensor], policy: nn.Module, optimiser: Any) -> d
         "weight_change": torch.stack(change).norm().item(),
         "weight_norm": torch.stack(size).norm().item(),
         "weights_unchanged": kept / count,
+        "weights_of_still_tensors": still / count,
         "weights_in_bfloat16": on_grid / count,
-        "updates_counted": min(counted),
+        "updates_counted": max(counted),
     }
 
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nbcourse.diagnosis.stated import largest, rounding, sampled, whole
+from nbcourse.diagnosis.stated import FALSE_ALARM, apart, sampled, vocabulary_of, whole
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import CERTAIN, LIKELY, Finding, seen
 
-FALSE_ALARM = 1e-6  # of each statistical test
 Z = 5.0  # a sum of surprisals this many standard deviations off: one-sided 3e-7
 NUCLEI = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -114,18 +113,21 @@ def distribution(witnesses: Sequence[Witness]) -> Finding | None:
 
     All witnesses count together, but not those whose log-probs or weights are wrong themselves.
 
-    Two tests, each of which a fair sampler fails less than once in a million times. If the sampler
+    Three tests, each of which a fair sampler fails less than once in a million times. If a sampler
     keeps to a nucleus, no token lies outside of it: a fair draw does that with the probability
     Π mass(nucleus), and that of six nuclei is multiplied by six. If it is colder, the surprisal
     −log π of the tokens is below its mean, the entropy, by more than 5 standard deviations of the
-    sum; −log π is bounded on that side, so the normal tail is an upper bound in practice.
+    sum; −log π is bounded on that side, so the normal tail is an upper bound in practice. And the
+    surprisals of n tokens add up to n log V + t, where V tokens are possible, with a probability of
+    at most exp(−t): 1/(Vπ) has mean 1, so its product over the tokens has, too (Markov).
     """
     fair = [
         witness
         for witness in _fair(witnesses, "likeliest", "entropy", "plain_log_probs")
         if not other_weights(witness) and not _reports_others(witness)
     ]
-    return (_kept_to_a_nucleus(fair) or _too_likely(fair)) if fair else None
+    rules = (_kept_to_a_nucleus, _too_likely, _too_unlikely) if fair else ()
+    return next(filter(None, (rule(fair) for rule in rules)), None)
 
 
 def _kept_to_a_nucleus(fair: Sequence[Witness]) -> Finding | None:
@@ -164,6 +166,23 @@ def _too_likely(fair: Sequence[Witness]) -> Finding | None:
     )
 
 
+def _too_unlikely(fair: Sequence[Witness]) -> Finding | None:
+    plain, vocabulary = _of_tokens(fair, "plain_log_probs"), vocabulary_of(fair[0].facts)
+    excess = (-plain.double() - math.log(vocabulary)).sum().item()
+    if excess <= -math.log(FALSE_ALARM):
+        return None
+    return seen(
+        "unlikely-tokens",
+        LIKELY,
+        step=_steps(fair),
+        count=len(plain),
+        mean=plain.mean().item(),
+        least=-math.log(vocabulary),
+        vocabulary=vocabulary,
+        power=-excess / math.log(10),
+    )
+
+
 def other_weights(witness: Witness) -> bool:
     """Whether other weights sampled than learn, as far as both are known."""
     prints = witness.facts.get("fingerprints", {})
@@ -175,8 +194,8 @@ def _reports_others(witness: Witness) -> bool:
     """Whether the sampler reports log-probs, and they are not those of the policy."""
     if not witness.has("sampler_log_probs"):
         return False
-    gap = witness["sampler_log_probs"] - witness["plain_log_probs"]
-    return largest(gap, sampled(witness)) > rounding(witness)
+    pair = witness["sampler_log_probs"], witness["plain_log_probs"]
+    return apart(witness, *pair, sampled(witness))
 
 
 def _fair(witnesses: Sequence[Witness], *needed: str) -> list[Witness]:

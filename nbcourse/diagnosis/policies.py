@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.diagnosis.draws import other_weights
-from nbcourse.diagnosis.stated import certain, largest, rounding, sampled
+from nbcourse.diagnosis.stated import apart, certain, largest, rounding, sampled
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import LIKELY, Finding, seen
 
@@ -24,12 +24,15 @@ def sampler(witness: Witness) -> Finding | None:
         else 0.0
     )
     if other_weights(witness):
-        apart = f"; log-probs of the same token differ by up to {gap:.3g} nats" if reported else ""
+        told = f"; log-probs of the same token differ by up to {gap:.3g} nats" if reported else ""
         return certain(
-            "stale-sampler", witness, theirs=prints["sampler"], ours=prints["learner"], apart=apart
+            "stale-sampler", witness, theirs=prints["sampler"], ours=prints["learner"], apart=told
         )
     # where log-probs agree, or none are reported, `draws` looks at the tokens themselves
-    return None if gap <= rounding(witness) else _reported(witness, gap)
+    if not reported:
+        return None
+    pair = witness["sampler_log_probs"], witness["plain_log_probs"]
+    return _reported(witness, gap) if apart(witness, *pair, sampled(witness)) else None
 
 
 def _reported(witness: Witness, gap: float) -> Finding:
@@ -54,9 +57,9 @@ def learner(witness: Witness) -> Finding | None:
         return None
     mask, exact = _scored(witness), rounding(witness)
     said, plain = witness["scored_log_probs"], witness["plain_log_probs"]
-    gap = largest(said - plain, mask)
-    if gap <= exact:
+    if not apart(witness, plain, said, mask):
         return None
+    gap = largest(said - plain, mask)
     shifted = largest(said - witness["unshifted_log_probs"], mask)
     if shifted <= exact:
         return certain("shifted-log-probs", witness, gap=gap, shifted=shifted)
@@ -85,9 +88,9 @@ def old(witness: Witness) -> Finding | None:
     if travelled > 2 * exact and ratio == 0:
         return certain("following-old-log-probs", witness, travelled=travelled)
     before = witness["old_log_probs"]
-    off = largest(before - scored, taken)
-    if off <= exact:
+    if not apart(witness, before, scored, taken):
         return None
+    off = largest(before - scored, taken)
     plain_ref = witness.tensors.get("plain_ref_log_probs")
     theirs = plain_ref is not None and largest(before - plain_ref, taken) <= exact
     return certain(
@@ -106,9 +109,10 @@ def reference(witness: Witness) -> Finding | None:
     noise = witness.facts.get("reference_noise") or 0.0
     if noise > rounding(witness):
         return certain("reference-noise", witness, noise=noise)
-    gap = largest(witness["ref_log_probs"] - witness["plain_ref_log_probs"], _scored(witness))
-    if gap <= rounding(witness):
+    pair = witness["plain_ref_log_probs"], witness["ref_log_probs"]
+    if not apart(witness, *pair, _scored(witness)):
         return None
+    gap = largest(pair[1] - pair[0], _scored(witness))
     return certain("reference-mismatch", witness, gap=gap)
 
 

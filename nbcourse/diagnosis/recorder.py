@@ -174,6 +174,7 @@ def _facts(learner: Learner, experience: Experience, penalty: Penalty, step: int
         "group_size": settings.group_size,
         "max_new_tokens": settings.max_new_tokens,
         "temperature": settings.temperature,
+        "vocabulary": learner.policy.config.vocab_size,
         "selected": recipe.dynamic_sampling,
         "precision": recipe.model.precision,
         "importance_cap": optimiser.truncated_importance_sampling,

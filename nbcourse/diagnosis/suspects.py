@@ -30,13 +30,14 @@ CHECKS: Mapping[str, Check] = {
     ),
     "sampler": Check(
         "sampler and plain log-probs differ, or tokens are likelier than they should be",
-        "sampler_log_probs against plain_log_probs; surprisal against entropy; the metric gap",
+        "sampler_log_probs against plain_log_probs; surprisal against entropy; kl_sampler",
         (
             "stale-sampler",
             "sampler-temperature",
             "sampler-truncation",
             "sampler-rounding",
             "sampler-mismatch",
+            "unlikely-tokens",
         ),
     ),
     "samples": Check(
@@ -47,7 +48,7 @@ CHECKS: Mapping[str, Check] = {
     "mask": Check(
         "the mask does not end where the response does",
         "mask against lengths",
-        ("masked-eos", "trained-padding"),
+        ("empty-mask", "masked-eos", "trained-padding"),
     ),
     "verdicts": Check(
         "verdict and strict reader differ, or score and verdict",
@@ -117,7 +118,7 @@ CHECKS: Mapping[str, Check] = {
     "weights": Check(
         "weights stay as they were, are rounded, or moments are lost",
         "weight_change and fingerprints of the witness; updates that the optimiser has counted",
-        ("idle-optimiser", "lost-moments", "rounded-updates", "detached-loss"),
+        ("idle-optimiser", "idle-parameters", "lost-moments", "rounded-updates", "detached-loss"),
     ),
     "signal": Check(
         "none of these, and still nothing is learned",

@@ -23,6 +23,7 @@ from nbcourse.training.algorithms import Algorithm, Penalty, Tokens, policy_loss
 NOTHING = 1e-9  # a derivative that is none
 ON_GRID = 0.99  # share of the weights that bfloat16 can hold
 STILL = 0.5  # share of the weights that an update leaves as they were
+PART = 0.1  # share of the weights in tensors that an update leaves as they were
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class _Update:
 def loss(witness: Witness) -> Finding | None:
     """Whether the derivative of the loss is the one that the algorithm has on these tokens."""
     if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
+        return None
+    if not witness["mask"].any():
         return None
     skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
     # at a KL that was too large; older witnesses tell it by a number of updates that is missing
@@ -274,13 +277,17 @@ def optimiser(witness: Witness) -> Finding | None:
     if "weight_change" not in facts or not witness.has("coefficients"):
         return None
     asked = witness["coefficients"].abs().max().item()
-    if asked <= NOTHING:
+    # a schedule may begin with a learning rate of 0
+    if asked <= NOTHING or facts.get("learning_rate") == 0:
         return None
     on_grid, still = facts["weights_in_bfloat16"], facts["weights_unchanged"]
     if on_grid > ON_GRID and still > STILL:
         return certain("rounded-updates", witness, on_grid=on_grid, still=still)
     if facts["weight_change"] == 0:
         return certain("idle-optimiser", witness, asked=asked)
+    part = facts.get("weights_of_still_tensors", 0.0)
+    if part > PART and on_grid <= ON_GRID:
+        return certain("idle-parameters", witness, part=part)
     expected, counted = facts.get("updates_expected"), facts.get("updates_counted")
     if expected is None or counted is None or counted >= expected:
         return None

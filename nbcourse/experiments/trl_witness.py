@@ -315,6 +315,7 @@ class Witnesses(TrainerCallback):
             "max_new_tokens": trainer.max_completion_length,
             "temperature": trainer.temperature,
             "selected": False,
+            "learning_rate": max(group["lr"] for group in trainer.optimizer.param_groups),
             "precision": next((name for name, chosen in low.items() if chosen), "float32"),
             "importance_cap": None,
             "processes": 1,

@@ -105,7 +105,8 @@ def test_every_whole_line_is_read(tmp_path, content, rows):
     [
         ("gap", 0.4, True),
         ("sampling/sampling_logp_difference/max", 0.4, False),  # usual for vLLM in bfloat16
-        ("sampling/sampling_logp_difference/max", 2.0, True),
+        ("sampling/sampling_logp_difference/max", 5.1, False),  # of a recorded sound run
+        ("sampling/sampling_logp_difference/max", 12.0, True),
     ],
 )
 def test_a_gap_is_judged_by_the_precision_that_it_may_have(name, gap, suspected):
