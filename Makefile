@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 CH     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-slow dearest test-newest test-oldest test-lock site pdf site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs distillation field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
+.PHONY: help lab test test-slow dearest test-newest test-oldest test-lock site pdf epub site-instructor rehearsal exercises run sft-runs runs critic-runs kl-runs distillation field silent-failures lunar-lander pipeline gpu-runs chapters format lint lock bench clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,9 @@ site: $(READY)  ## build the web pages in _build/html
 
 pdf: site  ## print the book and each chapter into _build/pdf: minutes; needs Chromium or Chrome
 	@$(PY) -m nbcourse pdf
+
+epub: site  ## bind the book for e-readers: _build/book.epub
+	@$(PY) -m nbcourse epub
 
 site-instructor: $(READY)  ## the same with solutions, in _instructor/_build/html: not for students
 	@$(PY) -m nbcourse site --solutions

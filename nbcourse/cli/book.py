@@ -1,4 +1,4 @@
-"""Chapters and pages: run, site, pdf, slides, twins, put-back."""
+"""Chapters and pages: run, site, pdf, epub, slides, twins, put-back."""
 
 from typing import Annotated
 
@@ -86,6 +86,20 @@ def pdf(
 
     printing.write_all(wanted or [])
     typer.echo("written to _build/pdf")
+
+
+@app.command()
+def epub() -> None:
+    """Bind the pages that `nbcourse site` built into `_build/book.epub`, for e-readers.
+
+    It holds all chapters, exercises and appendices, formulas as MathML, and nothing is folded.
+    Explorers move on the site alone, and plotting code is left out.
+    """
+    repository.require()
+    from nbcourse.publishing import epub as books
+
+    books.write()
+    typer.echo("written to _build/book.epub")
 
 
 @app.command()

@@ -1,0 +1,223 @@
+"""The book for e-readers: the pages of the built site as one EPUB 3, formulas as MathML.
+
+What a page says by a script is left out: explorers move on the site alone, and a line says so. What
+folds lies open, except for the code of figures, which is left out, as on paper.
+"""
+
+import posixpath
+import re
+import uuid
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bs4 import BeautifulSoup, Tag
+
+from nbcourse import __version__
+from nbcourse.errors import UserError
+from nbcourse.publishing.printing import PARTS
+from nbcourse.repository import ROOT
+
+KEPT = {"id", "class", "href", "src", "alt", "title", "lang", "colspan", "rowspan", "start"}
+KEPT |= {"width", "height"} | {  # and of formulas
+    "display", "mathvariant", "stretchy", "columnalign", "rowspacing", "columnspacing",
+    "displaystyle", "scriptlevel", "accent", "accentunder", "movablelimits",
+}  # fmt: skip
+DROPPED = "script, style, noscript, button, input, textarea, form, .headerlink, .nb-unfold"
+DROPPED += ", .nb-python, .cell_input > details, details.hide, .nb-deeper > summary"
+TOKENS = "bos, eos, pad, unk"  # in a table's cell, where HTML takes them for elements
+MOVES = "Here stands an explorer, which moves on the site of this book and in its notebook."
+PAGE = (
+    '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n'
+    '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" '
+    'lang="en" xml:lang="en"><head><title>{title}</title>'
+    '<link rel="stylesheet" href="epub.css"/></head>\n<body>{body}</body></html>\n'
+)
+PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
+<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="id" xml:lang="en">
+<metadata xmlns:dc="http://purl.org/dc/elements/1.1/">
+<dc:identifier id="id">urn:uuid:{identifier}</dc:identifier><dc:title>{title}</dc:title>
+<dc:language>en</dc:language><dc:creator>{author}</dc:creator>
+<meta property="dcterms:modified">{modified}</meta>
+</metadata>
+<manifest>
+{manifest}
+</manifest>
+<spine>
+{spine}
+</spine>
+</package>
+"""
+CONTAINER = (
+    '<?xml version="1.0"?>\n<container version="1.0" '
+    'xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile '
+    'full-path="book/content.opf" media-type="application/oebps-package+xml"/></rootfiles>'
+    "</container>\n"
+)
+TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg"}
+
+
+def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.epub") -> None:
+    """Bind the chapters, exercises and appendices of the built site.
+
+    Raises:
+        UserError: if the pages are not built.
+    """
+    parts = {name: sorted(site.glob(pattern)) for name, pattern in PARTS.items()}
+    if not parts["Chapters"]:
+        raise UserError("the pages are not built; run: nbcourse site")
+    paths = {page.relative_to(site).as_posix() for pages in parts.values() for page in pages}
+    front = BeautifulSoup((site / "intro.html").read_text("utf-8"), "html.parser")
+    pages = {path: _page(site / path) for path in sorted(paths)}
+    anchors = {
+        path: {str(one["id"]) for one in page.select("[id]")} for path, page in pages.items()
+    }
+    entries = dict(_entries(pages, anchors))
+    pictures = sorted({str(one["src"]) for page in pages.values() for one in page.select("img")})
+    contents = _contents(
+        {name: [p.relative_to(site).as_posix() for p in found] for name, found in parts.items()},
+        pages,
+    )
+    entries["nav.xhtml"] = PAGE.format(title="Contents", body=contents)
+    entries["content.opf"] = _package(front, parts, site, pictures)
+    with zipfile.ZipFile(book, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/epub+zip", zipfile.ZIP_STORED)
+        archive.writestr("META-INF/container.xml", CONTAINER)
+        style = files("nbcourse.publishing").joinpath("epub.css").read_text("utf-8")
+        for name, text in {**entries, "epub.css": style}.items():
+            archive.writestr(f"book/{name}", text)
+        for picture in pictures:
+            archive.write(site / picture, f"book/{picture}")
+
+
+def _page(file: Path) -> Tag:
+    """The article of a page, in what an e-reader knows; pictures by their paths in the site."""
+    soup = BeautifulSoup(file.read_text("utf-8"), "html.parser")
+    article = soup.select_one("article.bd-article")
+    assert article is not None
+    return simplified(article, "../" if file.parent.name == "exercises" else "")
+
+
+def simplified(article: Tag, up: str = "") -> Tag:
+    """An article without what needs a script or a browser's window; it is changed.
+
+    Args:
+        article: of a page of the site.
+        up: what leads from the page to the site's root, before the addresses of pictures.
+    """
+    soup = BeautifulSoup("", "html.parser")
+    for explorer in article.select(".nb-explorer"):
+        explorer.replace_with(soup.new_tag("p", string=MOVES))
+    for one in article.select(DROPPED):
+        one.decompose()
+    for formula in article.select("mjx-container"):
+        drawn = formula.find("math")
+        assert isinstance(drawn, Tag)
+        formula.replace_with(drawn)
+    for picture in article.select("picture"):
+        image = picture.find("img")
+        assert isinstance(image, Tag)
+        picture.replace_with(image)
+    for token in article.select(TOKENS):
+        token.insert_before(f"<{token.name}>")
+        token.unwrap()
+    for fold, plain in (("details", "div"), ("summary", "p")):
+        for one in article.select(fold):
+            one.name = plain
+    for one in article.find_all(True):
+        kept = KEPT | {"xmlns"} if one.name == "math" else KEPT
+        one.attrs = {name: said for name, said in one.attrs.items() if name in kept}
+        if one.name in ("col", "td", "th", "table"):
+            one.attrs.pop("width", None)
+    for image in article.select("img"):
+        image["src"] = str(image["src"]).removeprefix(up)
+        image["alt"] = image.get("alt") or ""
+    return article
+
+
+def name_of(path: str) -> str:
+    """What a page of the site is called in the book."""
+    return path.replace("/", "-").removesuffix(".html") + ".xhtml"
+
+
+def _entries(pages: dict[str, Tag], anchors: dict[str, set[str]]) -> Iterator[tuple[str, str]]:
+    for path, page in pages.items():
+        for link in page.select("a[href]"):
+            where = _within(path, str(link["href"]), anchors)
+            if where is None:
+                del link["href"]
+            else:
+                link["href"] = where
+        title = _title(page)
+        page.name = "div"
+        yield name_of(path), PAGE.format(title=escape(title), body=page.decode(formatter="minimal"))
+
+
+def _within(path: str, href: str, anchors: dict[str, set[str]]) -> str | None:
+    """Where a link of a page leads in the book; None for what is not in it."""
+    to = urlsplit(href)
+    if to.scheme or to.netloc:
+        return href
+    target = (
+        posixpath.normpath(posixpath.join(posixpath.dirname(path), to.path)) if to.path else path
+    )
+    if target not in anchors:
+        return None
+    known = unquote(to.fragment) in anchors[target]
+    return name_of(target) + (f"#{to.fragment}" if known else "")
+
+
+def _title(page: Tag) -> str:
+    heading = page.find("h1")
+    assert isinstance(heading, Tag)
+    return " ".join(heading.get_text().split())
+
+
+def _contents(parts: dict[str, list[str]], pages: dict[str, Tag]) -> str:
+    lists = [
+        f"<li><span>{name}</span><ol>"
+        + "".join(f'<li><a href="{name_of(p)}">{escape(_title(pages[p]))}</a></li>' for p in found)
+        + "</ol></li>"
+        for name, found in parts.items()
+        if found
+    ]
+    return f'<nav epub:type="toc"><h1>Contents</h1><ol>{"".join(lists)}</ol></nav>'
+
+
+def _package(
+    front: BeautifulSoup, parts: dict[str, list[Path]], site: Path, pictures: list[str]
+) -> str:
+    title = str(front.select_one("meta[property='og:site_name']")["content"])  # type: ignore[index]
+    author = front.select_one(".component-author")
+    by = re.sub(r"^By ", "", " ".join(author.get_text().split())) if author else "unknown"
+    names = [
+        name_of(page.relative_to(site).as_posix()) for found in parts.values() for page in found
+    ]
+    rows = ['<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>']
+    rows += ['<item id="css" href="epub.css" media-type="text/css"/>']
+    for i, name in enumerate(names):
+        formulas = "<math" in (site / _path(name, parts, site)).read_text("utf-8")
+        more = ' properties="mathml"' if formulas else ""
+        rows.append(f'<item id="p{i}" href="{name}" media-type="application/xhtml+xml"{more}/>')
+    for i, name in enumerate(pictures):
+        rows.append(f'<item id="i{i}" href="{name}" media-type="{TYPES[Path(name).suffix]}"/>')
+    at = datetime.fromtimestamp((site / "intro.html").stat().st_mtime, UTC)
+    return PACKAGE.format(
+        identifier=uuid.uuid5(uuid.NAMESPACE_DNS, f"{title} {__version__}"),
+        title=escape(title),
+        author=escape(by),
+        modified=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        manifest="\n".join(rows),
+        spine="\n".join(
+            f'<itemref idref="{one}"/>' for one in ["nav", *(f"p{i}" for i in range(len(names)))]
+        ),
+    )
+
+
+def _path(name: str, parts: dict[str, list[Path]], site: Path) -> str:
+    every = (page.relative_to(site).as_posix() for found in parts.values() for page in found)
+    return next(path for path in every if name_of(path) == name)
