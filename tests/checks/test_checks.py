@@ -158,8 +158,12 @@ def test_a_wrong_answer_is_refused_with_the_message_meant_for_it(chapter, exerci
     refused(chapter, exercise, mistake, VARIANTS[:2])
 
 
+# what was rounded too early may come out as it should all the same
+SURE = [each for each in WRONG if each[2] != "rounded in between"]
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize(("chapter", "exercise", "mistake"), WRONG)
+@pytest.mark.parametrize(("chapter", "exercise", "mistake"), SURE)
 def test_it_is_so_in_two_hundred_variants(chapter, exercise, mistake):
     refused(chapter, exercise, mistake, range(2, 202))
 
