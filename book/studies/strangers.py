@@ -532,6 +532,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where the record goes")
     folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / "environment.json", records.environment(1))
     records.write_results(folder, [judged(case) for case in CASES])
 
