@@ -19,6 +19,7 @@ GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 10.0  # in any precision; the largest of a recorded sound run in bfloat16 is 5.1
 DRIFT_IN_ANY = 0.05  # mean k3, where sampler or learner may compute in eight bits
 LATE = 2  # the last half of a run
+FEW = 3  # steps of it, below which a group without a spread, or a long answer, is one draw
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
@@ -183,6 +184,8 @@ def truncation(curves: Curves) -> Answer:
         return "the log does not say how many responses were cut off"
     if cut < NEARLY_ALL:
         return None
+    if len(late) < FEW:
+        return _short(late)
     if reward is None or reward > HARDLY_ANY:
         return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
     return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
@@ -196,6 +199,8 @@ def signal(curves: Curves) -> Answer:
         return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
     if flat < NEARLY_ALL or reward > HARDLY_ANY:
         return None
+    if len(late) < FEW:
+        return _short(late)
     return seen("no-signal", POSSIBLE, steps=len(late), flat=flat, reward=reward)
 
 
@@ -401,6 +406,10 @@ def _spread(row: Mapping[str, float]) -> str:
 
 def _late(curves: Curves) -> History:
     return curves.history[len(curves.history) // LATE :]
+
+
+def _short(late: History) -> str:
+    return f"the last half of the log has {len(late)} of at least {FEW} steps"
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -239,3 +239,20 @@ def entropy_slope(subject: Subject) -> float:
         return 0.0
     (slope,) = torch.autograd.grad(loss, entropy, allow_unused=True)
     return 0.0 if slope is None else slope.sum().item()
+
+
+def entropy_is_a_constant(subject: Subject) -> bool:
+    """Whether the entropy changes the loss, and neither its slope nor the weight of a token.
+
+    So it is with a bonus that was computed without a graph. A choice of tokens by their entropy
+    changes weights, and a number for a log does not change the loss.
+    """
+    if "entropy" not in subject.takes:
+        return False
+    one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    entropy = subject.quantities(one)["entropy"]
+    other = one.with_(entropy=entropy + torch.arange(entropy.numel()).view_as(entropy) / 10)
+    before, after = (subject.loss(subject.quantities(x)).item() for x in (one, other))
+    moved = not math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-12)
+    unmoved = same(subject.weights(one), subject.weights(other))
+    return moved and unmoved and entropy_slope(subject) == 0

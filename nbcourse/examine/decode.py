@@ -208,6 +208,8 @@ def _flags(facts: Facts) -> Named:
         yield f"truncated-{facts.truncated}", {}
     if facts.entropy_slope > 0:
         yield "entropy-penalty", {}
+    elif facts.entropy_constant:
+        yield "entropy-without-gradient", {}
 
 
 def _unexplained(facts: Facts) -> Named:

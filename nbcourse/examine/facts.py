@@ -56,6 +56,7 @@ class Facts:
     lengths_weigh: bool
     truncated: str
     entropy_slope: float
+    entropy_constant: bool
     largest: Largest
     noisy: Largest
     too_far: list[Far]
@@ -124,6 +125,7 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "lengths_weigh": credit.lengths_weigh,
     "truncated": credit.truncated,
     "entropy_slope": credit.entropy_slope,
+    "entropy_constant": credit.entropy_is_a_constant,
     "largest": size.largest,
     "noisy": size.noisy,
     "too_far": size.far,

@@ -74,24 +74,29 @@ def _padded(shift: float = 0.0) -> LossInputs:
 
 
 def _unread(subject: Subject, clean: LossInputs, rubbish: float) -> bool:
-    # what comes from elsewhere may be wrong there, and is a number
-    names = RUBBISH if math.isfinite(rubbish) else OF_TOKENS
-    dirty = clean.with_(
-        **{
-            name: getattr(clean, name).masked_fill(~clean.mask, RUBBISH[name] * rubbish)
-            for name in names
-        }
-    )
+    dirty = _littered(clean, rubbish)
     expected, after = subject.weights(clean), subject.weights(dirty)
     inside = torch.where(clean.mask, after, 0.0)
     unread = same(inside, torch.where(clean.mask, expected, 0.0))
     return unread and finite(subject, dirty)
 
 
+def _littered(clean: LossInputs, rubbish: float) -> LossInputs:
+    """Rubbish where the mask is False: other numbers for each argument, so that none cancel."""
+    # what comes from elsewhere may be wrong there, and is a number
+    names = RUBBISH if math.isfinite(rubbish) else OF_TOKENS
+    return clean.with_(
+        **{
+            name: getattr(clean, name).masked_fill(~clean.mask, RUBBISH[name] * rubbish)
+            for name in names
+        }
+    )
+
+
 def padding_gets_no_gradient(subject: Subject) -> bool:
-    """The weights of positions that hold no token are 0."""
+    """The weights of positions that hold no token are 0, whatever the policies are there."""
     one = _padded()
-    dirty = one.each(["advantages"], lambda own: own.masked_fill(~one.mask, 0.5))
+    dirty = _littered(one, -1.0)
     return all(bool((subject.weights(x)[~x.mask] == 0).all()) for x in (one, dirty))
 
 

@@ -193,6 +193,15 @@ def test_answers_that_are_all_cut_off_and_earn_nothing():
     assert report.findings[0].evidence.endswith("cut off, and the mean reward is 0.000")
 
 
+@pytest.mark.parametrize("numbers", [{"no_spread": 1.0}, {"truncated": 1.0}])
+def test_two_steps_are_too_few_for_a_verdict_on_the_last_half(numbers):
+    history = rows(40, reward=0.0, **numbers)
+    assert causes(history)
+    report = diagnose(Evidence("x", (), history[:2]))
+    assert report.healthy
+    assert "the last half of the log has 1 of at least 3 steps" in str(report)
+
+
 def test_a_critic_that_explains_less_than_nothing():
     assert causes(rows(explained_variance=-4.0, reward=0.5)) == ["blind-critic"]
     assert not causes(rows(explained_variance=lambda n: -4.0 if n < 38 else 0.1, reward=0.5))

@@ -91,6 +91,12 @@ def width_in_the_denominator(log_probs, advantages, mask):
 
 
 @planted("trained-padding")
+def kl_without_the_mask(log_probs, ref_log_probs, advantages, mask):
+    kl = 0.1 * k3(log_probs - ref_log_probs)
+    return mean_of_sums(-log_probs * advantages, mask) + kl.sum() / len(mask)
+
+
+@planted("trained-padding")
 def no_mask(log_probs, rewards, group_size):
     return -(log_probs.sum(dim=1) * leave_one_out(rewards, group_size=group_size)).mean()
 
@@ -99,6 +105,11 @@ def no_mask(log_probs, rewards, group_size):
 def sequence_ratio_without_the_mask(log_probs, old_log_probs, rewards, mask, group_size):
     ratio = ((log_probs - old_log_probs.detach()).sum(dim=1) / mask.sum(dim=1)).exp()
     return -(ratio * leave_one_out(rewards, group_size=group_size)).mean()
+
+
+@planted("entropy-without-gradient")
+def entropy_without_a_graph(log_probs, advantages, mask, entropy):
+    return mean_of_sums(-log_probs * advantages - 0.01 * entropy.detach(), mask)
 
 
 @planted("masked-eos")

@@ -265,6 +265,21 @@ def test_an_entropy_that_is_added_makes_the_policy_sharper(loss, named):
     assert not mistakes(report)
 
 
+def entropy_for_a_log(log_probs, advantages, mask, entropy):
+    _logged = safe(entropy, mask).sum()
+    return mean_of_sums(-log_probs * advantages, mask)
+
+
+def uncertain_tokens_only(log_probs, advantages, mask, entropy):
+    chosen = mask & (entropy > safe(entropy, mask).sum() / mask.sum() - 1e-6)
+    return mean_of_sums(-log_probs * advantages, chosen)
+
+
+@pytest.mark.parametrize("loss", [entropy_for_a_log, uncertain_tokens_only, entropy_subtracted])
+def test_an_entropy_that_is_logged_or_chosen_by_is_no_bonus_without_a_gradient(loss):
+    assert "entropy-without-gradient" not in mistakes(report_of(loss))
+
+
 def tokens_drawn(log_probs, advantages, mask):
     """A third of the tokens is left out by lot."""
     return mean_of_sums(-log_probs * advantages * (torch.rand(mask.shape) > 0.33), mask)
