@@ -4,16 +4,21 @@ import json
 
 import pytest
 
+from nbcourse.diagnosis.curves import QUESTIONS as CURVES
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.experiments import evidence, records
 from tests.command import nbcourse
 
-IN_BFLOAT16 = sorted(
-    path.parent
-    for path in records.RUNS.rglob(records.RECIPE)
-    if json.loads(path.read_text("utf-8")).get("model", {}).get("precision") == "bfloat16"
-    and (path.parent / records.METRICS).is_file()
+RECORDED = sorted(
+    path.parent for path in records.RUNS.rglob(records.METRICS) if path.stat().st_size
 )
+IN_BFLOAT16 = [
+    folder
+    for folder in RECORDED
+    if (folder / records.RECIPE).is_file()
+    and json.loads((folder / records.RECIPE).read_text("utf-8")).get("model", {}).get("precision")
+    == "bfloat16"
+]
 GAPS = [{"step": step, "gap": 0.4} for step in range(6)]
 
 
@@ -21,14 +26,27 @@ def test_there_are_such_runs():
     assert len(IN_BFLOAT16) >= 39
 
 
-@pytest.mark.parametrize("folder", IN_BFLOAT16, ids=lambda path: path.name)
-def test_what_rounding_does_in_bfloat16_is_no_mismatch(folder):
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
+def test_a_recorded_run_gets_the_verdict_that_its_numbers_bear_out(folder):
     report = diagnose(evidence.read(folder))
     # in two trials of two and three steps every response was cut off, which is so
     so = ["all-truncated"] if folder.name.startswith("trial-") else []
     # and three runs fell from .90 to .65
     so = ["reward-collapse"] if "-fast-grpo-" in folder.name else so
     assert [finding.id for finding in report.findings] == so, str(report)
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
+def test_it_is_said_how_much_of_a_recorded_run_was_looked_at(folder):
+    """Of a trained policy most that curves can show; of its tokens only where a witness is."""
+    found = evidence.read(folder)
+    states = diagnose(found).as_dict()["questions"]
+    looked = [name for name in CURVES if states.get(name, "") in ("found", "fine")]
+    trained = len(found.history) > 2 and any("no_spread" in row for row in found.history)
+    assert len(looked) >= (6 if trained else 2), looked
+    if trained and not found.witnesses:  # recorded before the mean was
+        agree = "not looked at" if folder in IN_BFLOAT16 else "fine"
+        assert states["gap of the sampler"] == agree
 
 
 def test_the_command_that_ci_runs_accepts_one():
