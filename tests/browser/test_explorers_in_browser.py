@@ -927,6 +927,18 @@ def test_the_inspector_shows_what_the_rows_make_of_a_token(opened, one, two, ans
         assert numbers(shown) == pytest.approx([whole], abs=0.051)
 
 
+def test_the_numbers_of_a_word_fit_on_a_phone_and_stay_in_sight(opened):
+    names = list(rows_for(first_groups(witness(), 3)))
+    longest, smallest = names.index("grpo-sequence-mask"), names.index("dr-grpo")
+    follow(opened, "tokens", f"{longest}-{smallest}-5-7")
+    part = opened.of("tokens")
+    table = part.locator("table")
+    assert numbers(table.inner_text())[-2] < 1e-4  # a long number
+    assert table.bounding_box()["width"] <= part.locator(".nb-group").bounding_box()["width"]
+    part.locator(".nb-tokens").last.scroll_into_view_if_needed()
+    assert part.locator(".nb-above").bounding_box()["y"] >= 0
+
+
 def test_a_finger_a_mouse_and_keys_reach_a_word(opened):
     part = opened.of("tokens")
     part.get_by_role("button", name="Start again").click()
@@ -945,6 +957,7 @@ def test_a_finger_a_mouse_and_keys_reach_a_word(opened):
     assert part.locator(".nb-tokens [tabindex='0']").count() == 1
     part.get_by_label("and", exact=True).select_option(label="gspo")
     assert "gspo" in part.locator("tbody").inner_text()
+    opened.page.mouse.move(0, 0)  # off the words, wherever the page has scrolled to
     part.get_by_label("problem", exact=True).select_option(label="3")
     assert said.inner_text().startswith("Answer 17, token 1, ")
 
