@@ -927,6 +927,13 @@ def test_the_inspector_shows_what_the_rows_make_of_a_token(opened, one, two, ans
         assert numbers(shown) == pytest.approx([whole], abs=0.051)
 
 
+# Of the box with the numbers, while a mouse points at one word after the other.
+HEIGHTS = """part => [...part.querySelectorAll(".nb-tokens span")].map(word => {
+  word.dispatchEvent(new PointerEvent("pointerover", { bubbles: true, pointerType: "mouse" }));
+  return part.querySelector(".nb-above").offsetHeight;
+})"""
+
+
 def test_the_numbers_of_a_word_fit_on_a_phone_and_stay_in_sight(opened):
     names = list(rows_for(first_groups(witness(), 3)))
     longest, smallest = names.index("grpo-sequence-mask"), names.index("dr-grpo")
@@ -935,6 +942,7 @@ def test_the_numbers_of_a_word_fit_on_a_phone_and_stay_in_sight(opened):
     table = part.locator("table")
     assert numbers(table.inner_text())[-2] < 1e-4  # a long number
     assert table.bounding_box()["width"] <= part.locator(".nb-group").bounding_box()["width"]
+    assert len(set(part.evaluate(HEIGHTS))) == 1  # no word moves from under a mouse
     part.locator(".nb-tokens").last.scroll_into_view_if_needed()
     assert part.locator(".nb-above").bounding_box()["y"] >= 0
 
