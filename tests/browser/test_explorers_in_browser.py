@@ -942,6 +942,8 @@ def test_the_numbers_of_a_word_fit_on_a_phone_and_stay_in_sight(opened):
     table = part.locator("table")
     assert numbers(table.inner_text())[-2] < 1e-4  # a long number
     assert table.bounding_box()["width"] <= part.locator(".nb-group").bounding_box()["width"]
+    for cell in table.locator("td").all():
+        assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert len(set(part.evaluate(HEIGHTS))) == 1  # no word moves from under a mouse
     part.locator(".nb-tokens").last.scroll_into_view_if_needed()
     assert part.locator(".nb-above").bounding_box()["y"] >= 0
