@@ -3,6 +3,7 @@
 import ast
 import inspect
 import math
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,8 @@ from IPython.display import Markdown, display
 from nbcourse import numerals
 from nbcourse.installation import MARKS, report
 
+# What a browser would take for an element, and show nothing of: `<eos>`. These, tables do use.
+ELEMENT = re.compile(r"`[^`]*`|<(?!/?(?:a|sub|sup|br)\b)(?=[A-Za-z/!?])")
 MAIN = ("Python", "torch", "transformers", "numpy", "matplotlib", "jupyterlab", "ipywidgets")
 
 
@@ -59,6 +62,10 @@ def _is_numeric(column: Sequence[object], printed: Sequence[str]) -> bool:
     return floats or numerals.is_numeric(printed)
 
 
+def _escaped(found: re.Match[str]) -> str:
+    return "\\<" if found[0] == "<" else found[0]  # within backticks every sign is shown
+
+
 def _printed(column: Sequence[object]) -> list[str]:
     """The cells of a column as they are shown."""
     cells = [x for cell in column for x in (cell if isinstance(cell, list | tuple) else [cell])]
@@ -70,7 +77,7 @@ def _printed(column: Sequence[object]) -> list[str]:
         if isinstance(value, float):  # + 0.0 turns −0.0 into 0.0
             decimals = _own_decimals(value) if shared is None else shared
             return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
-        return numerals.with_minus(str(value))
+        return ELEMENT.sub(_escaped, numerals.with_minus(str(value)))
 
     return [printed(cell) for cell in column]
 

@@ -29,7 +29,6 @@ KEPT |= {"width", "height"} | {  # and of formulas
 }  # fmt: skip
 DROPPED = "script, style, noscript, button, input, textarea, form, .headerlink, .nb-unfold"
 DROPPED += ", .nb-python, .cell_input > details, details.hide, .nb-deeper > summary"
-TOKENS = "bos, eos, pad, unk"  # in a table's cell, where HTML takes them for elements
 MOVES = "Here stands an explorer, which moves on the site of this book and in its notebook."
 PAGE = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n'
@@ -122,9 +121,6 @@ def simplified(article: Tag, up: str = "") -> Tag:
         image = picture.find("img")
         assert isinstance(image, Tag)
         picture.replace_with(image)
-    for token in article.select(TOKENS):
-        token.insert_before(f"<{token.name}>")
-        token.unwrap()
     for fold, plain in (("details", "div"), ("summary", "p")):
         for one in article.select(fold):
             one.name = plain

@@ -100,6 +100,16 @@ def test_numbers_may_come_as_text(shown, column, side, printed):
     assert [line[2:-2] for line in shown[0].data.splitlines()[1:]] == [side, *printed]
 
 
+def test_a_table_shows_tokens_that_look_like_elements(shown):
+    rows = [["7 <eos>", "`<unk>`"], ["a < b", "ε<sub>high</sub>"], ["</s>", "<!-- x"]]
+    display.table(rows, header=["x", "y"])
+    assert shown[0].data.splitlines()[2:] == [
+        r"| 7 \<eos> | `<unk>` |",
+        "| a < b | ε<sub>high</sub> |",
+        r"| \</s> | \<!-- x |",
+    ]
+
+
 def test_a_table_without_rows_has_its_header(shown):
     display.table([], header=["x", "y"])
     assert shown[0].data == "| x | y |\n| --- | --- |"
