@@ -163,7 +163,9 @@ def experiment(
         found[name].append(_read(rows, schedule, step, f"{name}, seed {seed}"))
     curves = {
         name: {
-            key: torch.tensor([run[key] for run in runs], dtype=torch.float64) for key in runs[0]
+            key: torch.tensor([run[key] for run in runs], dtype=torch.float64)
+            for key in runs[0]
+            if all(key in run for run in runs)  # a recorded run may lack what is logged today
         }
         for name, runs in found.items()
     }

@@ -141,6 +141,16 @@ def test_a_number_that_is_not_in_every_row_keeps_its_value_until_the_next():
     torch.testing.assert_close(made.curves["flat"]["height"], expected, equal_nan=True)
 
 
+def test_a_number_that_some_runs_do_not_have_has_no_curve():
+    def run(_, seed):
+        return [{"step": 1, "y": seed, **({"logged_since": 2.0} if seed else {})}]
+
+    two = {"a": {"x": 0}, "b": {"x": 1}}
+    for seeds in ((0, 1), (1, 0)):
+        made = experiment(two, run, seeds=seeds, schedule=(1,), progress=False)
+        assert [*made.curves["a"]] == ["y"]
+
+
 def test_the_same_seeds_reach_every_configuration():
     seen = []
 
