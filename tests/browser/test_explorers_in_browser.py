@@ -928,7 +928,7 @@ def test_the_inspector_shows_what_the_rows_make_of_a_token(opened, one, two, ans
 
 
 # Of the box with the numbers, while a mouse points at one word after the other.
-HEIGHTS = """part => [...part.querySelectorAll(".nb-tokens span")].map(word => {
+HEIGHTS_OF_WORDS = """part => [...part.querySelectorAll(".nb-tokens span")].map(word => {
   word.dispatchEvent(new PointerEvent("pointerover", { bubbles: true, pointerType: "mouse" }));
   return part.querySelector(".nb-above").offsetHeight;
 })"""
@@ -944,7 +944,7 @@ def test_the_numbers_of_a_word_fit_on_a_phone_and_stay_in_sight(opened):
     assert table.bounding_box()["width"] <= part.locator(".nb-group").bounding_box()["width"]
     for cell in table.locator("td").all():
         assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
-    assert len(set(part.evaluate(HEIGHTS))) == 1  # no word moves from under a mouse
+    assert len(set(part.evaluate(HEIGHTS_OF_WORDS))) == 1  # no word moves from under a mouse
     part.locator(".nb-tokens").last.scroll_into_view_if_needed()
     assert part.locator(".nb-above").bounding_box()["y"] >= 0
 
