@@ -88,7 +88,7 @@ function picture(rows, { gradient, states, axis }) {
     return `${gradientLine(centre - 39, centre + 39, y(gradient[s]))}${updates.join("")}
       <text x="${centre}" y="${FLOOR + 18}" text-anchor="middle">${state}</text>`;
   });
-  const legend = (column, row) => [4 + 188 * column, FLOOR + 62 + 24 * row];
+  const legend = (column, row) => [4 + 196 * column, FLOOR + 62 + 24 * row];
   const keys = rows.map(({ name }, which) => {
     const [x, ground] = legend(which, 0);
     return `${barOf(which, x + 5, ground, ground - 14)}

@@ -29,10 +29,8 @@ def test_there_are_such_runs():
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
 def test_a_recorded_run_gets_the_verdict_that_its_numbers_bear_out(folder):
     report = diagnose(evidence.read(folder))
-    # in two trials of two and three steps every response was cut off, which is so
-    so = ["all-truncated"] if folder.name.startswith("trial-") else []
-    # and three runs fell from .90 to .65
-    so = ["reward-collapse"] if "-fast-grpo-" in folder.name else so
+    # three runs fell from .90 to .65
+    so = ["reward-collapse"] if "-fast-grpo-" in folder.name else []
     assert [finding.id for finding in report.findings] == so, str(report)
 
 
@@ -42,7 +40,8 @@ def test_it_is_said_how_much_of_a_recorded_run_was_looked_at(folder):
     found = evidence.read(folder)
     states = diagnose(found).as_dict()["questions"]
     looked = [name for name in CURVES if states.get(name, "") in ("found", "fine")]
-    trained = len(found.history) > 2 and any("no_spread" in row for row in found.history)
+    # the two trials have two and three steps, of which no half can be judged
+    trained = len(found.history) > 5 and any("no_spread" in row for row in found.history)
     assert len(looked) >= (6 if trained else 2), looked
     if trained and not found.witnesses:  # recorded before the mean was
         agree = "not looked at" if folder in IN_BFLOAT16 else "fine"
