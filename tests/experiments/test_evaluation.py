@@ -20,6 +20,7 @@ from nbcourse.seeds import generator
 from nbcourse.tasks.answers import extract
 from nbcourse.training.held_out import Answers
 from nbcourse.training.recipe import check
+from nbcourse.training.recipe_sections import PromptSection
 from tests import hub
 from tests.command import invoke, nbcourse
 from tests.small import base_recipe, recipe, tables
@@ -550,7 +551,7 @@ def test_a_model_without_a_recipe_is_asked_alone(runs, tmp_path):
     assert {"strict", "lenient", "truncated", "pass_at"} <= set(result["after"])
     assert not {"before", "gain"} & set(result)
     assert result["max_new_tokens"] == 20
-    assert result["recipe"]["prompt"] == {"style": "plain", "instruction": "Count."}
+    assert result["recipe"]["prompt"] == PromptSection(instruction="Count.").model_dump(mode="json")
     assert (model / "evaluation-word-problems-validation-20-tokens.json").is_file()
     longer = evaluation.Asking(limit=30)
     again = evaluation.evaluate(
