@@ -237,8 +237,8 @@ def gradient_surrogate(
     """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
 
         L = mean over responses of Σₜ wₜ(θ) · kₜ(θ)
-        "prefix":    wₜ = Π_{s≤t} π(aₛ|·)/π_old(aₛ|·)     exact gradient, modest variance
-        "sequence":  wₜ = Π_{s≤T} π(aₛ|·)/π_old(aₛ|·)     exact gradient, large variance
+        "prefix":    wₜ = Π_{s≤t} π(aₛ|·)/π_old(aₛ|·)     exact gradient; its variance grows with length
+        "sequence":  wₜ = Π_{s≤T} π(aₛ|·)/π_old(aₛ|·)     exact gradient; so does its variance
         "token":     wₜ = π(aₜ|·)/π_old(aₜ|·)             biased: states stay those of π_old
 
     The weight keeps its gradient. That is what makes the identity E_old[w(θ) k(θ)] = KL(θ) hold as
@@ -251,8 +251,8 @@ def gradient_surrogate(
         mask: (B, T) bool; skipped positions have ratio 1.
         old_log_probs: (B, T) of the policy that sampled; None means it was the current one.
         weight: one of `WEIGHTS`.
-        kind: "k1" or "k3". Both are exact; k3 usually has the smaller variance, because its
-            gradient uses k1 for the current token and the less noisy k3 for the later ones.
+        kind: "k1" or "k3". Both are exact; near the reference k3 has the smaller variance: its
+            gradient uses k1 for the current token, and there the less noisy k3 for later ones.
         weight_cap: the largest value a weight may have, ≥ 1, as in `exact_surrogate`; None means
             no limit.
         batch_mask: (N, T') bool, the mask of the whole batch if this is a micro-batch, as in
