@@ -237,8 +237,8 @@ def gradient_surrogate(
     """A value whose expected gradient is ∇KL(π‖π_ref), for fresh and for stale samples.
 
         L = mean over responses of Σₜ wₜ(θ) · kₜ(θ)
-        "prefix":    wₜ = Π_{s≤t} π(aₛ|·)/π_old(aₛ|·)     exact gradient; its variance grows with length
-        "sequence":  wₜ = Π_{s≤T} π(aₛ|·)/π_old(aₛ|·)     exact gradient; so does its variance
+        "prefix":    wₜ = Π_{s≤t} π(aₛ|·)/π_old(aₛ|·)     exact gradient, noisier with length
+        "sequence":  wₜ = Π_{s≤T} π(aₛ|·)/π_old(aₛ|·)     exact gradient, noisier with length
         "token":     wₜ = π(aₜ|·)/π_old(aₜ|·)             biased: states stay those of π_old
 
     The weight keeps its gradient. That is what makes the identity E_old[w(θ) k(θ)] = KL(θ) hold as
