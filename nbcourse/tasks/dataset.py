@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-import torch
 from torch import Tensor
 
 from nbcourse import hub
 from nbcourse.errors import NotAvailable, NotFound, UserError, did_you_mean
 from nbcourse.tasks.answers import extract, number_of
 from nbcourse.tasks.gsm8k import VALIDATION
-from nbcourse.tasks.questions import Verified
+from nbcourse.tasks.questions import Listed
 from nbcourse.tasks.task import Task
 
 GSM8K = "openai/gsm8k"
@@ -45,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class DataSet(Verified):
+class DataSet(Listed):
     """A data set with columns for question and answer; a tenth of its rows is held out.
 
     Attributes:
@@ -69,18 +68,6 @@ class DataSet(Verified):
     def __post_init__(self) -> None:
         if self.answers not in ("number", "text"):
             raise ValueError(f"task.answers is {self.answers!r}, expected one of 'number', 'text'")
-
-    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Row]:
-        """Draw different rows: `count`, or all there are.
-
-        Raises:
-            ValueError: if the split is unknown, or the count negative.
-        """
-        if count < 0:
-            raise ValueError(f"count is {count}, expected 0 or more")
-        there = self.listed(split)
-        order = torch.randperm(len(there), generator=generator)[:count]
-        return [there[i] for i in order.tolist()]
 
     def listed(self, split: str) -> list[Row]:
         """All rows of a split, in the file's order.
@@ -108,7 +95,7 @@ class DataSet(Verified):
 
     def preference(self, responses: Sequence[str], problems: Sequence[Any]) -> Tensor:
         """Of numbers, minus the distance to the right one; of texts, whether it is right: (B,)."""
-        how = Verified.preference if self.answers == "number" else Task.preference
+        how = Listed.preference if self.answers == "number" else Task.preference
         return how(self, responses, problems)
 
 

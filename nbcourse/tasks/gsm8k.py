@@ -14,12 +14,10 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
-import torch
-
 from nbcourse import hub
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.tasks.answers import extract
-from nbcourse.tasks.questions import Problem, Verified
+from nbcourse.tasks.questions import Listed, Problem
 
 VALIDATION = 0.1  # share of the training problems that are kept for choosing between runs
 
@@ -142,7 +140,7 @@ def _read_once(split: str, folder: str | None) -> list[Problem]:
 
 
 @dataclass(frozen=True)
-class GSM8K(Verified):
+class GSM8K(Listed):
     """The data set as a training run sees it: finite, so that no problem is drawn twice at once.
 
     Attributes:
@@ -150,18 +148,6 @@ class GSM8K(Verified):
     """
 
     path: str | None = None
-
-    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Problem]:
-        """Draw different problems: `count`, or all there are.
-
-        Raises:
-            ValueError: if the split is unknown, or the count negative.
-        """
-        if count < 0:
-            raise ValueError(f"count is {count}, expected 0 or more")
-        there = self.listed(split)
-        order = torch.randperm(len(there), generator=generator)[:count]
-        return [there[i] for i in order.tolist()]
 
     def listed(self, split: str) -> list[Problem]:
         """All problems of a split, in the file's order.

@@ -5,10 +5,11 @@ marker line holds the right number, whatever it says on the way there. Chapter 1
 answers.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -49,3 +50,27 @@ class Verified(Task):
                 for answer, problem in zip(answers, problems, strict=True)
             ]
         )
+
+
+class Listed(Verified):
+    """A task of finitely many questions, so that none is drawn twice at once."""
+
+    @abstractmethod
+    def listed(self, split: str) -> Sequence[Any]:
+        """All problems of a split, in a fixed order.
+
+        Raises:
+            ValueError: if the split is unknown.
+        """
+
+    def draw(self, count: int, *, split: str, generator: torch.Generator) -> list[Any]:
+        """Draw different problems: `count`, or all there are.
+
+        Raises:
+            ValueError: if the split is unknown, or the count negative.
+        """
+        if count < 0:
+            raise ValueError(f"count is {count}, expected 0 or more")
+        there = self.listed(split)
+        order = torch.randperm(len(there), generator=generator)[:count]
+        return [there[i] for i in order.tolist()]
