@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
-from nbcourse import __version__, installation
+from nbcourse import EDITION, __version__, installation
 from nbcourse.errors import NotAvailable, UserError
 from nbcourse.progress import track
 from nbcourse.publishing import chapters
@@ -141,7 +141,7 @@ def _title_page(front: str) -> Tag:
     article = page.new_tag("article", attrs={"class": f"bd-article {TITLE_PAGE}"})
     article.append(page.new_tag("h1", string=_about(page, "property='og:site_name'")))
     lines = [_about(page, "name='description'"), _first(page, ".component-author").get_text()]
-    lines.append(f"The pages of nbcourse {__version__}")
+    lines.append(f"{EDITION}: the pages of nbcourse {__version__}")
     if canonical := page.select_one("link[rel=canonical]"):
         lines[-1] += f", {urljoin(str(canonical['href']), '.')}"
     article.extend(page.new_tag("p", string=" ".join(line.split())) for line in lines)

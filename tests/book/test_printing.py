@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from nbcourse import __version__
+from nbcourse import EDITION, __version__
 from nbcourse.errors import UserError
 from nbcourse.publishing import chapters, printing
 
@@ -109,7 +109,7 @@ def test_the_first_page_says_what_the_book_is(head, where):
     assert [line.string for line in title.select("p")] == [
         "Of bandits & models.",
         "By The authors",
-        f"The pages of nbcourse {__version__}{where}",
+        f"{EDITION}: the pages of nbcourse {__version__}{where}",
     ]
 
 

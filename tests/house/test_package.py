@@ -639,6 +639,13 @@ def test_there_is_one_version():
     assert cited == nbcourse.__version__
 
 
+def test_the_front_page_says_which_edition_this_is():
+    text = (ROOT / "book/intro.md").read_text("utf-8")
+    assert f"is.** {nbcourse.EDITION}, release {nbcourse.__version__}.\n" in text
+    assert f"edition = {{{nbcourse.EDITION.split()[0]}}},\n" in text
+    assert f"note   = {{nbcourse {nbcourse.__version__}}},\n" in text
+
+
 def test_the_changelog_begins_with_what_is_unreleased_or_this_version():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     sections = re.findall(r"^## (.+)$", text, re.M)
