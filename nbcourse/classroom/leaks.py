@@ -122,11 +122,17 @@ def secrets(root: Path = ROOT) -> Secrets:
 
 
 def _public_texts(root: Path) -> tuple[list[str], list[str]]:
-    """The texts of book and package, and apart from them the checks that know answers."""
+    """The texts of book and package, and apart from them the checks that know answers.
+
+    The site prints what the tables of book and package say: the mistakes that have names, and what
+    readers ask.
+    """
     paths = [
         *(root / "book").glob("*.md"),
+        *(root / "book").glob("*.toml"),
         *(root / "book" / "text").glob("*.md"),
         *(root / "nbcourse").rglob("*.py"),
+        *(root / "nbcourse").rglob("*.toml"),
     ]
     given: list[str] = []
     checks: list[str] = []

@@ -51,6 +51,13 @@ def test_secret_is_what_stands_in_the_regions_and_nowhere_else(hidden):
     assert set(hidden.words) == {"offset_for_later", "tensor", "tolist"}  # "everything" is public
 
 
+def test_a_table_of_the_package_is_public(hidden, tmp_path):
+    root = tmp_path / "root"
+    (root / "nbcourse" / "mistakes.toml").write_text('name.fix = "tolist"')
+    (root / "book" / "questions.toml").write_text('"02-x" = ["offset_for_later"]')
+    assert set(leaks.secrets(root).words) == {"tensor"}
+
+
 def as_notebook(line: str) -> bytes:
     return nbformat.writes(new_notebook(cells=[new_code_cell(f"x = 1\n{line}\n")])).encode()
 
