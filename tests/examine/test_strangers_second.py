@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from book.studies.strangers import CASES, Verdict, judged
+from book.studies.strangers import Verdict, judged
+from book.studies.strangers_second import CASES
 from nbcourse.experiments import records
 from nbcourse.mistakes.catalogue import CATALOGUE
 from tests.effort import swept
