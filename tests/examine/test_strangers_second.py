@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from book.studies import strangers_third
 from book.studies.strangers import Verdict, judged
 from book.studies.strangers_second import CASES
 from nbcourse.experiments import records
@@ -43,9 +44,9 @@ def test_the_record_is_of_these_cases_and_verdicts():
         assert one["right"] == (not one["fault"]["wrong"] and not one["mended"]["wrong"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.source)
+@pytest.mark.parametrize("case", [*CASES, *strangers_third.CASES], ids=lambda case: case.source)
 def test_a_verdict_names_what_the_catalogue_has(case):
-    """But for two names that the author made up for what the catalogue did not have."""
+    """But for a name that an author made up for what the catalogue did not have."""
     for verdict in (case.expected, case.twin):
         named = {
             id for one in fields(verdict) if one.name != "said" for id in getattr(verdict, one.name)
