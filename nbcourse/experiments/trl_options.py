@@ -139,6 +139,8 @@ CHOSEN: Options = {
     "fp16": lambda r: r.model.precision == "float16",
     "learning_rate": lambda r: r.optimiser.learning_rate,
     "weight_decay": lambda r: r.optimiser.weight_decay,
+    "adam_beta1": lambda r: r.optimiser.betas[0],
+    "adam_beta2": lambda r: r.optimiser.betas[1],
     "max_grad_norm": lambda r: r.optimiser.max_grad_norm,
     "num_iterations": lambda r: r.optimiser.epochs,
     "max_steps": lambda r: r.steps * r.optimiser.updates,

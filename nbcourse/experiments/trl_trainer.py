@@ -98,11 +98,10 @@ def _with_ours(trainer: Any) -> Any:
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             if self.lr_scheduler is None:
-                settings = self.our_recipe.optimiser
-                updates, rise = settings.updates, settings.warm_up + 1
+                settings, steps = self.our_recipe.optimiser, self.our_recipe.steps
                 self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                     optimizer or self.optimizer,
-                    lambda update: min(1.0, (update // updates + 1) / rise),
+                    lambda update: settings.share_of_rate(update // settings.updates, steps),
                 )
             return self.lr_scheduler
 

@@ -69,6 +69,7 @@ class Learner:
             rates.setdefault(rate or settings.learning_rate, []).append(parameter)
         self.optimiser = torch.optim.AdamW(
             [{"params": group, "lr": rate, "initial_lr": rate} for rate, group in rates.items()],
+            betas=settings.betas,
             weight_decay=settings.weight_decay,
             fused=True,
         )

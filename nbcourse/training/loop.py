@@ -127,8 +127,9 @@ def costs(clock: Clock, experience: Experience) -> dict[str, float]:
 def learn(update: Update, step: int) -> dict[str, float]:
     """Epochs of minibatches over one batch of experience; returns what was seen on the way."""
     learner, settings = update.learner, update.learner.recipe.optimiser
+    share = settings.share_of_rate(step, learner.recipe.steps)
     for group in learner.optimiser.param_groups:
-        group["lr"] = group["initial_lr"] * min(1.0, (step + 1) / (settings.warm_up + 1))
+        group["lr"] = group["initial_lr"] * share
     plan = list(minibatches(learner.recipe, update.experience, step))
     if len(plan) > 1:  # with one update, the log-probs that it differentiates are the old ones
         update = add_old_log_probs(update, plan[: len(plan) // settings.epochs])

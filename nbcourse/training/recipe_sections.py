@@ -1,5 +1,6 @@
 """The tables of a recipe whose keys are always the same, each checked by itself."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -14,6 +15,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AtLeastOne = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 
@@ -207,6 +209,12 @@ class OptimiserSection(Section):
 
     learning_rate: Positive = 3e-4
     warm_up: Whole = Field(0, description="steps over which the learning rate rises")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate falls after that, to 0 after the last step"
+    )
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = Field(
+        (0.9, 0.999), description="how slowly AdamW forgets: of its means of gradients and squares"
+    )
     weight_decay: NonNegative = 0.0
     max_grad_norm: Positive = Field(1.0, description="to which a longer gradient is scaled down")
     epochs: Count = Field(1, description="passes over each batch")
@@ -238,6 +246,20 @@ class OptimiserSection(Section):
     def updates(self) -> int:
         """Updates on each batch, at most."""
         return self.epochs * self.minibatches
+
+    def share_of_rate(self, step: int, steps: int) -> float:
+        """What part of the learning rate a step takes.
+
+        Args:
+            step: from 0.
+            steps: of the whole run.
+        """
+        if step < self.warm_up:
+            return (step + 1) / (self.warm_up + 1)
+        if self.schedule == "constant":
+            return 1.0
+        left = (steps - step) / (steps - self.warm_up)
+        return left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
 class EvaluationSection(Section):

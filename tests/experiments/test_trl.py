@@ -652,8 +652,9 @@ def test_any_token_that_ends_a_response_ends_it():
     assert first == second != third
 
 
-def test_the_learning_rate_rises_as_ours_does(tmp_path):
-    chosen = recipe("grpo", steps=3, optimiser={"warm_up": 2, "epochs": 2, "weight_decay": 0.1})
+def test_the_optimiser_moves_as_ours_does(tmp_path):
+    optimiser = {"warm_up": 1, "schedule": "linear", "epochs": 2, "weight_decay": 0.1}
+    chosen = recipe("grpo", steps=3, optimiser={**optimiser, "betas": [0.8, 0.95]})
     trainer = trl_trainer.make_trainer(small.learner(chosen), tmp_path, small.ALONE)
     trainer.create_optimizer_and_scheduler(6)
     rates = []
@@ -661,8 +662,9 @@ def test_the_learning_rate_rises_as_ours_does(tmp_path):
         rates.append(trainer.lr_scheduler.get_last_lr()[0] / 3e-4)
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-    # two updates in a step: a third, two thirds, all of it
-    assert rates == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3, 1, 1])
+    # two updates in a step: half of it, all, half
+    assert rates == pytest.approx([0.5, 0.5, 1, 1, 0.5, 0.5])
+    assert {g["betas"] for g in trainer.optimizer.param_groups} == {(0.8, 0.95)}
     decays = {g["weight_decay"] for g in trainer.optimizer.param_groups if g["params"]}
     assert decays == {0.1}  # of norms and biases too
 

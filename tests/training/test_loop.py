@@ -20,6 +20,7 @@ from nbcourse.training.algorithms import ALGORITHMS, Tokens, moves_without_advan
 from nbcourse.training.clock import Clock
 from nbcourse.training.experience import Draws, add_reference_and_values, collect
 from nbcourse.training.held_out import verdicts
+from nbcourse.training.recipe_sections import OptimiserSection
 from nbcourse.training.update import Update, backward, minibatches, packed, slices
 from tests.effort import swept
 from tests.small import ALONE, learner, recipe, weights
@@ -295,6 +296,35 @@ def test_the_learning_rate_warms_up(step, share):
     update = prepared("grpo", optimiser={"warm_up": 3})
     loop.learn(update, step)
     assert update.learner.optimiser.param_groups[0]["lr"] == pytest.approx(3e-4 * share)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        ("constant", [1 / 3, 2 / 3, 1, 1, 1, 1]),
+        ("linear", [1 / 3, 2 / 3, 1, 3 / 4, 2 / 4, 1 / 4]),
+        ("cosine", [1 / 3, 2 / 3, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]),
+    ],
+)
+def test_the_learning_rate_falls_to_zero_after_the_last_step(schedule, shares):
+    update = prepared("grpo", steps=6, optimiser={"warm_up": 2, "schedule": schedule})
+    rates = []
+    for step in range(6):
+        loop.learn(update, step)
+        rates.append(update.learner.optimiser.param_groups[0]["lr"] / 3e-4)
+    assert rates == pytest.approx(shares)
+
+
+def test_a_run_that_warms_up_to_its_end_has_no_rest_to_fall_over():
+    settings = OptimiserSection(warm_up=3, schedule="linear")
+    assert [settings.share_of_rate(step, 3) for step in range(3)] == [1 / 4, 2 / 4, 3 / 4]
+
+
+def test_the_betas_of_a_recipe_are_those_of_the_optimiser():
+    update = prepared("grpo", optimiser={"betas": [0.8, 0.95]})
+    assert {group["betas"] for group in update.learner.optimiser.param_groups} == {(0.8, 0.95)}
+    with pytest.raises(ValueError, match=r"optimiser\.betas"):
+        recipe("grpo", optimiser={"betas": [0.9, 1.0]})
 
 
 # ---------------------------------------------------------------- minibatches, epochs, early stop
