@@ -100,8 +100,9 @@ class Measurements:
         best_of: share of the questions with a right answer among their group, read like `greedy`.
         constant: accuracy of the best constant answer.
         luck: accuracy of the model's own answers to other questions.
-        mixed: share of the groups that are paid differently.
-        mixed_leniently: the same, if it is paid for the number in whatever form.
+        mixed: share of the groups that are paid differently, by whatever reward the recipe has.
+        mixed_leniently: the same, if it is paid for the number in whatever form. Of a reward model
+            or a reader's function neither this is known nor what luck explains.
         lucky: share of those groups that luck alone would make; of `mixed_leniently` if it is there
             and of `mixed` if not.
         truncated: cut off by the limit.
@@ -250,6 +251,12 @@ def _no_idea(found: Measurements) -> Fault | None:
     return None
 
 
+def _all_paid_alike(found: Measurements) -> Fault | None:
+    if found.mixed or found.mixed_leniently:
+        return None
+    return "do not train", "in no group is one answer paid differently from another"
+
+
 def _no_room(found: Measurements) -> Fault | None:
     if found.greedy is None or found.best_of is None:
         return None
@@ -283,6 +290,7 @@ RULES = (
     _better_asked,
     _form_not_kept,
     _no_idea,
+    _all_paid_alike,
     _no_room,
     _no_direction,
 )

@@ -101,6 +101,7 @@ class Answered:
         problems: the N questions.
         answers: N lists of G, as read leniently; None for none.
         paid: (N, G) what the verifier pays, 0 or 1: strictly, or in any form if the recipe says so.
+        rewards: (N, G) what the recipe pays, be it the verifier, a model or a reader's function.
         lenient: (N, G) right in whatever form.
         form: (N, G) in the form asked for.
         truncated: (N, G) cut off.
@@ -111,6 +112,7 @@ class Answered:
     problems: list[Any]
     answers: list[list[Hashable]]
     paid: Tensor
+    rewards: Tensor
     lenient: Tensor
     form: Tensor
     truncated: Tensor
@@ -124,10 +126,11 @@ class Answered:
         group = self.paid.shape[1]
         mixed = mixed_share(self.lenient)
         by_luck = (1 - (1 - rates) ** group - rates**group).mean().item()
+        of_verifier = recipe.reward.source == "verifier"  # only its groups are mixed by right ones
         cosines = torch.tensor(self.cosines)
         return Measurements(
             paid=_mean(self.paid.mean(1)),
-            mixed=mixed_share(self.paid),
+            mixed=mixed_share(self.paid if of_verifier else self.rewards),
             prompts=recipe.rollouts.prompts,
             steps=recipe.steps,
             lenient=_mean(self.lenient.mean(1)),
@@ -135,8 +138,8 @@ class Answered:
             best_of=self.lenient.amax(1).mean().item(),
             constant=constant,
             luck=rates.mean().item(),
-            mixed_leniently=mixed,
-            lucky=min(1.0, by_luck / mixed) if mixed else None,
+            mixed_leniently=mixed if of_verifier else None,
+            lucky=min(1.0, by_luck / mixed) if mixed and of_verifier else None,
             truncated=self.truncated.mean().item(),
             mismatch=sum(self.mismatch) / len(self.mismatch) if self.mismatch else None,
             cosine=_mean(cosines) if len(cosines) else None,
@@ -165,7 +168,7 @@ def lucky_rates(answers: Sequence[Sequence[Hashable]], golds: Sequence[Hashable]
 
 
 def mixed_share(right: Tensor) -> float:
-    """Share of the groups, rows of (N, G) of 0 and 1, with both."""
+    """Share of the groups, rows of (N, G), whose answers are not all paid alike."""
     return (right.amax(1) != right.amin(1)).double().mean().item()
 
 
@@ -181,8 +184,8 @@ def _asked(learner: Learner, batches: int, *, gradients: bool, progress: bool) -
     recipe, draws, processes = learner.recipe, Draws(learner.recipe), connect()
     group, task = recipe.rollouts.group_size, recipe.task.build()
     nothing = torch.zeros(0)
-    found = Answered([], [], nothing, nothing, nothing, nothing, [], [])
-    columns: list[list[Tensor]] = [[], [], [], []]
+    found = Answered([], [], nothing, nothing, nothing, nothing, nothing, [], [])
+    columns: list[list[Tensor]] = [[], [], [], [], []]
     for _ in track(range(batches), "gauging", visible=progress):
         experience = collect(learner, draws, processes)
         asked, texts = experience.problems or [], experience.rollout.texts(learner.tokenizer)
@@ -194,17 +197,16 @@ def _asked(learner: Learner, batches: int, *, gradients: bool, progress: bool) -
         if recipe.reward.lenient:
             paid = in_any_form(recipe, texts, asked, truncated).cpu()
         read_so = torch.maximum(torch.tensor(lenient).float(), paid)
-        for column, values in zip(
-            columns, (paid, read_so, torch.tensor(form), truncated.cpu()), strict=True
-        ):
+        told = paid, experience.scores.cpu(), read_so, torch.tensor(form), truncated.cpu()
+        for column, values in zip(columns, told, strict=True):
             column.append(values.float().view(-1, group))
         found.problems.extend(asked[::group])
         found.answers.extend(read[i : i + group] for i in range(0, len(read), group))
         if gradients and (seen := _halves(learner, experience)) is not None:
             found.mismatch.append(seen[0])
             found.cosines.append(seen[1])
-    paid, lenient_, form_, cut = map(torch.cat, columns)
-    return replace(found, paid=paid, lenient=lenient_, form=form_, truncated=cut)
+    paid, rewards, lenient_, form_, cut = map(torch.cat, columns)
+    return replace(found, paid=paid, rewards=rewards, lenient=lenient_, form=form_, truncated=cut)
 
 
 def _halves(learner: Learner, experience: Experience) -> tuple[float, float] | None:

@@ -48,6 +48,11 @@ def test_a_good_start_is_trained():
         ({"lenient": Estimate(0.04, 0.01)}, "supervise first", "3.0% are by chance"),
         ({"lucky": 0.3}, "supervise first", "luck explains 30%"),
         ({"mixed": 0.01, "mixed_leniently": 0.015}, "supervise first", "0.8 groups a step"),
+        (
+            {"mixed": 0, "mixed_leniently": None, "paid": Estimate(0.6), "lenient": None},
+            "do not train",
+            "in no group",
+        ),
         ({"best_of": 0.31}, "do not train", "less than 5% between them"),
         ({"cosine": Estimate(0.0, 0.005)}, "do not train", "take more prompts a step"),
     ],
@@ -164,6 +169,35 @@ def test_a_reward_that_is_paid_in_any_form_is_measured_as_it_is_paid(small, monk
     )
     assert strict.paid.mean == 0 < lenient.paid.mean == lenient.lenient.mean
     assert (strict.mixed, lenient.mixed) == (0, lenient.mixed_leniently)
+
+
+def test_groups_are_mixed_by_what_the_readers_own_function_pays(small, tmp_path):
+    """It pays by length, or all alike; what is right stays the verifier's."""
+    verifier, *own = (
+        gauging.gauge(
+            small.model_copy(update={"reward": small.reward.model_copy(update={"source": source})}),
+            questions=8,
+            progress=False,
+        )
+        for source in (small.reward.source, pays(tmp_path, "len(c)"), pays(tmp_path, "1.0"))
+    )
+    longer, alike = own
+    assert longer.paid == alike.paid == verifier.paid
+    assert (
+        (longer.mixed_leniently, longer.lucky) == (None, None) != (verifier.mixed, verifier.lucky)
+    )
+    assert longer.mixed != verifier.mixed and longer.mixed > alike.mixed == 0
+    assert alike.cosine is None
+    assert "in no group" in " ".join((verdict(alike).reason, *verdict(alike).further))
+
+
+def pays(folder, each):
+    """A reader's function that pays `each` for every completion `c`."""
+    file = folder / f"pays_{sum(map(ord, each))}.py"
+    file.write_text(
+        f"def score(completions, **columns):\n    return [{each} for c in completions]\n"
+    )
+    return f"{file}:score"
 
 
 def test_rows_that_know_the_sampler_are_corrected_for_it(small):
