@@ -1,13 +1,14 @@
 """What `nbcourse train --dry-run` prints: memory and time that a run needs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from nbcourse.budget import advice, machines, prediction, shapes
+from nbcourse.budget.machines import Machine
 from nbcourse.budget.prediction import Prompts
 from nbcourse.budget.shapes import Shape
 from nbcourse.experiments import forecast
@@ -40,14 +41,25 @@ def show(
     table.add_row("the run", "", *map(_duration, outlook.total))
     console.print(table)
     console.print(_checkpoints(recipe, outlook.checkpoint), highlight=False)
-    table = Table("the run, by the roofline", "at least", "expected", "at most", "of its memory")
+    console.print(_on_cards(outlook_on))
+    for cure in [*_too_large(recipe, shape, prompts, here), *advice.slow(recipe)]:
+        console.print(f"· {cure}", highlight=False)
+
+
+def _on_cards(outlook_on: Callable[[Machine], Outlook]) -> Table:
+    """The run on well-known cards: by the roofline, or at the speed of a recorded run."""
+    table = Table("the run", "at least", "expected", "at most", "of its memory", "by")
     for machine in machines.DATASHEETS.values():
         found = outlook_on(machine)
         share = max(found.peaks.values()) / machine.memory
-        table.add_row(machine.name, *map(_duration, found.total), f"{share:.0%}")
-    console.print(table)
-    for cure in [*_too_large(recipe, shape, prompts, here), *advice.slow(recipe)]:
-        console.print(f"· {cure}", highlight=False)
+        by = f"a recorded run, {_times(found.slowdown)}" if found.slowdown else "the roofline"
+        table.add_row(machine.name, *map(_duration, found.total), f"{share:.0%}", by)
+    return table
+
+
+def _times(slowdown: Mapping[str, float]) -> str:
+    """Between which factors the phases take as long as the roofline says."""
+    return f"{min(slowdown.values()):.0f} to {max(slowdown.values()):.0f} times it"
 
 
 def _memory(outlook: Outlook) -> Table:
@@ -104,7 +116,7 @@ def _expectations(outlook: Outlook, like: Path | None) -> list[str]:
         )
     if like is None:
         told.append(
-            "all seconds are rooflines, and a real machine takes several times as long: --like RUN "
+            "seconds by the roofline: a real machine takes several times as long, and --like RUN "
             "with a run of two steps made here tells how many times"
         )
     else:

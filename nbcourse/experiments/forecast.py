@@ -74,6 +74,35 @@ class EarlierRun:
     slowdown: Mapping[str, float]
 
 
+class Recorded(NamedTuple):
+    """How fast a recorded run was on a card of the datasheets that it had to itself.
+
+    Attributes:
+        run: its folder in `book/runs`, from which `earlier_run` gives the rest.
+        engine, precision: of the recipe.
+        prompt: tokens of its longest prompt.
+        slowdown: measured seconds over the datasheet's roofline, by phase.
+    """
+
+    run: str
+    engine: str
+    precision: str
+    prompt: int
+    slowdown: Mapping[str, float]
+
+
+RECORDED = {
+    "H200": Recorded(
+        "gsm8k-qwen2.5-coder-0.5b-h200",
+        "static-graphs",
+        "bfloat16",
+        206,
+        {"sample": 15.2, "consult": 9.21, "learn": 7.89, "evaluate": 14.6},
+    )
+}
+"""Of no other card of the datasheets is there a run that had it to itself."""
+
+
 class Seconds(NamedTuple):
     """Seconds of a phase of a step, or of another part of a run.
 
@@ -442,8 +471,8 @@ def expected_of(
             none.
 
     Returns:
-        A function of the machine. The earlier run's speed counts on this one; elsewhere all seconds
-        are rooflines.
+        A function of the machine. The earlier run's speed counts on this one, and on a card of the
+        datasheets that of a recorded run; elsewhere all seconds are rooflines.
 
     Raises:
         ValueError: if a number is out of range, or does not concern a base model.
@@ -464,14 +493,25 @@ def expected_of(
             recipe, shape, other, prompts, stages, slowdown if other is machine else {}
         )
     here = _expected(recipe, machine, like, lengths, flat)
-    elsewhere = EarlierRun(here.conditions, {})
     try:
         warm_start = supervised.warm_start_of(recipe)
     except OSError:
         warm_start = None
+
+    def elsewhere(other: Machine) -> EarlierRun:
+        there = recorded_speed(other, recipe)
+        return EarlierRun(here.conditions, {} if there is None else there.slowdown)
+
     return lambda other: outlook(
-        recipe, shape, other, here if other is machine else elsewhere, prompts, warm_start
+        recipe, shape, other, here if other is machine else elsewhere(other), prompts, warm_start
     )
+
+
+def recorded_speed(machine: Machine, recipe: Recipe) -> Recorded | None:
+    """The recorded run that tells how fast this recipe's engine is on a card of the datasheets."""
+    found = RECORDED.get(machine.name)
+    settings = recipe.rollouts.engine, recipe.model.precision
+    return found if found is not None and settings == (found.engine, found.precision) else None
 
 
 def _expected(

@@ -470,7 +470,7 @@ def test_a_dry_run_of_a_base_model_counts_its_texts_and_its_evaluations(tmp_path
     assert answer.exit_code == 0, answer.output
     shown = " ".join(answer.output.split())
     assert "2 pretraining steps of 4 texts, 3 supervised steps of 4 texts" in shown
-    assert "all seconds are rooflines" in shown
+    assert "seconds by the roofline" in shown
     assert [cells(answer.output, name)[1] for name in ("pretraining", "supervised")] == ["2", "3"]
     assert cells(answer.output, "evaluate")[1] == "5"  # first, after steps 2, 4, 5, and at the end
     assert all(cells(answer.output, "H200")[1:])

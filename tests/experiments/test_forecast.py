@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from nbcourse.budget import prediction as budget
 from nbcourse.budget import supervised
 from nbcourse.budget.machines import DATASHEETS
+from nbcourse.budget.prediction import Prompts
 from nbcourse.budget.shapes import PUBLISHED, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import forecast, records
@@ -15,6 +17,7 @@ from nbcourse.experiments.forecast import Conditions, EarlierRun
 from nbcourse.training import recipe as recipes
 
 MACHINE = DATASHEETS["T4"]
+QWEN = PUBLISHED["qwen2.5-coder-0.5b"]
 FAMILY = records.RUNS / "arithmetic-family"
 # By phase: sample, consult, learn, evaluate.
 SLOWDOWN = {"sample": 12.0, "consult": 5.0, "learn": 8.0, "evaluate": 9.0}
@@ -293,3 +296,45 @@ def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder, first_o
     taken = sum(records.seconds(step) - step["seconds_consult"] for step in steps) / len(steps)
     expected = sum(found[phase].expected for phase in found if phase != "consult")
     assert 1 / 1.5 < expected / taken < 1.5
+
+
+# ---------------------------------------------------------------- cards of the datasheets
+
+
+@pytest.mark.parametrize("card", forecast.RECORDED)
+def test_the_recorded_speed_is_that_of_the_recorded_run(card):
+    told = forecast.RECORDED[card]
+    found = forecast.earlier_run(
+        records.RUNS / told.run, DATASHEETS[card], shape=QWEN, prompt=told.prompt
+    )
+    assert told.slowdown == pytest.approx(found.slowdown, rel=0.005)
+    recorded = records.read_recipe(records.RUNS / told.run)
+    assert forecast.recorded_speed(DATASHEETS[card], recorded) is told
+    hardware = records.read_json(records.RUNS / told.run / records.ENVIRONMENT)["hardware"]
+    assert card in hardware
+
+
+def test_the_recorded_run_would_have_been_foretold():
+    """91 steps took 368 s; by the roofline alone it would have been half a minute."""
+    told = forecast.RECORDED["H200"]
+    recipe, steps = (
+        read(records.RUNS / told.run) for read in (records.read_recipe, records.read_metrics)
+    )
+    took = sum(step[f"seconds_{phase}"] for step in steps for phase in ("sample", "learn"))
+    length, flat = (fmean(step[key] for step in steps) for key in ("length", "no_spread"))
+    card, prompts = DATASHEETS["H200"], Prompts(66, told.prompt, "")
+    on = forecast.expected_of(recipe, QWEN, prompts, MACHINE, lengths=length, flat=flat)
+    parts = {part.name: part.times * part.seconds.expected for part in on(card).parts}
+    assert parts["sample"] + parts["learn"] == pytest.approx(took, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rollouts": {"engine": "eager"}}, {"model": {"precision": "float32"}}]
+)
+def test_another_engine_or_precision_has_a_speed_of_its_own(change):
+    tables = {"steps": 1, "algorithm": {"name": "grpo"}, "rollouts": {"engine": "static-graphs"}}
+    tables |= {"model": {"precision": "bfloat16"}}
+    alike, other = recipes.check(tables), recipes.check({**tables, **change})
+    assert forecast.recorded_speed(DATASHEETS["H200"], alike) is not None
+    assert forecast.recorded_speed(DATASHEETS["H200"], other) is None
+    assert forecast.recorded_speed(DATASHEETS["H100"], alike) is None

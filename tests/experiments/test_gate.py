@@ -186,7 +186,8 @@ def test_groups_are_mixed_by_what_the_readers_own_function_pays(small, tmp_path)
     assert (
         (longer.mixed_leniently, longer.lucky) == (None, None) != (verifier.mixed, verifier.lucky)
     )
-    assert longer.mixed != verifier.mixed and longer.mixed > alike.mixed == 0
+    assert longer.mixed != verifier.mixed
+    assert longer.mixed > alike.mixed == 0
     assert alike.cosine is None
     assert "in no group" in " ".join((verdict(alike).reason, *verdict(alike).further))
 
