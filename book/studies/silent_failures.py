@@ -1,10 +1,11 @@
 """The benchmark of silent failures: every fault of `diagnosis.faults`, and healthy runs among them.
 
-    python -m book.studies.silent_failures record book/runs/silent-failures
-    python -m book.studies.silent_failures score book/runs/silent-failures
+    python -m book.studies.silent_failures record book/runs/silent-failures-fresh --seed 2000
+    python -m book.studies.silent_failures score book/runs/silent-failures-fresh
 
-`record` trains each fault with three seeds, in up to three algorithms, and thirty healthy runs of
-different algorithms, tasks and settings, and writes them down in a random order:
+`record` trains each fault with three seeds, in up to three algorithms, and healthy runs of
+different algorithms, tasks and settings, in bfloat16, with rows of a reader's own and by TRL's
+trainer, and writes them down in a random order:
 `logs/001.zip` and so on, each with curves and witness batches. `answers.json` holds what each of
 them is; to find out by yourself, open it last. `score` asks `nbcourse diagnose`, once with the
 witnesses and once with the curves alone, and writes `score.json`: how often the cause that is named
@@ -16,22 +17,25 @@ that are not in the list.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from book.studies import own_rows
 
-from nbcourse.diagnosis.diagnose import diagnose
+from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.faults import FAULTS
-from nbcourse.experiments import evidence, records
+from nbcourse.experiments import evidence, records, trl
 from nbcourse.experiments.small_lab import ANSWERS, LOGS, SCORE, Tables, recipe_of, train
 from nbcourse.functional.accuracy import wilson_interval
 from nbcourse.mistakes.catalogue import current
 from nbcourse.progress import track
 from nbcourse.seeds import generator
+from nbcourse.training.recipe import Recipe
 
 HEALTHY = "healthy"
 SEEDS_EACH = 3
@@ -73,16 +77,53 @@ SOUND: dict[str, Tables] = {
     "warm-up": {"optimiser": {"warm_up": 5, "weight_decay": 0.01}},
 }
 
+SOUND |= {
+    f"{name} in bfloat16": {"algorithm": {"name": name}, "model": {"precision": "bfloat16"}}
+    for name in ("grpo", "reinforce", "rloo", "ppo", "dapo")
+} | {
+    "several updates in bfloat16": {
+        "model": {"precision": "bfloat16"},
+        "optimiser": {"epochs": 4, "minibatches": 2},
+    },
+    "kl in the loss, in bfloat16": {"kl": {"beta": 0.1}, "model": {"precision": "bfloat16"}},
+}
+OWN_ROWS = Path(own_rows.__file__)
+BY_TRL = ("grpo", "dr-grpo", "gspo", "cispo")  # whose batches TRL lets one see
 
-def cases(first_seed: int) -> list[tuple[str, str | None, Tables, int]]:
-    """(what it is, its fault, what is changed in the recipe, seed) of every run."""
+
+class Case(NamedTuple):
+    """A run: what it is, its fault, what is changed in the recipe, its seed, and who trains."""
+
+    what: str
+    fault: str | None
+    changes: Tables
+    seed: int
+    engine: Callable[..., Evidence] = train
+
+
+def by_trl(recipe: Recipe, name: str, *, faults: Sequence[str]) -> Evidence:
+    """The curves and witnesses of a run of TRL's own trainer."""
+    with TemporaryDirectory() as folder:
+        trl.train_with_trl(recipe, folder=Path(folder) / name, progress=False)
+        return evidence.read(Path(folder) / name)
+
+
+def cases(first_seed: int) -> list[Case]:
+    """Every run of the benchmark."""
     seeds = range(first_seed, first_seed + SEEDS_EACH)
-    sound = [
-        (f"{HEALTHY}: {name}", None, changes, seeds[number % SEEDS_EACH])
-        for number, (name, changes) in enumerate(SOUND.items())
+    sound: list[tuple[str, Tables, Callable[..., Evidence]]] = [
+        *((name, changes, train) for name, changes in SOUND.items()),
+        *(
+            (f"a reader's row {name}", {"code": str(OWN_ROWS), "algorithm": {"name": name}}, train)
+            for name in own_rows.ALGORITHMS
+        ),
+        *((f"{name} by TRL", {"algorithm": {"name": name}}, by_trl) for name in BY_TRL),
     ]
-    return sound + [
-        (name, name, fault.changes(number), seed)
+    return [
+        Case(f"{HEALTHY}: {name}", None, changes, seeds[number % SEEDS_EACH], engine)
+        for number, (name, changes, engine) in enumerate(sound)
+    ] + [
+        Case(name, name, fault.changes(number), seed)
         for name, fault in FAULTS.items()
         for number, seed in enumerate(seeds)
     ]
@@ -96,14 +137,13 @@ def record(folder: Path, first_seed: int) -> None:
     source = generator(first_seed, "blinding")
     numbers = (torch.randperm(len(runs), generator=source) + 1).tolist()
     answers = {}
-    for number, (what, fault, changes, seed) in track(
-        list(zip(numbers, runs, strict=True)), "runs", total=len(runs)
-    ):
+    for number, case in track(list(zip(numbers, runs, strict=True)), "runs", total=len(runs)):
         name = f"{number:03d}"
-        found = train(recipe_of(changes, seed), name, faults=[fault] if fault else [])
+        faults = [case.fault] if case.fault else []
+        found = case.engine(recipe_of(case.changes, case.seed), name, faults=faults)
         (folder / LOGS / f"{name}.zip").write_bytes(evidence.pack(found))
-        cause = FAULTS[fault].cause if fault else None
-        answers[name] = {"what": what, "cause": cause, "seed": seed}
+        cause = FAULTS[case.fault].cause if case.fault else None
+        answers[name] = {"what": case.what, "cause": cause, "seed": case.seed}
     records.write_json(folder / ANSWERS, dict(sorted(answers.items())))
     seconds = perf_counter() - began
     environment |= {"first_seed": first_seed, "seconds": round(seconds, 1)}

@@ -44,7 +44,9 @@ def recipe_of(changes: Tables, seed: int) -> Recipe:
     """The small recipe with some tables changed."""
     tables: dict[str, Any] = copy.deepcopy(BASE)
     for section, table in changes.items():
-        tables[section] = {**({} if "name" in table else tables.get(section, {})), **table}
+        if isinstance(table, Mapping):
+            table = {**({} if "name" in table else tables.get(section, {})), **table}
+        tables[section] = table
     if tables["warm_start"]["steps"] == 0:
         tables["warm_start"] = {"steps": 0}
     return check({**tables, "seed": seed})
