@@ -74,7 +74,7 @@ def cache_of_a_model(generator: Generator) -> Numbers:
     }
 
 
-@EXERCISES.add("While sampling: keys and values", numbers=cache_of_a_model)
+@EXERCISES.add("15.3 Activation memory", numbers=cache_of_a_model)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     numbers = cache_of_a_model(generator)
     layers, heads, shared, width, prompt, answer, free = numbers.values()
@@ -212,7 +212,7 @@ def _count_until_seen(weight: Tensor, step: Tensor) -> int:
     return taken
 
 
-@EXERCISES.add("Decoding waits for memory")
+@EXERCISES.add("15.5 Time")
 def half_of_the_limit(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(100.0, 50.0, 10_000.0, 1000.0),

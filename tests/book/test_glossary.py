@@ -8,7 +8,7 @@ from nbcourse.publishing import chapters, numbering
 
 GLOSSARY = (chapters.BOOK / "appendix-a-glossary.md").read_text(encoding="utf-8")
 ENTRY = re.compile(
-    r"^(?P<term>\S.*)\n  \S.*\[Section (?P<number>[\d.]+)\]"
+    r"^(?P<term>\S.*)\n  \S.*\[Section (?P<number>[\dA-Z.]+)\]"
     r"\((?P<file>[\w-]+)\.ipynb#(?P<anchor>.+)\)$",
     re.M,
 )
@@ -28,6 +28,6 @@ def test_the_section_is_there_and_has_the_word(term, number, file, anchor):
     assert (place.chapter, place.anchor) == (file, anchor)
     text = (chapters.BOOK / "text" / f"{file}.md").read_text(encoding="utf-8").lower()
     section = re.split(r"^## ", text, flags=re.M)
-    here = next(part for part in section if part.startswith(f"{number} "))
+    here = next(part for part in section if part.startswith(f"{number.lower()} "))
     stems = [re.sub(r"s$", "", word) for word in re.findall(r"[\w@]+", term.lower())]
     assert any(stem in here for stem in stems if len(stem) > 1)

@@ -205,7 +205,7 @@ def test_other_entries_lead_to_chapters_by_way_of_what_uses_them(pages):
     tables = entry_of(pages, reference.PACKAGE / "training" / "recipe_keys.py", "tables")
     assert "*Part of* `nbcourse recipes`." in tables
     plans = entry_of(pages, reference.PACKAGE / "experiments" / "comparison.py", "plan_rows")
-    assert "*Its module is used in* [chapter 15](../15-gpu-runs.ipynb)." in plans
+    assert "*Its module is used in* [appendix L](../appendix-l-budgets.ipynb)." in plans
 
 
 def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
@@ -221,7 +221,7 @@ def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
 
 def test_where_no_chapter_uses_a_module_its_docstring_says_which_it_belongs_to(pages):
     inside = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "inside")
-    assert re.search(r"\*Its module belongs to\* equation \[\(15\.\d+\)\]\(", inside)
+    assert re.search(r"\*Its module belongs to\* equation \[\(L\.\d+\)\]\(", inside)
 
 
 def test_uses_are_found_by_every_way_of_importing(tmp_path):

@@ -6,7 +6,7 @@ SEARCHES = {
     "padding": "02-sequences.html#sec-2-8",
     "leave-one-out": "02-sequences.html#sec-2-5",
     "clip higher": "05-ppo.html#sec-5-8",
-    "LoRA": "15-gpu-runs.html#learning-less-adapters",
+    "LoRA": "appendix-l-budgets.html#learning-less-adapters",
     "why is my loss 0": "05-ppo.html#why-is-my-loss-0-and-my-clip-fraction-0",
     "KL explodes": "12-kl-in-training.html#sec-12-4",
     "GAE": "03-critics.html#sec-3-6",

@@ -15,7 +15,7 @@ def static_bytes(shape: Shape, critic: bool) -> int:
     """Bytes that are held throughout.
 
     The policy's weights, gradients and AdamW's two moments; the reference's weights; and, with
-    `critic`, a critic of its own that is as large as the policy and learns, too. See section 15.2.
+    `critic`, a critic of its own that is as large as the policy and learns, too. See section L.1.
     """
     ### BEGIN SOLUTION
     learns = 4 + 4 + 2 * 4
@@ -26,7 +26,7 @@ def static_bytes(shape: Shape, critic: bool) -> int:
 def cache_bytes(shape: Shape, rows: int, columns: int) -> int:
     """Bytes of the keys and values of `columns` tokens in each of `rows` responses.
 
-    See section 15.3.
+    See section L.2.
     """
     ### BEGIN SOLUTION
     return 2 * shape["layers"] * rows * columns * shape["kv_heads"] * shape["head_width"] * 4
@@ -36,7 +36,7 @@ def cache_bytes(shape: Shape, rows: int, columns: int) -> int:
 def rows_that_fit(shape: Shape, memory: int, columns: int, critic: bool) -> int:
     """How many responses of `columns` tokens can be sampled at once in `memory` bytes; 0 if none.
 
-    What is not static is for keys and values. See section 15.4.
+    What is not static is for keys and values. See section L.3.
     """
     ### BEGIN SOLUTION
     left = memory - static_bytes(shape, critic)
@@ -45,7 +45,7 @@ def rows_that_fit(shape: Shape, memory: int, columns: int, critic: bool) -> int:
 
 
 def at_least(operations: float, moved: float, machine: Machine) -> float:
-    """Seconds by the roofline: the machine computes and moves bytes at once. See section 15.5."""
+    """Seconds by the roofline: the machine computes and moves bytes at once. See section L.4."""
     ### BEGIN SOLUTION
     return max(operations / machine["speed"], moved / machine["bandwidth"])
     ### END SOLUTION
@@ -61,7 +61,7 @@ def step_seconds(
                 row; all weights are read once, and the keys and values of prompt + t tokens
     reference   2N operations for each token of all sequences; nothing to move
     learn       6N operations for each of these tokens, in each epoch; nothing to move
-    See section 15.5.
+    See section L.4.
     """
     ### BEGIN SOLUTION
     N, tokens = shape["parameters"], rows * (prompt + response)
