@@ -3,7 +3,8 @@ r"""Read the final answer out of a response, and compare it with the gold answer
 The verifier *is* the reward: whatever it accepts by mistake, training will find. It must also cost
 next to nothing, for it reads every response, the degenerate ones first of all. So there is no
 ``eval`` here, no time-out, and no pattern that can backtrack: every loop below is possessive
-(``*+``, ``++``) or bounded, hence the time grows linearly with the text.
+(``*+``, ``++``) or bounded, and no unbounded one opens a pattern that is searched for, hence the
+time grows linearly with the text.
 
 **Strict** is the format asked for, and the mode to train on: ``####``, then on the same line one
 number. Beside it only spaces, a currency sign, ``%`` and one closing full stop are allowed.

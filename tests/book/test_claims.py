@@ -5,9 +5,12 @@ Every world is small enough to be summed by hand; the sums are written out, with
 
 import itertools
 import math
+import re
 
 import pytest
 import torch
+
+from nbcourse.budget import machines, prediction, shapes
 
 DOUBLE = torch.float64
 
@@ -136,3 +139,157 @@ def test_the_last_gap_of_a_softmax_does_not_depend_on_what_the_arms_pay(pays):
     gap = r.max() - theta.softmax(dim=0) @ r
     expected = (len(pays) - 1) / (len(pays) * 0.3 * 10_000)
     assert gap.item() == pytest.approx(expected, rel=0.02)
+
+
+def without_path_part(right, beta, length=1_000):
+    """Section 12.3's chain: success and KL where the partial gradient ends; π*'s success and J*."""
+    stay = right ** (1 / length)  # the reference's chance to go on at each token
+    success, spent = 1.0, 0.0
+    for _ in range(length):
+        odds = stay * math.exp(success / beta)
+        go = odds / (odds + 1 - stay)
+        here = go * math.log(go / stay) + (1 - go) * math.log((1 - go) / (1 - stay))
+        success, spent = go * success, here + go * spent
+    odds = right * math.exp(1 / beta)
+    best = beta * math.log(1 - right + odds)
+    return success, spent, odds / (1 - right + odds), best
+
+
+def test_an_undecided_optimum_does_not_decide_what_the_path_part_is_worth():
+    """Section 12.3: references that are right in .5, .2 and .001; the chapter's is in .05."""
+    lost = {}
+    for right, beta in ((0.5, 1.0), (0.2, 0.55), (0.05, 0.5), (0.001, 0.3)):
+        success, spent, sure, best = without_path_part(right, beta)
+        lost[right] = sure, 1 - (success - beta * spent) / best
+    assert 0.7 < lost[0.5][0] < 0.75
+    assert lost[0.5][1] < 0.005
+    assert 0.55 < lost[0.2][0] < 0.65
+    assert lost[0.2][1] < 0.05
+    assert lost[0.05][1] == pytest.approx(0.53, abs=0.005)
+    assert lost[0.001][0] < 0.03  # π* stays near the reference
+    assert lost[0.001][1] > 50
+
+
+def test_a_fixed_point_without_the_path_part_may_spend_more_than_the_reward_is_worth():
+    """Section 12.3: more than 1/β nats, and for a regret above the largest reward."""
+    success, spent, _, best = without_path_part(1e-6, 0.2)
+    assert spent > 2 / 0.2
+    assert best - (success - 0.2 * spent) > 1.5
+    for right, beta in ((0.05, 0.05), (0.05, 0.3), (1e-6, 0.2)):
+        assert without_path_part(right, beta)[1] < math.log(1 / right)  # what does bound it
+
+
+def student_to_teacher(logits, *, path):
+    """Section 12.3's chain of 100 tokens: KL to a teacher that is right in .9, and its slopes."""
+    teacher = torch.tensor(0.9 ** (1 / 100), dtype=DOUBLE)
+    x = logits.clone().requires_grad_()
+    go = x.sigmoid()
+    here = go * (go / teacher).log() + (1 - go) * ((1 - go) / (1 - teacher)).log()
+    before = torch.cat([torch.ones(1, dtype=DOUBLE), go[:-1].cumprod(dim=0)])
+    kl = ((before if path else before.detach()) * here).sum()
+    return kl.item(), torch.autograd.grad(kl, x)[0]
+
+
+def test_discount_zero_is_behind_with_each_at_its_best_step_size():
+    """Section 12.3: at steps of 2 it is ahead; the best are 128 and 48, or neighbours of them."""
+    left = {}
+    for path, sizes in ((True, (2, 128)), (False, (2, 32, 40, 48, 56, 64))):
+        for size in sizes:
+            x = torch.full((100,), 0.05 ** (1 / 100), dtype=DOUBLE).logit()
+            for _ in range(100):
+                x = x - size * student_to_teacher(x, path=path)[1]
+            left[path, size] = student_to_teacher(x, path=True)[0]
+    assert left[False, 2] < 0.7 * left[True, 2]
+    best = min(kl for (path, _), kl in left.items() if not path)
+    assert left[True, 128] < best / 1e6
+
+
+def test_a_right_penalty_too_small_to_be_felt_does_not_lower_the_kl():
+    """Section 12.4: three arms, k1 in the reward, batches of 16; β times ten, and the KL rises."""
+
+    def kl_at_the_end(beta):
+        generator = torch.Generator().manual_seed(0)
+        logits, r = torch.zeros(3, dtype=DOUBLE), torch.tensor([0.0, 0.0, 1.0], dtype=DOUBLE)
+        for _ in range(40):
+            pi = logits.softmax(dim=0)
+            a = torch.multinomial(pi, 16, True, generator=generator)
+            gain = (r - beta * (3 * pi).log())[a]
+            score = torch.eye(3, dtype=DOUBLE)[a] - pi
+            logits = logits + 0.5 * ((gain - gain.mean())[:, None] * score).mean(dim=0)
+        pi = logits.softmax(dim=0)
+        return (pi @ (3 * pi).log()).item()
+
+    assert kl_at_the_end(1e-3) > kl_at_the_end(1e-4)
+    assert kl_at_the_end(1.0) < kl_at_the_end(1e-4) / 5  # at one that costs reward it falls
+
+
+def test_without_a_baseline_the_reward_is_the_noisier_place_for_the_penalty():
+    """Section 12.3: three of four answers pay, from equal chances, at π* for β = 0.2."""
+    r, beta = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=DOUBLE), 0.2
+    pi = (r / beta).softmax(dim=0)
+    d, score = (4 * pi).log(), torch.eye(4, dtype=DOUBLE) - pi
+    exact = pi @ (d[:, None] * score)  # in the loss: the gradient of the KL, and no noise of it
+    in_the_loss = (r - pi @ r)[:, None] * score - beta * exact
+    in_the_reward = (r - beta * d)[:, None] * score
+    assert variance(pi, in_the_reward) > 30 * variance(pi, in_the_loss)
+    held = r - beta * d - pi @ (r - beta * d)  # with a baseline nothing is left
+    assert variance(pi, held[:, None] * score) < 1e-30
+
+
+@pytest.mark.parametrize(("lost", "paid"), [(0.2, 0.1), (0.6, 0.5)])
+def test_a_random_error_turns_the_gradient_round_if_its_rates_exceed_one(lost, paid):
+    """Section 13.1: the slope in p of the reward p (1 − f₋) + (1 − p) f₊."""
+    p = torch.tensor(0.3, dtype=DOUBLE, requires_grad=True)
+    (p * (1 - lost) + (1 - p) * paid).backward()
+    assert p.grad.item() == pytest.approx(1 - lost - paid)
+    assert (p.grad.item() > 0) == (lost + paid < 1)
+
+
+def test_a_loop_that_gives_nothing_back_can_still_be_slow_to_search():
+    """Section 13.6: a*+b from each of n places goes through what is left, n (n + 1)/2 in all."""
+    places = [re.compile(r"a*+").match("a" * 40, start).end() - start for start in range(41)]
+    assert sum(places) == 40 * 41 / 2
+    assert re.compile(r"a*+b").search("a" * 40) is None
+
+
+def test_a_constant_error_leaves_the_explained_variance_at_one():
+    """Glossary: a critic that says G + 5."""
+    returns = torch.tensor([1.0, 2.0, 6.0], dtype=DOUBLE)
+    assert 1 - (returns - (returns + 5)).var() / returns.var() == 1
+
+
+def test_the_last_advantage_of_gae_has_the_largest_weight():
+    """Glossary: an episode of three steps, λ = 0.95."""
+    of_steps = torch.ones(3, 3, dtype=DOUBLE).tril()  # which TD errors an n-step advantage adds up
+    weights = torch.tensor([0.05, 0.05 * 0.95, 0.95**2], dtype=DOUBLE)
+    torch.testing.assert_close(weights @ of_steps, 0.95 ** torch.arange(3, dtype=DOUBLE))
+    assert weights[2] > 10 * weights[:2].max()
+
+
+def test_a_mean_that_multiplies_by_one_over_n_is_not_exact_for_ones():
+    """B.28, section 16.5: 41 rewards of 1 in float32; a quotient of sums is exact."""
+    ones = torch.ones(41, dtype=torch.float32)
+    assert ones.sum() / 41 == 1
+    assert ones.sum() * (1 / torch.tensor(41.0, dtype=torch.float32)) != 1
+
+
+def test_what_a_cast_rounds_hardly_changes_from_step_to_step():
+    """Section 15.6: weights N(0, 0.02²) in float32, a step of 1e-6, products in bfloat16."""
+    generator = torch.Generator().manual_seed(0)
+    before = 0.02 * torch.randn(100_000, generator=generator, dtype=torch.float32)
+    after = before + 1e-6 * torch.randn(before.shape, generator=generator).sign()
+    was, now = (w.bfloat16().double() - w.double() for w in (before, after))
+    assert (before.bfloat16() == after.bfloat16()).double().mean() > 0.95
+    assert torch.corrcoef(torch.stack([was, now]))[0, 1] > 0.95
+
+
+@pytest.mark.parametrize(("columns", "waits"), [(500, "memory"), (192, "arithmetic")])
+def test_what_decoding_waits_for_depends_on_the_context(columns, waits):
+    """Section 15.5: the 0.5B model on an H200, 1,024 answers at once."""
+    shape = shapes.PUBLISHED["Qwen/Qwen2.5-0.5B-Instruct"]
+    token = prediction.Pass(1_024, 1, columns, 1)
+    flops = prediction.layer_flops(shape, token) + prediction.output_flops(shape, token)
+    moved = prediction.decoding_bytes(shape, 1_024, columns, "bfloat16")
+    h200 = machines.DATASHEETS["H200"]
+    balance = h200.speed["bfloat16"] / h200.bandwidth
+    assert (flops / moved > balance) == (waits == "arithmetic")
