@@ -120,8 +120,8 @@ field: $(READY_DEV)  ## examine the losses of other libraries anew: minutes
 # Forty-two faults with three seeds each and thirty healthy runs, as logs in an order that says
 # nothing, and how many of them `nbcourse diagnose` names. What is in the folder already has a score:
 # other seeds make another benchmark.
-BENCHMARK := book/runs/silent-failures
-FIRST     := 1000
+BENCHMARK := book/runs/silent-failures-fresh
+FIRST     := 2000
 silent-failures: $(READY)  ## record the benchmark of silent failures anew and score it: ten minutes
 	OMP_NUM_THREADS=1 $(PY) -m book.studies.silent_failures record $(BENCHMARK) --seed $(FIRST)
 	$(PY) -m book.studies.silent_failures score $(BENCHMARK)
