@@ -1,6 +1,7 @@
 """Sentences of the chapters, each in a world in which the stronger sentence that it replaced fails.
 
 Every world is small enough to be summed by hand; the sums are written out, without the package.
+What was said of recorded runs is counted in their records.
 """
 
 import itertools
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from nbcourse.budget import machines, prediction, shapes
+from nbcourse.experiments import records
+from nbcourse.publishing import libraries
 
 DOUBLE = torch.float64
 
@@ -293,3 +296,100 @@ def test_what_decoding_waits_for_depends_on_the_context(columns, waits):
     h200 = machines.DATASHEETS["H200"]
     balance = h200.speed["bfloat16"] / h200.bandwidth
     assert (flops / moved > balance) == (waits == "arithmetic")
+
+
+def test_a_tenth_of_a_batch_is_left_a_little_beyond_2300_tokens():
+    """Section 12.1: 0.001 nats a token."""
+    assert math.exp(-0.001 * 2_303) < 0.1 < math.exp(-0.001 * 2_300)
+
+
+def test_k1_in_the_loss_has_a_gradient_if_it_is_averaged_over_each_answer():
+    """Front page, section 11.4: the sum over an answer has none; an answer ends with chance 1/3."""
+    theta = torch.tensor(math.log(2.0), dtype=DOUBLE, requires_grad=True)
+    go, end = torch.nn.functional.logsigmoid(theta), torch.nn.functional.logsigmoid(-theta)
+    answers = [(1, end), (2, go + end), (3, 3 * go)]  # length, log π; the reference is a constant
+    chance = [log_prob.detach().exp() for _, log_prob in answers]
+    for mean in (False, True):
+        loss = sum(
+            p * log_prob / (length if mean else 1)
+            for p, (length, log_prob) in zip(chance, answers, strict=True)
+        )
+        (slope,) = torch.autograd.grad(loss, theta, retain_graph=True)
+        assert (abs(slope.item()) > 0.1) == mean
+
+
+def test_a_log_of_fresh_samples_is_the_kl_and_one_of_the_batch_learned_from_is_not():
+    """Front page, section 6.2: two arms, a batch of one, a step towards the arm that was drawn."""
+    old = torch.tensor([0.5, 0.5], dtype=DOUBLE)
+    new = torch.tensor([0.6, 0.4], dtype=DOUBLE)  # after the first arm; after the other, mirrored
+    k1 = (old / new).log()
+    kl = (old @ k1).item()  # fresh samples of the old policy: unbiased
+    assert kl > 0.02
+    assert k1[0].item() < 0  # on the very sample that was learned from, in every batch
+
+
+def test_a_group_without_spread_still_moves_by_a_kl_in_the_loss():
+    """Glossary, section 15.10: no gradient comes from the rewards."""
+    theta = torch.tensor([1.0, 0.0], dtype=DOUBLE, requires_grad=True)
+    log_pi = theta.log_softmax(dim=0)
+    advantages = torch.zeros(4, dtype=DOUBLE)  # of four equal rewards, to the first answer
+    from_rewards = (advantages * log_pi[0]).sum()
+    from_kl = (log_pi.exp() * (log_pi - math.log(0.5))).sum()
+    for loss, moves in ((from_rewards, False), (from_kl, True)):
+        (slope,) = torch.autograd.grad(loss, theta, retain_graph=True)
+        assert (slope.abs().max().item() > 0) == moves
+
+
+def test_seven_of_twelve_libraries_do_nothing_about_another_sampler():
+    """Appendix K.3, by its own table: TRL's two trainers are one library."""
+    rows = {row.name: row.said("mismatch") for row in libraries.read()}
+    off = [name for name, said in rows.items() if said.startswith("off")]
+    assert len({name.partition(",")[0] for name in rows}) == 12
+    assert len(off) == 7
+    assert rows["TRL, GRPO"].startswith("on")
+
+
+def test_the_exam_of_the_tiny_model_sees_its_gain_in_four_of_five_cases():
+    """Section J.6: 1.3 points, by the verdicts of its record."""
+    file = records.RUNS / "gsm8k-tiny-grpo-seed0" / "evaluation-gsm8k-test.json"
+    result = records.read_json(file)
+    before, after = (
+        torch.tensor([float(digit) for digit in result[when]["verdicts"]["strict"]])
+        for when in ("before", "after")
+    )
+    error = ((after - before).std() / len(before) ** 0.5).item()
+    power = torch.distributions.Normal(0, 1).cdf(torch.tensor(0.013 / error - 1.96)).item()
+    assert 0.77 < power < 0.8
+
+
+def test_what_the_gate_let_through_did_not_always_gain():
+    """Section 17.4: mixed groups are needed, and do not suffice."""
+    runs = records.read_results(records.RUNS / "gate-on-records")
+    passed = [run for run in runs if run["verdict"] == "train"]
+    assert (len(passed), sum(run["gained"] for run in passed)) == (40, 25)
+
+
+def test_what_published_tools_name_in_runs_this_short():
+    """Section 16.10: of 126 broken runs."""
+    scores = records.read_json(records.RUNS / "silent-failures-peers" / "score.json")
+    named = {tool: score["named"]["count"] for tool, score in scores.items()}
+    assert named == {"rlprobe": 0, "rlprobe, floor of 20 steps": 9, "rl-doctor": 13}
+
+
+@pytest.mark.parametrize("space", [[3, 3, None], [3, 4, 0]])
+def test_a_frozen_penalty_is_not_far_off_at_sixteen_updates_without_noise(space):
+    """Section 12.3: one problem in each space; with batches of 256 it is."""
+    runs = records.read_results(records.RUNS / "kl-sequences")
+
+    def left(form, seed):
+        (run,) = (
+            run
+            for run in runs
+            if (run["space"], run["problem"], run["form"]) == (space, 0, form)
+            and (run["inner_steps"], run["seed"]) == (16, seed)
+        )
+        return run["distance"][-1]
+
+    frozen, recomputed = "k1 in reward", "k1 in reward, recomputed"
+    assert left(frozen, None) < 1.3 * left(recomputed, None)
+    assert all(left(frozen, seed) > 100 * left(recomputed, seed) for seed in range(5))

@@ -35,6 +35,16 @@ def test_a_fault_has_one_name(name):
     assert causes(broken(name)) == [FAULTS[name].cause]
 
 
+@pytest.mark.parametrize(("minibatches", "seen"), [(1, []), (2, ["kl-sign"])])
+def test_a_wrong_sign_of_the_kl_shows_in_the_first_step_if_it_has_a_second_update(
+    minibatches, seen
+):
+    """Section 16.9: before it the policy is the reference, and the KL has no gradient."""
+    tables = {"steps": 1, "kl": {"beta": 0.05}, "witness": {"every": 1}}
+    one_step = recipe_of(tables | {"optimiser": {"minibatches": minibatches}}, SEED)
+    assert causes(train(one_step, "one step", faults=["kl-sign-in-loss"])) == seen
+
+
 def test_a_mask_without_its_end_leaves_the_penalty_for_length_as_it_was():
     """The penalty was paid for the tokens that were sampled, which the mask does not count."""
     tables = FAULTS["masked-eos"].changes(0) | {"reward": {"overlong_buffer": 4}}
