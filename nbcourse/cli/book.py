@@ -20,9 +20,9 @@ def run(
 ) -> None:
     """Run a chapter from top to bottom in a fresh kernel.
 
-    Every claim of the book is an `assert` in a cell, so a chapter that runs through has proved what
-    it says. If a cell fails, you are told which line and why, the exit code is 1, and the notebook
-    stays as it was.
+    Cells assert what they show, so a chapter that runs through has shown it on this machine too.
+    If a cell fails, you are told which line and why, the exit code is 1, and the notebook stays as
+    it was.
     """
     repository.require()
     from nbcourse.publishing import chapters, execution
