@@ -24,6 +24,190 @@ def variance(probs, estimates):
     return (probs @ (estimates - mean).square().sum(dim=1)).item()
 
 
+def expected_step(probs, rewards, scores, size, weigh):
+    """Mean of advantage × score over every group of this size, for one weight θ."""
+    total = 0.0
+    for members in itertools.product(range(len(probs)), repeat=size):
+        group = list(members)
+        A = weigh(rewards[group])
+        total += (probs[group].prod() * (A * scores[group]).mean()).item()
+    return total
+
+
+def divided(r):
+    return (r - r.mean()) / r.std() if r.std() > 0 else torch.zeros_like(r)
+
+
+def others(r):
+    return r - (r.sum() - r) / (len(r) - 1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_grpo_can_go_downhill_on_one_prompt_with_rewards_of_0_and_1(size):
+    """README, section 1.7: it is the division by the deviation that cannot, not that by |y|."""
+    # θ chooses the first token, a or b; then right or wrong, 2 or 5 tokens
+    probs = torch.tensor([0.2, 0.3, 0.3, 0.2], dtype=DOUBLE)
+    rewards = torch.tensor([1, 0, 1, 0], dtype=DOUBLE)
+    scores = torch.tensor([-0.5, -0.5, 0.5, 0.5], dtype=DOUBLE)
+    length = torch.tensor([2, 5, 5, 2], dtype=DOUBLE)
+    assert (probs * rewards) @ scores > 0
+    assert expected_step(probs, rewards, scores, size, divided) > 0
+    assert expected_step(probs, rewards, scores / length, size, divided) < 0
+
+
+def test_dividing_goes_downhill_with_two_prompts_and_rewards_of_0_and_1():
+    """Section 1.7: "right or wrong" is not enough; it takes a single prompt."""
+
+    def of_both(weigh):
+        steps = []
+        for p, slope in ((0.5, 1.0), (0.02, -11.0)):  # success, and d logit / dθ
+            probs, right = torch.tensor([p, 1 - p], dtype=DOUBLE), torch.tensor([1.0, 0.0])
+            scores = slope * torch.tensor([1 - p, -p], dtype=DOUBLE)
+            steps.append(expected_step(probs, right.to(DOUBLE), scores, 8, weigh))
+        return sum(steps) / 2
+
+    assert of_both(others) == pytest.approx(0.0172, abs=5e-5)
+    assert of_both(divided) == pytest.approx(-0.0425, abs=5e-5)
+
+
+def softmax_variance(pi, rewards, baseline):
+    return variance(pi, (rewards - baseline)[:, None] * (torch.eye(len(pi), dtype=DOUBLE) - pi))
+
+
+def test_near_certain_success_does_not_make_the_mean_worse_than_no_baseline():
+    """Section 2.5: one right answer has to be certain, and what is left mostly wrong."""
+    right = torch.tensor([1, 1, 0], dtype=DOUBLE)
+    for pi, mean_is_better in (
+        ([0.49, 0.49, 0.02], True),
+        ([0.90, 0.09, 0.01], True),  # one answer has nine tenths, and yet
+        ([0.97, 0.01, 0.02], False),
+        ([0.98, 0.00, 0.02], False),
+    ):
+        pi = torch.tensor(pi, dtype=DOUBLE)
+        with_mean, none = (softmax_variance(pi, right, b) for b in (pi @ right, 0.0))
+        assert (with_mean < none) == mean_is_better
+
+
+def test_seven_right_answers_alike_want_the_mean():
+    """Section 2.5: 27 answers of three digits, 7 right with .98 in all: 20 times the variance."""
+    answers = list(itertools.product(range(3), repeat=3))
+    right = torch.tensor([float(sum(a) == 3) for a in answers], dtype=DOUBLE)
+    pi = right * 0.98 / 7 + (1 - right) * 0.02 / 20
+    scores = torch.zeros(27, 13, 3, dtype=DOUBLE)
+    for state, prefix in enumerate(
+        p for n in range(3) for p in itertools.product(range(3), repeat=n)
+    ):
+        here = torch.tensor([a[: len(prefix)] == prefix for a in answers])
+        chosen = torch.tensor([a[len(prefix)] for a in answers])
+        odds = torch.stack([pi[here & (chosen == c)].sum() for c in range(3)]) / pi[here].sum()
+        scores[here, state] = torch.eye(3, dtype=DOUBLE)[chosen[here]] - odds
+    scores = scores.flatten(1)
+    none, mean = (variance(pi, (right - b)[:, None] * scores) for b in (0.0, 0.98))
+    assert none == pytest.approx(1.200, abs=5e-4)
+    assert mean == pytest.approx(none / 20, rel=2e-3)
+
+
+@pytest.mark.parametrize("high", [0.05, 0.3, 0.6, 0.98])
+def test_offsets_that_hide_what_they_cost_and_one_that_does_not(high):
+    """Section 2.5: ±1 can have less variance than its mean leaves; 4 and 3 never has."""
+    pi = torch.tensor([high, 1 - high], dtype=DOUBLE)
+    right = torch.tensor([1, 0], dtype=DOUBLE)
+    at_mean = softmax_variance(pi, right, high)
+    assert softmax_variance(pi, right + 3, 0.0) > 6 * at_mean
+    if high > 0.5:
+        assert softmax_variance(pi, 2 * right - 1, 0.0) < 4 * at_mean  # ±1: 2 apart
+
+
+BANDIT = torch.tensor([0.7, 0.2, 0.1], dtype=DOUBLE), torch.tensor([1, 2, 5], dtype=DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("offset", "exact", "by_size"), [(0, 3.07, (1.78, 2.25, 2.47)), (30, 372, (215, 273, 299))]
+)
+def test_what_a_pull_is_worth_with_a_baseline_that_a_sampler_has(offset, exact, by_size):
+    """Section 1.6: the mean of the others is less than the exact mean."""
+    pi, rewards = BANDIT[0], BANDIT[1] + offset
+    scores = torch.eye(3, dtype=DOUBLE) - pi
+    none = softmax_variance(pi, rewards, 0.0)
+    assert none / softmax_variance(pi, rewards, pi @ rewards) == pytest.approx(exact, rel=2e-3)
+    for size, worth in zip((2, 3, 4), by_size, strict=True):
+        groups = torch.tensor(list(itertools.product(range(3), repeat=size)))
+        estimates = torch.stack([(others(rewards[g])[:, None] * scores[g]).mean(0) for g in groups])
+        of_group = variance(pi[groups].prod(dim=1), estimates)
+        assert none / (size * of_group) == pytest.approx(worth, rel=3e-3)
+
+
+def test_an_arm_that_was_pulled_and_paid_may_fall():
+    """Section 1.6: each pull pushes its arm up; with pulls 1, 1, 2, 3 arm 1 falls all the same."""
+    pi, rewards = BANDIT[0], BANDIT[1] + 30
+    scores = torch.eye(3, dtype=DOUBLE) - pi
+    pulls = torch.tensor([0, 0, 1, 2])
+    assert all(rewards[a] * scores[a, a] > 0 for a in pulls)
+    step = (rewards[pulls][:, None] * scores[pulls]).mean(dim=0)
+    assert step[0].item() == pytest.approx(-7.075)
+    assert (pi.log() + 0.3 * step).softmax(dim=0)[0] < pi[0]
+
+
+@pytest.mark.parametrize(
+    ("right", "square", "ratio", "of_none"), [(0.9, 1, 2.17, 1 / 0.62), (0.9, 4, 1.01, 0.034)]
+)
+def test_the_value_may_be_a_poor_baseline_near_an_end(right, square, ratio, of_none):
+    """Section 3.8: within 3 % of the least in the middle of the walk, 2.17 times it in square 1."""
+    pi = torch.tensor([1 - right, right], dtype=DOUBLE)
+    up = 0.8 * right + 0.2 * (1 - right)  # a step to the right, the slips included
+    odds = (1 - up) / up
+    value = [(1 - odds**s) / (1 - odds**8) for s in range(9)]  # gambler's ruin: wins at 8
+    q = torch.tensor(
+        [p * value[square + 1] + (1 - p) * value[square - 1] for p in (0.2, 0.8)], dtype=DOUBLE
+    )
+    length = torch.tensor([2 * right**2, 2 * (1 - right) ** 2], dtype=DOUBLE)
+    mean = (pi * (q - value[square]))[:, None] * (torch.eye(2, dtype=DOUBLE) - pi)
+
+    def noise(b):
+        return (pi * length) @ (q * (1 - q) + (q - b) ** 2) - mean.sum(dim=0).square().sum()
+
+    best = (pi * length) @ q / (pi @ length)
+    assert (noise(value[square]) / noise(best)).item() == pytest.approx(ratio, abs=0.005)
+    assert (noise(value[square]) / noise(0.0)).item() == pytest.approx(of_none, rel=0.02)
+
+
+def test_a_sweep_takes_twelve_percent_and_four_by_turns():
+    """Section 3.4: a walk has period 2, so 8 % is only the mean."""
+    P = torch.zeros(9, 9, dtype=DOUBLE)
+    for s in range(1, 8):
+        P[s, s + 1], P[s, s - 1] = 0.56, 0.44
+    odds = 0.44 / 0.56
+    value = [(1 - odds**s) / (1 - odds**8) for s in range(9)]
+    error = torch.tensor([0, *(0.5 - v for v in value[1:8]), 0], dtype=DOUBLE)
+    P[0] = P[8] = 0
+    largest = []
+    for _ in range(61):
+        largest.append(error.abs().max().item())
+        error = P @ error
+    shares = sorted(1 - b / a for a, b in itertools.pairwise(largest[58:]))
+    assert shares == pytest.approx([0.044, 0.120], abs=5e-4)
+    assert 1 - (largest[60] / largest[40]) ** (1 / 20) == pytest.approx(0.083, abs=5e-4)
+
+
+def test_a_baseline_that_has_seen_the_return_is_biased():
+    """Chapter 3: fitted to the two returns that it is subtracted from, it halves the gradient."""
+    pi, rewards = BANDIT
+    groups = torch.tensor(list(itertools.product(range(3), repeat=2)))
+    scores, chance = torch.eye(3, dtype=DOUBLE) - pi, pi[groups].prod(dim=1)
+    seen = torch.stack([((r := rewards[g]) - r.mean())[:, None] * scores[g] for g in groups])
+    exact = pi * (rewards - pi @ rewards)
+    torch.testing.assert_close(chance @ seen.mean(dim=1), exact / 2)
+
+
+def test_the_mean_ratio_of_a_batch_wanders_although_the_policy_did_not_look():
+    """Section 5.2: 1 on average, and in half of the batches of two pulls something else."""
+    old, new = (torch.tensor(p, dtype=DOUBLE) for p in ([0.5, 0.5], [0.8, 0.2]))
+    groups = torch.tensor(list(itertools.product(range(2), repeat=2)))
+    means = (new / old)[groups].mean(dim=1)
+    assert old[groups].prod(dim=1) @ means == pytest.approx(1)
+    assert sorted(means.tolist()) == pytest.approx([0.4, 1.0, 1.0, 1.6])
+
+
 def test_a_small_kl_does_not_make_a_ratio_harmless():
     """Section 12.1: one rare token, raised from 0.0001 to 0.05."""
     old = torch.tensor([1 - 1e-4, 1e-4], dtype=DOUBLE)
