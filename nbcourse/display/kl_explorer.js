@@ -268,11 +268,11 @@ function explore(root, names, probs, refProbs) {
   ];
   const bars = policies.flatMap(({ who, shift, fill, stroke }) => names.map((name, token) => {
     const x = 10 + (token + 0.5) * column + shift;
-    const slider = {
+    const bar = {
       role: "slider", tabindex: 0, "aria-orientation": "vertical", "aria-valuemin": 1 / UNITS,
       "aria-valuemax": most / UNITS, "aria-label": `${who}, token ${name}`,
     };
-    return `<g${attributes(slider)}>
+    return `<g${attributes(bar)}>
       ${rect(x, 24, width, floor - 24, { fill: "#fff", class: "nb-track" })}
       ${rect(x + 1, floor, width - 2, 0, { fill, stroke, "stroke-width": 2, class: "nb-bar" })}
       <circle cx="${x + width / 2}" r="5" fill="#fff" stroke="${stroke}" stroke-width="2"/>
@@ -282,30 +282,49 @@ function explore(root, names, probs, refProbs) {
   const tokens = names.map((name, token) =>
     text(10 + (token + 0.5) * column, floor + 18, name, { "text-anchor": "middle" })).join("");
   root.innerHTML = `<div class="nb-panels">
-    <svg viewBox="0 0 360 210" role="group" aria-label="two policies">
+    <div class="nb-bars"><svg viewBox="0 0 360 210" role="group" aria-label="two policies">
       ${text(4, 16, "Two policies: drag a bar", bold)}
       ${rect(250, 6, 10, 10, { fill: "#0072B2" })}${text(265, 16, "π")}
       ${rect(295, 7, 9, 9, { fill: "#fff", stroke: "#222", "stroke-width": 2 })}
       ${text(310, 16, REF)}
       ${bars}${line(6, floor, 354, floor)}${tokens}</svg>
+    ${control("", "bar", 1, most)}</div>
     <div><output class="nb-readout"></output>${FOOT}</div>
     <svg class="nb-values" viewBox="0 0 400 412" aria-hidden="true"></svg>
     <svg class="nb-gradients" viewBox="0 0 330 412" aria-hidden="true"></svg></div>`;
   const sliders = [...root.querySelectorAll("[role=slider]")];
+  const fine = root.querySelector("input"); // moves the bar that was chosen last
+  const held = i => policies[Math.floor(i / count)].hundredths[i % count];
+  let chosen = 0; // a bar
+  let origin = null; // its policy when it was chosen
   const link = linked(root, "kl", numbers => {
     const both = [numbers.slice(0, count), numbers.slice(count)];
     const fits = hundredths => hundredths.length === count && sum(hundredths) === UNITS
       && hundredths.every(p => Number.isInteger(p) && p >= 1);
     if (!both.every(fits)) return false;
     policies.forEach((policy, i) => { policy.hundredths = both[i]; });
-    draw();
+    choose(0);
     return true;
   });
+
+  function choose(i) {
+    chosen = i;
+    origin = policies[Math.floor(i / count)].hundredths;
+    draw();
+  }
+
+  // The others keep the proportions they had when the bar was chosen, so that moving it back restores
+  // them.
+  function set(hundredths) {
+    const whole = Math.min(most, Math.max(1, Math.round(hundredths)));
+    policies[Math.floor(chosen / count)].hundredths = withToken(origin, chosen % count, whole);
+    draw();
+  }
 
   function draw() {
     link(policies.flatMap(({ hundredths }) => hundredths));
     sliders.forEach((slider, i) => {
-      const value = policies[Math.floor(i / count)].hundredths[i % count] / UNITS;
+      const value = held(i) / UNITS;
       slider.setAttribute("aria-valuenow", value.toFixed(2));
       const top = floor - height * value;
       const bar = slider.querySelector(".nb-bar");
@@ -315,7 +334,13 @@ function explore(root, names, probs, refProbs) {
       const label = slider.querySelector("text");
       label.setAttribute("y", top - 9);
       label.textContent = value.toFixed(2).slice(count > 4 ? 1 : 0); // what fits
+      slider.querySelector(".nb-track").classList.toggle("nb-chosen", i === chosen);
     });
+    const { who } = policies[Math.floor(chosen / count)];
+    const name = names[chosen % count];
+    fine.parentElement.firstChild.textContent = `${who === "policy" ? "π" : "π ref"}(${name}) `;
+    fine.setAttribute("aria-label", `${who}, token ${name}: the bar that was chosen`);
+    place(fine, held(chosen), (held(chosen) / UNITS).toFixed(2));
     const [now, ref] = policies.map(({ hundredths }) => hundredths.map(p => p / UNITS));
     const studied = study(now, ref);
     root.querySelector(".nb-values").innerHTML = drawValues(studied, names);
@@ -324,27 +349,16 @@ function explore(root, names, probs, refProbs) {
   }
 
   sliders.forEach((slider, i) => {
-    const policy = policies[Math.floor(i / count)];
-    const token = i % count;
-    // The others keep the proportions they had when the bar was taken, so that moving it back
-    // restores them.
-    let origin = null;
     let grabbed = null;
-    const set = hundredths => {
-      const whole = Math.min(most, Math.max(1, Math.round(hundredths)));
-      policy.hundredths = withToken(origin, token, whole);
-      draw();
-    };
-    slider.addEventListener("focus", () => { origin = policy.hundredths; });
+    slider.addEventListener("focus", () => choose(i));
     slider.addEventListener("pointerdown", event => {
       if (event.button !== 0) return;
       slider.focus();
+      if (event.pointerType === "touch") return; // a finger scrolls, and moves the slider below
       slider.setPointerCapture(event.pointerId);
-      grabbed = { y: event.clientY, value: policy.hundredths[token] };
+      grabbed = { y: event.clientY, value: held(i) };
       event.preventDefault(); // no selection of text
     });
-    // A finger on a bar does not scroll the page. (`touch-action` holds for a whole SVG only.)
-    slider.addEventListener("touchstart", event => event.preventDefault(), { passive: false });
     slider.addEventListener("pointermove", event => {
       if (!grabbed) return;
       const pixels = slider.ownerSVGElement.getScreenCTM().d; // of one unit of the drawing
@@ -352,7 +366,7 @@ function explore(root, names, probs, refProbs) {
     });
     slider.addEventListener("lostpointercapture", () => { grabbed = null; });
     slider.addEventListener("keydown", event => {
-      const value = policy.hundredths[token];
+      const value = held(i);
       const targets = {
         ArrowUp: value + 1, ArrowRight: value + 1, ArrowDown: value - 1, ArrowLeft: value - 1,
         PageUp: value + 10, PageDown: value - 10, Home: 1, End: most,
@@ -363,9 +377,11 @@ function explore(root, names, probs, refProbs) {
     });
   });
 
+  fine.addEventListener("focus", () => choose(chosen));
+  fine.addEventListener("input", () => set(Number(fine.value)));
   const restart = () => {
     policies.forEach(policy => { policy.hundredths = policy.start; });
-    draw();
+    choose(0);
   };
   root.querySelector("button").addEventListener("click", restart);
   restart();

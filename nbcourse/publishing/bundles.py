@@ -47,7 +47,7 @@ TOLD = (
     r"new ResizeObserver((all=>all.forEach((({target:e})=>{\1}))))).observe(e)}))"
 )
 
-LETTERS = re.compile(r"url\((fonts/[^)]+\.woff2)\)")
+LETTERS = re.compile(r"url\((fonts/[^)]+\.(woff2?))\)")
 
 ICONS, FEW_ICONS = "fa-solid-900", "icons.woff"
 ICONS_SOURCE = re.compile(rf"src:url\([^)]*{ICONS}\.woff2\)[^;}}]*")
@@ -118,7 +118,7 @@ def with_letters(css: str, static: Path) -> str:
 
     def inside(found: re.Match[str]) -> str:
         letters = base64.b64encode((static / found[1]).read_bytes()).decode()
-        return f"url(data:font/woff2;base64,{letters})"
+        return f"url(data:font/{found[2]};base64,{letters})"
 
     return LETTERS.sub(inside, css)
 

@@ -88,8 +88,12 @@ def test_a_font_has_the_glyphs_that_are_used_or_stays_whole(font, css, left):
 
 def test_the_letters_of_the_text_are_inside_of_the_sheet(tmp_path):
     (tmp_path / "fonts").mkdir()
-    (tmp_path / "fonts/a.woff2").write_bytes(b"letters")
-    css = "a{src:url(fonts/a.woff2)}b{src:url(mathjax/fonts/b.woff)}c{d:url(webfonts/c.woff2)}"
-    assert bundles.with_letters(css, tmp_path) == css.replace(
-        "url(fonts/a.woff2)", "url(data:font/woff2;base64,bGV0dGVycw==)"
-    )
+    for name in ("a.woff2", "a.woff"):
+        (tmp_path / "fonts" / name).write_bytes(b"letters")
+    css = "a{src:url(fonts/a.woff2)}a{src:url(fonts/a.woff)}"
+    css += "b{src:url(mathjax/fonts/b.woff)}c{d:url(webfonts/c.woff2)}"
+    expected = css
+    for kind in ("woff2", "woff"):
+        letters = f"url(data:font/{kind};base64,bGV0dGVycw==)"
+        expected = expected.replace(f"url(fonts/a.{kind})", letters)
+    assert bundles.with_letters(css, tmp_path) == expected

@@ -17,11 +17,14 @@ OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
   const boxes = texts.map(text => text.getBoundingClientRect());
   const shared = (a, b) => [Math.min(a.right, b.right) - Math.max(a.left, b.left),
                             Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+  const empty = box => box.height / 4; // above the letters of most fonts, and below
   const outside = texts.filter((_, i) => boxes[i].left < frame.left - 1
-    || boxes[i].right > frame.right + 1 || boxes[i].top < frame.top - 3
-    || boxes[i].bottom > frame.bottom + 3);
+    || boxes[i].right > frame.right + 1 || boxes[i].top < frame.top - empty(boxes[i])
+    || boxes[i].bottom > frame.bottom + empty(boxes[i]));
+  const slivers = box => [1, 1.2 * empty(box)];
   return texts.flatMap((one, i) => texts.slice(i + 1)
-    .filter((_, j) => shared(boxes[i], boxes[i + 1 + j]).every((side, k) => side > [1, 5][k]))
+    .filter((_, j) => shared(boxes[i], boxes[i + 1 + j])
+      .every((side, k) => side > slivers(boxes[i])[k]))
     .map(other => one.textContent + " | " + other.textContent))
     .concat(outside.map(text => text.textContent + " is cut off"));
 })"""

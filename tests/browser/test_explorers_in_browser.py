@@ -35,6 +35,7 @@ from nbcourse.toys.sequences import exact_gradient
 from nbcourse.training import recipe
 from nbcourse.training.algorithms import ALGORITHMS
 from tests import five_answers
+from tests.browser import fonts
 from tests.browser.conftest import OVERLAPS
 from tests.coin_walk import coin_walk
 from tests.conftest import Watched
@@ -144,13 +145,27 @@ def explore_rows():
     return display.explore_updates(rows, prompt.gradient(), ["0", "1", "2", "3"], axis="ones")
 
 
+def covered(part) -> list[str]:
+    """What lies over what, or is cut off: as an explorer starts, and at the ends of its sliders."""
+    found = part.evaluate(OVERLAPS)
+    for slider in part.locator("input[type=range]").all():
+        for end in ("min", "max"):
+            slider.evaluate(
+                "(slider, end) => { slider.value = slider[end];"
+                " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
+                end,
+            )
+            found += part.evaluate(OVERLAPS)
+    return found
+
+
 def numbers(text: str) -> list[float]:
     return [float(number.replace("−", "-")) for number in re.findall(NUMBER, text)]
 
 
 @pytest.fixture(scope="module")
-def opened(browser, tmp_path_factory) -> Iterator[SimpleNamespace]:
-    """A phone with all explorers on one page, offline."""
+def file(tmp_path_factory):
+    """A page with all explorers."""
     parts = [f'<div data-of="{name}">{made[0]().data}</div>' for name, made in EXPLORERS.items()]
     file = tmp_path_factory.mktemp("page") / "page.html"
     file.write_text(
@@ -158,6 +173,12 @@ def opened(browser, tmp_path_factory) -> Iterator[SimpleNamespace]:
         "<style>body { margin: 8px 20px; }</style>" + "".join(parts),  # as wide as on the site
         encoding="utf-8",
     )
+    return file
+
+
+@pytest.fixture(scope="module")
+def opened(browser, file) -> Iterator[SimpleNamespace]:
+    """A phone with all explorers on one page, offline."""
     tab = Watched(browser, viewport={"width": 390, "height": 800}, has_touch=True, offline=True)
     tab.page.goto(file.as_uri())
     yield SimpleNamespace(page=tab.page, of=lambda name: tab.page.locator(f"[data-of={name}]"))
@@ -258,16 +279,20 @@ def test_letters_are_legible_on_a_phone(opened):
 def test_no_letters_cover_others_on_a_phone(opened, name):
     part = opened.of(name)
     part.get_by_role("button", name="Start again").click()
-    assert part.evaluate(OVERLAPS) == []
-    for slider in part.locator("input[type=range]").all():
-        for end in ("min", "max"):
-            slider.evaluate(
-                "(slider, end) => { slider.value = slider[end];"
-                " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
-                end,
-            )
-            assert part.evaluate(OVERLAPS) == []
+    assert covered(part) == []
     part.get_by_role("button", name="Start again").click()
+
+
+@pytest.mark.parametrize("name", fonts.SETS)
+def test_no_letters_cover_others_whatever_fonts_a_machine_has(browser, file, tmp_path, name):
+    with fonts.browser_with(name, browser, tmp_path) as other:
+        tab = Watched(other, viewport={"width": 390, "height": 800}, offline=True)
+        tab.page.goto(file.as_uri())
+        assert fonts.faces(tab.page, "svg text")[1].keys() == fonts.FAMILIES[name]
+        assert [covered(part) for part in tab.page.locator("[data-of]").all()] == [[]] * len(
+            EXPLORERS
+        )
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 # ---------------------------------------------------------------- group

@@ -6,6 +6,7 @@ import re
 import tomllib
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from nbcourse.publishing import (
     bibliography,
     chapters,
     every_mistake,
+    letters,
     numbering,
     printing,
     reference,
@@ -24,6 +26,8 @@ from nbcourse.publishing import (
     slides,
     stored,
 )
+from tests.browser import fonts
+from tests.browser.conftest import OVERLAPS
 from tests.browser.searches import SEARCHES
 from tests.conftest import Watched
 from tests.effort import swept
@@ -547,6 +551,43 @@ LETTERS = """() => [...document.fonts].filter(({ family, status }) =>
 @on_pages(CHAPTERS[1])
 def test_the_letters_of_the_text_come_with_the_page(tab):
     tab.page.wait_for_function(f"({LETTERS})() === 3")  # upright, slanted and bold
+
+
+# Of an explorer: what is wider than its place. (The numbers of words reach over the edge, with all
+# of their own width.)
+CUT = """explorer => [...explorer.querySelectorAll(":not(svg, svg *, .nb-inspector)")]
+  .filter(part => part.checkVisibility() && getComputedStyle(part).display !== "inline"
+    && part.scrollWidth > part.clientWidth + 1)
+  .map(part => part.outerHTML)"""
+
+
+@pytest.fixture(scope="module")
+def machines(browser, tmp_path_factory):
+    """Browsers on two machines with other fonts."""
+    with ExitStack() as open_ones:
+        yield [
+            open_ones.enter_context(
+                fonts.browser_with(name, browser, tmp_path_factory.mktemp(name))
+            )
+            for name in fonts.SETS
+        ]
+
+
+@pytest.mark.parametrize("name", swept(["intro", *CHAPTERS], keep=[CHAPTERS[5], CHAPTERS[11]]))
+def test_letters_of_drawings_are_the_sites_and_none_is_cut_off(machines, address, name):
+    """Greek ones too, on a desk and on a phone, whatever fonts a machine has."""
+    for browser, width in itertools.product(machines, (390, 1400)):
+        tab = Watched(browser, viewport={"width": width, "height": 844})
+        tab.page.goto(f"{address}/{name}.html#main-content")
+        unfold(tab.page)
+        for explorer in tab.page.locator(".nb-explorer").all():
+            assert explorer.evaluate(OVERLAPS) == []
+            assert explorer.evaluate(CUT) == []
+        own, others = fonts.faces(tab.page, ".nb-explorer svg text")
+        assert others == {}
+        assert own.keys() <= {"Source Serif 4", "Source Serif 4 SemiBold", letters.NAME}
+        assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+        tab.context.close()
 
 
 def test_a_title_stays_where_it_is_while_its_letters_come(open_tab, address):
