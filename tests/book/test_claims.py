@@ -577,3 +577,34 @@ def test_a_frozen_penalty_is_not_far_off_at_sixteen_updates_without_noise(space)
     frozen, recomputed = "k1 in reward", "k1 in reward, recomputed"
     assert left(frozen, None) < 1.3 * left(recomputed, None)
     assert all(left(frozen, seed) > 100 * left(recomputed, seed) for seed in range(5))
+
+
+def test_k3_with_the_policies_exchanged_still_holds_the_policy_back():
+    """Section 16.6: its gradient is that of half a χ²; k1 exchanged pays for leaving."""
+    reference = torch.tensor([0.5, 0.5], dtype=DOUBLE)
+    theta = torch.tensor([1.0, 0.0], dtype=DOUBLE, requires_grad=True)
+    log_pi = theta.log_softmax(dim=0)
+    d, fresh = log_pi - reference.log(), log_pi.exp().detach()
+    chi2 = (log_pi.exp().square() / reference).sum() - 1
+    (half,) = torch.autograd.grad(chi2 / 2, theta, retain_graph=True)
+    (k3,) = torch.autograd.grad(fresh @ (d.exp() - 1 - d), theta, retain_graph=True)
+    torch.testing.assert_close(k3, half)
+    assert k3[0] > 0  # descending it makes the likelier answer less likely
+    kl = (log_pi.exp() * d).sum()
+    (away,) = torch.autograd.grad((fresh * -d.detach() * log_pi).sum(), theta, retain_graph=True)
+    torch.testing.assert_close(-away, torch.autograd.grad(kl, theta)[0])
+
+
+def test_k2_of_the_whole_answer_in_the_loss_leaves_little_noise_of_the_reward():
+    """Section 12.3: at π* for a large β; the exact divergence of a token leaves all of it."""
+    r, beta = torch.tensor([0.0, 1.0], dtype=DOUBLE), 4.0
+    pi = (r / beta).softmax(dim=0)
+    d, score = (2 * pi).log(), torch.eye(2, dtype=DOUBLE) - pi
+    rewards = (r - pi @ r)[:, None] * score
+    left = {
+        "k2": rewards - beta * d[:, None] * score,  # its derivative is d times the score
+        "exact": rewards - beta * pi @ (d[:, None] * score),
+    }
+    share = {form: variance(pi, each) / variance(pi, rewards) for form, each in left.items()}
+    assert share["k2"] < 0.1
+    assert share["exact"] == pytest.approx(1)
