@@ -19,6 +19,7 @@ GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 10.0  # in any precision; the largest of a recorded sound run in bfloat16 is 5.1
 DRIFT_IN_ANY = 0.05  # mean k3, where sampler or learner may compute in eight bits
 LATE = 2  # the last half of a run
+LONG = 32  # tokens, beyond which the longest responses of several steps are not alike by chance
 FEW = 3  # steps of it, below which a group without a spread, or a long answer, is one draw
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
@@ -36,6 +37,8 @@ NAMES: Mapping[str, str] = {
     "frac_reward_zero_std": "no_spread",
     "completions/clipped_ratio": "truncated",
     "completions/mean_length": "length",
+    "completions/min_length": "length_min",
+    "completions/max_length": "length_max",
     "sampling/sampling_logp_difference/max": "gap_in_any_precision",
     "clip_ratio/low_mean": "clip_low",
     "clip_ratio/high_mean": "clip_high",
@@ -49,6 +52,8 @@ NAMES: Mapping[str, str] = {
     "critic/advantages/max": "advantage_max",
     "critic/advantages/min": "advantage_min",
     "response_length/mean": "length",
+    "response_length/min": "length_min",
+    "response_length/max": "length_max",
     "response_length/clip_ratio": "truncated",
     "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy",
@@ -85,7 +90,16 @@ ALWAYS: Mapping[str, str] = {
 }
 OTHERS = {
     *("advantage_max", "advantage_min", "reward_std", "no_spread", "truncated", "length"),
-    *("length_right", "length_wrong", "held_out", "responses", "tokens", "updates"),
+    *(
+        "length_min",
+        "length_max",
+        "length_right",
+        "length_wrong",
+        "held_out",
+        "responses",
+        "tokens",
+        "updates",
+    ),
     *("clip_low", "clip_high", "explained_variance", "monte_carlo_explained_variance"),
     *("gap", "gap_in_any_precision", "probability_gap", "learning_rate"),
     "kl_sampler_in_any_precision",
@@ -189,6 +203,29 @@ def truncation(curves: Curves) -> Answer:
     if reward is None or reward > HARDLY_ANY:
         return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
     return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
+
+
+def lengths(curves: Curves) -> Answer:
+    """Whether the shortest and the longest response of a step tell where responses end.
+
+    Of steps that are known to have several responses, not all of them cut off.
+    """
+    told = [
+        (row["length_min"], row["length_max"], row.get("truncated"))
+        for row in curves.history
+        if _number(row.get("length_min")) and _number(row.get("length_max")) and _spread(row)
+    ]
+    told = [one for one in told if one[2] is None or one[2] < NEARLY_ALL]
+    if len(told) < FEW:
+        return "the log has no three steps with the shortest and the longest of several responses"
+    longest = [most for _, most, _ in told]
+    if all(least == most for least, most, _ in told) and len({*longest}) > 1:
+        return seen("trained-padding", POSSIBLE, steps=len(told), lengths=_list(longest))
+    if len(told) < 2 * FEW or len({*longest}) > 1 or longest[0] < LONG:
+        return None
+    if all(cut == 0 for *_, cut in told):
+        return seen("finished-by-last-column", POSSIBLE, steps=len(told), most=longest[0])
+    return None
 
 
 def signal(curves: Curves) -> Answer:
@@ -331,6 +368,7 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "numbers": numbers,
     "gradient": gradient,
     "truncation": truncation,
+    "lengths": lengths,
     "signal": signal,
     "likelihood of the tokens": likelihood,
     "gap of the sampler": gap,
@@ -402,6 +440,10 @@ def _spread(row: Mapping[str, float]) -> str:
         if _number(value := row.get(name)) and value > 0:
             return f"{name.replace('_', ' ')} was {value:.3g}"
     return ""
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values[:FEW])
 
 
 def _late(curves: Curves) -> History:

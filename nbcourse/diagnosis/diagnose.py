@@ -79,7 +79,7 @@ TOGETHER: Mapping[str, tuple[Callable[[Sequence[Witness]], Finding | None], Lack
 NO_WITNESS = "there is no witness batch"
 UNTOLD = "the trainer does not tell what would answer it"
 # of the curves' questions, where there is one
-BY_WITNESS = ("gap of the sampler", "likelihood of the tokens", "weights")
+BY_WITNESS = ("gap of the sampler", "lengths", "likelihood of the tokens", "weights")
 
 # What a cause brings about, which is then no finding of its own.
 SAMPLER = {"mismatch", "rounding", "temperature", "truncation"}

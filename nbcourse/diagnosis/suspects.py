@@ -47,8 +47,8 @@ CHECKS: Mapping[str, Check] = {
     ),
     "mask": Check(
         "the mask does not end where the response does",
-        "mask against lengths",
-        ("empty-mask", "masked-eos", "trained-padding"),
+        "mask against lengths; the shortest and the longest response of a step",
+        ("empty-mask", "masked-eos", "trained-padding", "finished-by-last-column"),
     ),
     "verdicts": Check(
         "verdict and strict reader differ, or score and verdict",

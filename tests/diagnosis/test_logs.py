@@ -193,6 +193,50 @@ def test_answers_that_are_all_cut_off_and_earn_nothing():
     assert report.findings[0].evidence.endswith("cut off, and the mean reward is 0.000")
 
 
+VARIED = {"length_min": lambda n: 90 + n % 7, "length_max": lambda n: 300 + n % 5}
+ONE_LENGTH = {"length_min": lambda n: 200 + n % 7, "length_max": lambda n: 200 + n % 7}
+AT_A_LIMIT = {"length_min": lambda n: 90 + n % 7, "length_max": 1024}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count", "named"),
+    [
+        ({**VARIED, "reward_std": 0.3, "truncated": 0.0}, 12, None),
+        ({**ONE_LENGTH, "reward_std": 0.3, "truncated": 0.0}, 3, "trained-padding"),
+        ({**ONE_LENGTH, "no_spread": 0.5}, 12, "trained-padding"),
+        ({**ONE_LENGTH, "advantage_max": 0.5, "truncated": 0.2}, 12, "trained-padding"),
+        ({**ONE_LENGTH, "reward_std": 0.3}, 2, None),  # too few
+        ({**ONE_LENGTH}, 12, None),  # of one response, as far as is known
+        ({**ONE_LENGTH, "reward_std": 0.3, "truncated": 1.0}, 12, "all-truncated"),
+        ({"length_min": 5, "length_max": 5, "reward_std": 0.3}, 12, None),  # answers of one form
+        ({**AT_A_LIMIT, "reward_std": 0.3, "truncated": 0.0}, 12, "finished-by-last-column"),
+        ({**AT_A_LIMIT, "reward_std": 0.3, "truncated": 0.1}, 12, None),
+        ({**AT_A_LIMIT, "reward_std": 0.3, "truncated": 0.0}, 5, None),
+        ({**AT_A_LIMIT, "length_max": 8, "reward_std": 0.3, "truncated": 0.0}, 12, None),
+        ({**AT_A_LIMIT, "reward_std": 0.3}, 12, None),  # nobody says what was cut off
+    ],
+)
+def test_the_shortest_and_the_longest_response_tell_where_responses_end(numbers, count, named):
+    found = causes(rows(count, reward=0.5, **numbers))
+    assert found == ([named] if named else [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:{n} - response_length/min:{low} - response_length/max:{high} "
+        "- critic/advantages/max:1.5 - critic/score/mean:0.5",
+        "{{'reward': 0.5, 'reward_std': 0.4, 'completions/min_length': {low}, "
+        "'completions/max_length': {high}}}",
+    ],
+)
+def test_lengths_are_read_of_what_trainers_print(tmp_path, line):
+    for gap, found in ((0, ["trained-padding"]), (40, [])):
+        lines = [line.format(n=n, low=100.0 + n, high=100.0 + n + gap) for n in range(1, 6)]
+        report = diagnose(read(tmp_path, "\n".join(lines)))
+        assert [one.id for one in report.findings] == found
+
+
 @pytest.mark.parametrize("numbers", [{"no_spread": 1.0}, {"truncated": 1.0}])
 def test_two_steps_are_too_few_for_a_verdict_on_the_last_half(numbers):
     history = rows(40, reward=0.0, **numbers)
