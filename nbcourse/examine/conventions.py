@@ -25,6 +25,9 @@ losses. Looked up in
 - ms-swift, commit 3602360 of 2026-08-22, `swift/rlhf_trainers/grpo_trainer.py`,
   `_compute_loss_and_metrics`: as TRL, but advantages (B, T), boolean masks, and a flag for answers
   that were cut off.
+
+"packed" is no library's: the responses of a batch in one row (1, N) without padding, under the
+names of this book, and where they end, as `cu_seqlens`, `position_ids` or `segment_ids`.
 """
 
 from collections.abc import Callable, Mapping
@@ -107,6 +110,29 @@ def _behind_a_column(needs: Mapping[str, str]) -> Quantity:
         return {**rows, "sample_mask": _whole_responses(given)}
 
     return Quantity(tuple(needs.values()), made)
+
+
+def _held(mask: Tensor) -> Tensor:
+    """Places up to the last token of each response."""
+    return mask.flip(1).cumsum(dim=1).flip(1) > 0
+
+
+def _end_to_end(made: Callable[[Tensor], Tensor]) -> Quantity:
+    """One row of what is (B, T) where it is made of the mask."""
+    return Quantity(("mask",), lambda given: made(given["mask"])[_held(given["mask"])][None])
+
+
+def _packed(name: str) -> Quantity:
+    needs = tuple(dict.fromkeys((name, "mask")))
+    return Quantity(needs, lambda given: given[name][_held(given["mask"])][None])
+
+
+def _boundaries(given: Quantities) -> Tensor:
+    return pad(_held(given["mask"]).sum(dim=1).cumsum(dim=0), (1, 0))
+
+
+def _numbered(mask: Tensor, dim: int) -> Tensor:
+    return torch.ones_like(mask, dtype=torch.long).cumsum(dim=dim)
 
 
 OFFERED = (
@@ -243,6 +269,15 @@ CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
             "advantages": _same("advantages"),
             "response_masks": _same("mask"),
             "response_mask": _same("mask"),
+        },
+        "packed": {
+            **{name: _packed(name) for name in OFFERED[:5]},
+            **{name: _packed(name) for name in ("mask", "values", "entropy")},
+            **{name: _same(name) for name in ("rewards", "truncated", "batch_tokens")},
+            "group_size": _same("group_size"),
+            "cu_seqlens": Quantity(("mask",), _boundaries),
+            "position_ids": _end_to_end(lambda mask: _numbered(mask, 1) - 1),
+            "segment_ids": _end_to_end(lambda mask: _numbered(mask, 0)),
         },
         "ms-swift": {
             **_TRL,

@@ -94,8 +94,9 @@ def level(subject: Subject) -> str:
     "none", "own" (the token's weight, or all of them) or "others" (those of some other tokens).
     """
     one = batch([4, 4], [1.0, 0.0], group_size=2)
+    one = one.each(OF_TOKENS, lambda own: torch.full_like(own, -1.3))  # compared, they make 1
     shift = torch.zeros_like(one.log_probs)
-    shift[0, 1] = -0.3
+    shift[0, 1] = -0.01  # so that no clip hides it
     other = one.each(OF_TOKENS, lambda own: own + shift)
     before, after = subject.weights(one), subject.weights(other)
     moved = (after - before).abs() > TOLERANCE * before.abs().max()
@@ -159,31 +160,31 @@ def average(subject: Subject) -> str:
     (one of them times the length of the response, until it is too long to count), or "other".
     """
     lengths = [4, 2, 3, 1]
-    rewards = [1.0, 0.0, 0.0, 0.0]
+    rewards = [1.0, 0.2, 0.3, 0.1]  # none of which is 0, for a loss without a baseline
 
-    def of(lengths: list[int]) -> tuple[Tensor, Tensor]:
+    def of(lengths: list[int]) -> Tensor:
+        """Of the last tokens, since credit may fade before them."""
         one = without_reference(batch(lengths, rewards, group_size=4, width=6))
-        return of_rewards(subject, one).double(), one.mask
+        last = torch.tensor(lengths)[:, None] - 1
+        return of_rewards(subject, one).double().gather(1, last)[:, 0]
 
-    (pairs, even), (uneven, mask) = of([2, 2, 2, 2]), of(lengths)
-    if not bool((pairs[even] != 0).all()):
+    equal, uneven = of([2, 2, 2, 2]), of(lengths)
+    if not bool((equal != 0).all()):
         return "other"
-    equal = pairs[:, :1].expand_as(uneven)
-    L = torch.tensor(lengths, dtype=torch.float64)[:, None]
+    L = torch.tensor(lengths, dtype=torch.float64)
     expected: dict[str, Tensor] = {
         "seq-mean-token-mean": 2 / L,
         "token-mean": 8 / L.sum(),
         "seq-mean-token-sum": torch.ones(()),
         "divided-twice": (2 / L) ** 2,
-        "position": 4 / mask.sum(dim=0).clamp(min=1),
+        "position": 4 / (L[:, None] <= L).sum(dim=1),
     }
     for name, factor in expected.items():
-        if same(uneven[mask], (factor * equal)[mask]):
+        if same(uneven, factor * equal):
             return name
-    kept = mask & (uneven != 0)
-    too_long = torch.where(kept.any(dim=1), torch.inf, L[:, 0]).min()
-    shorter = too_long > L
-    if torch.equal(kept, mask & shorter) and bool(kept.any()):
+    kept = uneven != 0
+    too_long = torch.where(kept, torch.inf, L).min()
+    if torch.equal(kept, too_long > L) and bool(kept.any()):
         for factor in (2 / L, 8 / L.sum(), torch.ones(())):
             if same(uneven[kept], (factor * equal * L / 2)[kept]):
                 return "times-the-length"
@@ -212,7 +213,8 @@ def truncated(subject: Subject) -> str:
     """What becomes of a response that was cut off.
 
     "kept" (the flag changes nothing, or is not taken), "dropped" (with its tokens), "counted" (it
-    gets no gradient, and its tokens still count in the average), or "other".
+    gets no gradient, and its tokens still count in the average), "only" (no other gets one), or
+    "other".
     """
     if "truncated" not in subject.takes:
         return "kept"
@@ -222,6 +224,8 @@ def truncated(subject: Subject) -> str:
     if same(plain, cut):
         return "kept"
     others = ~flags
+    if not bool((plain != 0).any()) and bool((cut[flags] != 0).any()):
+        return "only"
     if bool((cut[flags] != 0).any()):
         return "other"
     return "counted" if same(plain[others], cut[others]) else "dropped"

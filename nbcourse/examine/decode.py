@@ -42,7 +42,7 @@ def _sign(facts: Facts) -> Named:
     if all(factor < 0 for factor in factors):
         yield "flipped-loss", {"factor": min(factors)}
     elif all(factor == 0 for factor in facts.fresh.lengths):
-        yield "rewards-ignored", {}
+        yield "broadcast" if facts.pairs_of_rows else "rewards-ignored", {}
 
 
 # ---------------------------------------------------------------- what a token counts
@@ -53,7 +53,7 @@ def _learners(facts: Facts) -> Named:
     if facts.advantages_mix:
         yield "broadcast", {}
     elif facts.who_learns == "alike":
-        yield "alike", {}
+        yield "broadcast" if facts.pairs_of_rows else "alike", {}
     elif facts.influence != "own" and facts.who_learns in ("good", "bad"):
         ratios = "old_log_probs" in facts.takes
         which = "worse" if facts.who_learns == "good" else "better"
@@ -64,12 +64,13 @@ def _tokens(facts: Facts) -> Named:
     """Who learns on fresh samples, and what a token counts there."""
     if not facts.order_free and facts.influence != "strided":
         return
+    if facts.level == "own":  # and so are weights by position, and signs
+        yield "probability-weighted", {}
+        return
     yield from _learners(facts)
     if facts.who_learns == "neither":
         return
-    if facts.level == "own":
-        yield "probability-weighted", {}
-    elif facts.level == "others":
+    if facts.level == "others":
         yield "misaligned", {}
     steps = [b - a for a, b in pairwise(facts.positions)]
     if facts.silent_positions or all(abs(step) < 1e-6 for step in steps):
@@ -89,7 +90,7 @@ def _tokens(facts: Facts) -> Named:
 def _baseline(facts: Facts) -> Named:
     if facts.influence == "strided":
         yield "mixed-groups", {}
-    elif facts.influence == "own":
+    elif facts.influence == "own" and not facts.critic.is_baseline:
         biased = ":biased" * (facts.fresh.verdict == "biased")
         yield f"missing-baseline{biased}", {}
     elif facts.influence == "batch":
@@ -102,6 +103,22 @@ def _baseline(facts: Facts) -> Named:
         if max(scales) - min(scales) < 1e-4 * max(map(abs, scales)):
             times = "" if abs(scales[0] - 1) < 1e-6 else f" times {scales[0]:.3g}"
             yield "own-reward-in-baseline", {"size": size, "times": times}
+
+
+WHERE = {"late": "behind", "early": "before"}
+
+
+def _critic(facts: Facts) -> Named:
+    """The values of a critic: whether they are subtracted, and at which place."""
+    critic = facts.critic
+    if critic.at == "nowhere":
+        yield "no-critic", {}
+    elif critic.at == "added":
+        yield "critic-added", {}
+    elif critic.at in ("late", "early"):
+        yield "values-one-place-late", {"where": WHERE[critic.at]}
+    elif critic.no_bootstrap:
+        yield "no-bootstrap", {}
 
 
 def _spread(facts: Facts) -> Named:
@@ -149,11 +166,13 @@ def _average(facts: Facts) -> Named:
     if name := AVERAGES.get(facts.average):
         yield name, {}
     split = facts.micro_batches
-    if facts.padding == "direction":
+    if facts.level == "others":  # padding is among the tokens that are compared
+        pass
+    elif facts.padding == "direction":
         of_batch = facts.influence == "batch"
         yield "padded-whitening" if of_batch else "padding-in-statistics", {}
-    elif facts.padding == "scale":
-        yield "padding-in-denominator", {}
+    elif facts.padding in ("scale", "part"):
+        yield "padding-in-denominator" + ":part" * (facts.padding == "part"), {}
     elif split.by == "neither":
         of_batch = facts.influence == "batch"
         name = "baseline-of-micro-batches" if of_batch else "micro-batch-means"
@@ -163,7 +182,8 @@ def _average(facts: Facts) -> Named:
 
 
 def _mask(facts: Facts) -> Named:
-    if facts.advantages_mix or facts.padding == "direction":  # and so padding is read, too
+    read_anyway = facts.advantages_mix or facts.padding == "direction"
+    if read_anyway or facts.level == "others":  # and so padding is read, too
         pass
     elif not facts.padding_unread:
         yield "padding-read", {}
@@ -204,7 +224,7 @@ def _size(facts: Facts) -> Named:
 
 def _flags(facts: Facts) -> Named:
     """Responses that were cut off, and entropy."""
-    if facts.truncated in ("counted", "dropped"):
+    if facts.truncated in ("counted", "dropped", "only"):
         yield f"truncated-{facts.truncated}", {}
     if facts.entropy_slope > 0:
         yield "entropy-penalty", {}
@@ -225,11 +245,17 @@ def _unexplained(facts: Facts) -> Named:
 # ---------------------------------------------------------------- the ratio and its clip
 
 
+def _ratios_told(facts: Facts) -> bool:
+    """Whether a weight can be told from a fresh one: nothing else multiplies it there."""
+    plain = facts.who_learns == "both" and facts.level != "own"
+    return plain and facts.average != "times-the-length"
+
+
 def _ratio(facts: Facts) -> Named:
     if facts.clip.of_reference:
         yield "ratio-to-reference", {}
     asked = {"old_log_probs", "sampler_log_probs"} & {*facts.takes}
-    if not asked or facts.who_learns != "both" or facts.average == "times-the-length":
+    if not asked or not _ratios_told(facts):
         return
     positive, slopes = facts.clip.positive, facts.clip.slopes
     at = 1.001
@@ -248,24 +274,28 @@ def _ratio(facts: Facts) -> Named:
             yield "ratio-ignored", {}
     elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]):
         yield "no-ratio", {"weight": weight}
+    if facts.clip.free and asked & {*facts.by_name}:
+        yield "no-clip", {}
     yield from families.names(facts.clip)
 
 
 def _sampler(facts: Facts) -> Named:
     """The weight by which the loss of a token is corrected for the policy that sampled it."""
     weights = facts.correction
-    if weights is None or facts.who_learns != "both" or facts.average == "times-the-length":
+    if weights is None or not _ratios_told(facts):
         return
+    powers = [slope for slope in weights.slopes.values() if abs(slope) > 1.5]
     kept = all(side.kind == "kept" for side in weights.sides.values())
     if set(weights.slopes.values()) == {-1}:
         yield "sampler-inverted", {}
+    elif powers:
+        yield "sampler-power", {"power": powers[0]}
     elif kept and not weights.whole and set(weights.slopes.values()) == {0}:
         if "sampler_log_probs" in facts.by_name:
             yield "sampler-ignored", {}
     else:
         yield "sampler-weight", {"clip": families.said(weights, families.OF_SAMPLER)}
-        if weights.whole and weights.whole.token_by_token:
-            yield "mask-by-token", {}
+        yield from (one for one in families.names(weights) if one[0] in families.OF_WEIGHTS)
 
 
 # ---------------------------------------------------------------- the KL to the reference
@@ -349,6 +379,7 @@ RULES: tuple[Callable[[Facts], Named], ...] = (
     _sign,
     _tokens,
     _baseline,
+    _critic,
     _spread,
     _flat,
     _average,

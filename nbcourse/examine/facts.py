@@ -8,6 +8,7 @@ from typing import Any
 from nbcourse.examine import (
     attribution,
     credit,
+    critic,
     direction,
     hygiene,
     kernel,
@@ -18,6 +19,7 @@ from nbcourse.examine import (
 )
 from nbcourse.examine.attribution import Shares
 from nbcourse.examine.batches import reference_is_the_sampler
+from nbcourse.examine.critic import Critic
 from nbcourse.examine.direction import Direction, Worst
 from nbcourse.examine.hygiene import Split
 from nbcourse.examine.kernel import Kernel
@@ -49,6 +51,7 @@ class Facts:
     constant_term: bool
     who_learns: str
     level: str
+    critic: Critic
     positions: list[float]
     advantages_mix: bool
     credit_reaches_back: bool
@@ -81,6 +84,7 @@ class Facts:
     attached: list[str]
     changed_in_place: list[str]
     draws: bool
+    pairs_of_rows: bool
     finite_long: bool
     coarse_in_half_precision: bool
 
@@ -118,12 +122,12 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "constant_term": credit.constant_term,
     "who_learns": credit.who_learns,
     "level": credit.level,
+    "critic": critic.critic,
     "positions": credit.positions,
     "advantages_mix": credit.advantages_mix,
     "credit_reaches_back": credit.credit_reaches_back,
     "average": credit.average,
     "lengths_weigh": credit.lengths_weigh,
-    "truncated": credit.truncated,
     "entropy_slope": credit.entropy_slope,
     "entropy_constant": credit.entropy_is_a_constant,
     "largest": size.largest,
@@ -153,6 +157,7 @@ AS_IT_IS: Mapping[str, Callable[[Subject], Any]] = {
     "order_free": hygiene.order_of_responses_changes_nothing,
     "changed_in_place": hygiene.leaves_arguments_alone,
     "draws": hygiene.draws,
+    "pairs_of_rows": hygiene.pairs_of_rows,
 }
 RUBBISH = (-7.0, 7.0, math.nan, -math.inf)
 
@@ -168,6 +173,9 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
         ValueError: if the loss raises, returns something else, or does not depend on log_probs.
     """
     tell("small batches")
+    truncated = credit.truncated(subject)
+    if truncated == "only":
+        subject = repairs.with_flags_turned(subject)
     hygiene.require_loss(subject)
     seen = {name: probe(subject) for name, probe in AS_IT_IS.items()}
     clean = {rubbish: hygiene.padding_is_not_read(subject, rubbish) for rubbish in RUBBISH}
@@ -182,7 +190,8 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     return Facts(
         takes=subject.takes,
         by_name=subject.by_name or subject.takes,
-        repairs=repairs_made,
+        repairs=[*[repairs.TURNED] * (truncated == "only"), *repairs_made],
+        truncated=truncated,
         padding_unread=clean[-7.0] and clean[7.0],
         padding_clean=all(clean.values()),
         **seen,

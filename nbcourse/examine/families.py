@@ -25,8 +25,13 @@ DECIDED = {
     "reverse kl": "its probability has {moved} and the binary KL(π‖π_old) is above {value:.3g}",
     "larger kl": "its probability has {moved} and the larger binary KL is above {value:.3g}",
 }
+SEEN = "Its weights fit no family known here:"
 MOVED = {1: "risen", -1: "fallen"}
 BEYOND = {1: "above", -1: "below"}
+OF_WEIGHTS = (  # names that also a weight for the policy that sampled goes by
+    *("bound-on-the-wrong-side", "map-unfitted", "mask-by-token", "probability-mask"),
+    *("ratio-mask", "sequence-mask"),
+)
 Named = Iterator[tuple[str, dict[str, Any]]]
 
 
@@ -43,6 +48,10 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
                 f"with {SIGNS[sign]}"
             )
     follows = WHOSE[clip.level].format(of=of)
+    if clip.free and clip.seen:
+        return (
+            f"No clip{subject}: no ratio takes a token's gradient or bounds it. {SEEN} {clip.seen}."
+        )
     if all(side.kind == "kept" for side in sides.values()) and not parts:
         if all(slope == 0 for slope in clip.slopes.values()):
             return f"No ratio and no clip{subject}: what a token counts does not depend on {of}."
@@ -68,6 +77,10 @@ def _part(direction: int, side: Side) -> str:
         word = "cut at" if direction > 0 else "raised to"
         far = "" if is_bound(side) else f" {BEYOND[direction]} {side.edge:.4g}"
         return f"{word} {side.value:.4g}{far}"
+    if side.kind == "freed":
+        return f"the same up to {side.edge:.4g}, and the ratio beyond"
+    if side.kind == "silent":
+        return "no gradient at any ratio"
     if side.kind == "gate":
         return f"a sigmoid gate of temperature {side.value:.3g}"
     return "ever less above 1" if side.kind == "fades" else ""
@@ -107,6 +120,8 @@ def names(clip: Clip) -> Named:
         yield "soft-clip", {"near": near, "far": far}
     if any(side.kind == "lost" and side.by in DISTANCES for side in sides.values()):
         yield "probability-mask", {}
+    if edges := [side.edge for side in sides.values() if side.kind == "freed"]:
+        yield "bound-on-the-wrong-side", {"edge": edges[0]}
     if clip.seen:
         yield "map-unfitted", {"seen": clip.seen}
     yield from _bounds(clip)
@@ -148,7 +163,7 @@ def _lost(clip: Clip) -> Named:
     lower, upper = clip.bounds
     blind = all((-sign, direction) in lost for sign, direction in wrong)
     if wrong and blind and all(clip.sides[place].jumps for place in wrong):
-        yield "ratio-mask", {}
+        yield "sequence-mask" if clip.of_sequence else "ratio-mask", {}
     elif wrong == {(-1, 1)} and right == {(1, 1)}:
         yield "inverted-clip", {}
     elif len(wrong) == 2 and right:

@@ -2,12 +2,22 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcourse.errors import UserError
-from nbcourse.examine.batches import MIXED, UNEVEN, batch, finite, same, without_reference
+from nbcourse.examine.batches import (
+    MIXED,
+    TOLERANCE,
+    UNEVEN,
+    batch,
+    finite,
+    same,
+    without_reference,
+)
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
@@ -31,15 +41,37 @@ def require_loss(subject: Subject) -> None:
 def padding_changes(subject: Subject) -> str:
     """What two more columns that belong to no response change.
 
-    "nothing", "scale" (every weight, by one factor) or "direction".
+    "nothing", "scale" (every weight, by one factor), "part" (so does what the reference adds, or
+    the rest, and not both) or "direction".
     """
-    narrow = batch(UNEVEN, MIXED, group_size=3)
-    wide = batch(UNEVEN, MIXED, group_size=3, width=6)
-    before, after = subject.weights(narrow), subject.weights(wide)[:, :4]
-    if same(after, before):
-        return "nothing"
-    factor = (after * before).sum() / before.square().sum()
-    return "scale" if same(after, factor * before) else "direction"
+    narrow, wide = (batch(UNEVEN, MIXED, group_size=3, width=width) for width in (4, 6))
+    shifts = 0.05 * torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 0.0], dtype=torch.float64)
+    stale = [
+        one.with_(old_log_probs=one.log_probs - (shifts * i)[: one.mask.shape[1]] * one.mask)
+        for i, one in ((0, narrow), (0, wide), (1, narrow), (1, wide))
+    ]
+    found = [_scaled(*(parts(subject, one) for one in pair)) for pair in (stale[:2], stale[2:])]
+    return found[0] if found[0] != "nothing" else found[1]
+
+
+def parts(subject: Subject, one: LossInputs) -> list[Tensor]:
+    """The weights without the reference, and what it adds to them."""
+    alone = subject.weights(without_reference(one))
+    return [alone, subject.weights(one) - alone] if "ref_log_probs" in subject.takes else [alone]
+
+
+def _scaled(narrow: list[Tensor], wide: list[Tensor]) -> str:
+    """What has become of each part of the weights in a wider table."""
+    whole, kinds = sum(part.norm() for part in narrow), set()
+    for before, after in zip(narrow, (part[:, :4] for part in wide), strict=True):
+        if before.norm() <= TOLERANCE * whole and after.norm() <= TOLERANCE * whole:
+            continue
+        factor = (after * before).sum() / before.square().sum()
+        one = "scale" if same(after, factor * before) else "direction"
+        kinds.add("nothing" if same(after, before) else one)
+    if kinds == {"nothing", "scale"}:
+        return "part"
+    return next((one for one in ("direction", "scale") if one in kinds), "nothing")
 
 
 RUBBISH = {  # what is in the padding of each argument, so that differences are rubbish, too
@@ -173,6 +205,28 @@ def draws(subject: Subject) -> bool:
     return not all(
         torch.equal(subject.plain(one, seed=seed), subject.plain(one, seed=0)) for seed in (1, 2, 3)
     )
+
+
+class _Shapes(TorchDispatchMode):
+    """Notes the shapes of whatever is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[int, ...]] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **kwargs or {})
+        if isinstance(made, Tensor):
+            self.seen.add(tuple(made.shape))
+        return made
+
+
+def pairs_of_rows(subject: Subject) -> bool:
+    """Whether on the way to the loss there is a table of every response beside every other."""
+    one = batch(UNEVEN, MIXED, group_size=3)
+    with _Shapes() as shapes:
+        subject.loss(subject.quantities(one))
+    return any(shape[:2] == (len(UNEVEN), len(UNEVEN)) for shape in shapes.seen)
 
 
 def leaves_arguments_alone(subject: Subject) -> list[str]:

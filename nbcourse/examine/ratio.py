@@ -40,7 +40,9 @@ class Side:
 
     Attributes:
         kind: "kept" (it goes on as near 1), "lost" (it is 0 from some point on), "held" (it stays
-            at one value), "gate" (SAPO's sigmoid), "fades" (ever less), or "other".
+            at one value), "freed" (the same up to a point, and by the ratio from there), "gate"
+            (SAPO's sigmoid), "fades" (ever less), "silent" (it is 0 at a ratio of 1, too), "open"
+            (no ratio takes or bounds it, and it goes by none that has a name), or "other".
         edge: the ratio from which it is lost or held; NaN if that is not one.
         by: for one that is lost, what decides: "ratio", "tv", "kl", or "other".
         value: what it is held at, relative to a fresh token; the threshold of "tv" and "kl"; the
@@ -99,6 +101,13 @@ class Clip:
     def of_sequence(self) -> bool:
         """Whether it is a ratio of more than the token."""
         return self.level != "token"
+
+    @property
+    def free(self) -> bool:
+        """Whether it goes by the ratio, and no ratio takes a token's gradient or bounds it."""
+        kinds = {side.kind for side in self.sides.values()}
+        moved = "open" in kinds or any(slope != 0 for slope in self.slopes.values())
+        return moved and self.whole is None and kinds <= {"kept", "open"}
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -202,8 +211,8 @@ class _Reader:
 
 
 def _two_responses(sign: int, length: int) -> LossInputs:
-    rewards = [1.0, 0.0] if sign > 0 else [0.0, 1.0]
-    return batch([length, length], rewards, group_size=2)
+    """The first of which has an advantage of this sign, even if nothing is subtracted."""
+    return batch([length, length], [float(sign), 0.0], group_size=2)
 
 
 def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> LossInputs:
@@ -244,6 +253,8 @@ def _side(reader: _Reader, sign: int, direction: int, slope: float) -> Side:
     """Read one of the four sides, on rare tokens first and then on likelier ones."""
     logs = [direction * log for log in UP]
     weights = reader.weights(sign, RARE, logs)
+    if all(map(math.isnan, weights)):
+        return Side("silent")
     lost = {likely: _edge(reader, sign, likely, direction) for likely in LIKELY}
     edges = {likely: math.exp(log) for likely, log in lost.items() if log is not None}
     if edges:
@@ -262,8 +273,19 @@ def _side(reader: _Reader, sign: int, direction: int, slope: float) -> Side:
     tail = weights[off[0] :]
     if max(tail) - min(tail) <= 1e-5 * max(map(abs, tail)):
         return _held(reader, sign, logs, off[0], slope)
+    if slope == 0 and (edge := _freed(logs, weights)):
+        return Side("freed", edge=edge)
     falling = all(0 < b < a for a, b in pairwise(weights[2:]))
-    return Side("fades") if falling and direction > 0 else Side("other")
+    if falling and direction > 0:
+        return Side("fades")
+    held = math.isclose(weights[-1], weights[-2], rel_tol=1e-3)
+    return Side("other" if held or 0 in weights else "open")
+
+
+def _freed(logs: list[float], weights: list[float]) -> float:
+    """The ratio from which a weight goes by it that was the same before; 0 if there is none."""
+    edges = [math.exp(log) / w for log, w in zip(logs, weights, strict=True) if abs(w - 1) > 1e-4]
+    return edges[-1] if len(edges) > 1 and edges[-1] > 0 and _agree(edges) else 0.0
 
 
 def _expected(weight: float, log: float, slope: float) -> bool:
@@ -353,7 +375,7 @@ def _jumps(reader: _Reader, sign: int, edge: float) -> bool:
 
 def _seen(reader: _Reader, sides: dict[tuple[int, int], Side]) -> str:
     """Some of the weights of a side that belongs to no family: of a rare token, and of another."""
-    odd = [place for place, side in sides.items() if "other" in (side.kind, side.by)]
+    odd = [place for place, side in sides.items() if {"other", "open"} & {side.kind, side.by}]
     if not odd:
         return ""
     (sign, direction), *_ = odd

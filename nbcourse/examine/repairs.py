@@ -32,8 +32,8 @@ class Spared(Remembered):
     def weights(self, batch: LossInputs) -> Tensor:
         """As of the loss, but for what is left out.
 
-        A flat group gets the mean of what it would get with some spread, and with the opposite one:
-        advantages cancel, and what does not come from rewards stays.
+        A flat group gets the mean of what it would get with some spread, and with the opposite one,
+        on fresh samples: advantages cancel, and what does not come from rewards stays.
         """
         weights = super().weights(batch)
         if self.flat and not bool(weights.isfinite().all()):
@@ -41,11 +41,11 @@ class Spared(Remembered):
             alike = (groups == groups[:, :1]).all(dim=1, keepdim=True)
             pattern = torch.linspace(0.5, -0.5, batch.group_size, dtype=groups.dtype)
             spread = torch.where(alike, pattern, 0.0).view(-1)
-            one, other = (
-                super(Spared, self).weights(batch.with_(rewards=batch.rewards + k * spread))
-                for k in (1, -1)
-            )
-            weights = (one + other) / 2
+            spreads = [batch.with_(rewards=batch.rewards + k * spread) for k in (1, -1)]
+            fresh = {"old_log_probs": batch.log_probs, "sampler_log_probs": None}
+            one, other = (super(Spared, self).weights(x.with_(**fresh)) for x in spreads)
+            flat = alike.expand(groups.shape).reshape(-1, 1)
+            weights = torch.where(flat, (one + other) / 2, super().weights(spreads[0]))
         return weights.masked_fill(~batch.mask, 0.0) if self.padding else weights
 
 
@@ -77,6 +77,18 @@ def spared(
         padding=not padding_free,
     )
     return made, done
+
+
+TURNED = "the flags of responses that were cut off turned round"
+
+
+def with_flags_turned(subject: Subject) -> Remembered:
+    """The loss of the responses that were not cut off."""
+
+    def turned(*, truncated: Tensor, **given: Any) -> Any:
+        return subject.function(truncated=~truncated, **given)
+
+    return Remembered(subject.name, turned, subject.takes, subject.by_name)
 
 
 def _with_a_token(function: Callable[..., Any], *, behind: bool) -> Callable[..., Any]:

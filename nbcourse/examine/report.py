@@ -87,6 +87,8 @@ class Report(findings.Report):
         """Its clip, or that it has none."""
         if self.facts.average == "times-the-length":
             return "Its clip was not looked at: a weight goes by the length of the response."
+        if self.facts.level == "own":
+            return "Its clip was not looked at: a weight goes by the probability of the token."
         return families.said(self.facts.clip)
 
     def _count(self) -> str:

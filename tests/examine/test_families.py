@@ -130,13 +130,13 @@ def cap_and_floor(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-weight * advantages * log_probs, mask)
 
 
-@member("ratio-floored", says=["at least 0.5"])
+@member("ratio-floored", says=["raised to 0.5"])
 def floor_alone(log_probs, old_log_probs, advantages, mask):
     weight = ratio_of(log_probs, old_log_probs).detach().clamp(min=0.5)
     return mean_of_sums(-weight * advantages * log_probs, mask)
 
 
-@member("ratio-capped", says=["capped at 8"])
+@member("ratio-capped", says=["cut at 8"])
 def cap_alone(log_probs, old_log_probs, advantages, mask):
     weight = ratio_of(log_probs, old_log_probs).detach().clamp(max=8.0)
     return mean_of_sums(-weight * advantages * log_probs, mask)
@@ -159,7 +159,7 @@ def sigmoid_gate(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages, mask)
 
 
-@member("inverted-ratio-if-better", says=["ASPO"])
+@member("inverted-ratio-if-better", "no-clip", says=["ASPO"])
 def upside_down_for_good_tokens(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs).detach()
     weight = torch.where(advantages > 0, 1 / ratio, ratio)
@@ -193,13 +193,13 @@ def vetoed_by_one_token(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-ratio * advantages * (least > 1e-3), mask)
 
 
-@member("sequence-ratio", says=["product", "cut at 2"])
+@member("sequence-ratio", "ratio-capped", says=["product", "cut at 2"])
 def product_that_is_capped(log_probs, old_log_probs, advantages, mask):
     weight = safe(log_probs - old_log_probs, mask).detach().sum(1, True).exp().clamp(max=2.0)
     return mean_of_sums(-weight * advantages * log_probs, mask)
 
 
-@member("sequence-ratio", "ratio-mask", says=["product", "above 4"])
+@member("sequence-ratio", "sequence-mask", says=["product", "above 4"])
 def product_that_is_masked(log_probs, old_log_probs, advantages, mask):
     weight = safe(log_probs - old_log_probs, mask).detach().sum(1, True).exp()
     return mean_of_sums(-torch.where(weight <= 4, weight, 0.0) * advantages * log_probs, mask)
@@ -218,11 +218,31 @@ def geometric_mean_of_clipped_ratios(log_probs, old_log_probs, advantages, mask)
 # ---------------------------------------------------------------- none
 
 
-@member(says=["No clip: a token counts by its ratio π/π_old"])
+@member("no-clip", says=["No clip: a token counts by its ratio π/π_old"])
 def clip_that_is_not_used(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs)
     _unread = torch.max(-ratio * advantages, -ratio.clamp(0.8, 1.2) * advantages)
     return mean_of_sums(-ratio * advantages, mask)
+
+
+@member("no-clip", "map-unfitted", says=["No clip: no ratio takes a token's gradient or bounds it"])
+def ratios_beside_the_mean_of_their_column(log_probs, old_log_probs, advantages, mask):
+    change = safe(log_probs - old_log_probs, mask)
+    change = change - change.sum(dim=0) / mask.sum(dim=0).clamp(min=1)
+    return mean_of_sums(-change.exp() * advantages, mask)
+
+
+@member("no-clip", "map-unfitted", "sequence-ratio", says=["No clip", "no family known here"])
+def ratios_beside_their_mean(log_probs, old_log_probs, advantages, mask):
+    ratio = safe(ratio_of(log_probs, old_log_probs).detach(), mask)
+    ratio = ratio * mask.sum() / ratio.sum()
+    return token_mean(-ratio * advantages * log_probs, mask)
+
+
+@member("no-clip", "map-unfitted", says=["No clip", "1.5 at a ratio of 1.65"])
+def a_power_series_for_a_ratio(log_probs, old_log_probs, advantages, mask):
+    change = safe(log_probs - old_log_probs, mask)
+    return mean_of_sums(-(change + change.square() / 2) * advantages, mask)
 
 
 @member(says=["No ratio and no clip"])
@@ -249,6 +269,8 @@ OF_RATIOS = {
     "sequence-ratio",
     "dual-clip",
     "clip-asymmetric",
+    "no-clip",
+    "bound-on-the-wrong-side",
 }
 KEPT = [
     "mask_on_either_side",

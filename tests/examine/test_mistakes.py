@@ -359,6 +359,12 @@ def whitened_with_the_padding(log_probs, advantages, mask):
 
 
 @planted("padding-in-statistics")
+def weight_by_a_mean_that_counts_padding(log_probs, old_log_probs, advantages, mask):
+    gap = safe(log_probs - old_log_probs, mask).mean(dim=1, keepdim=True)
+    return mean_of_sums(-gap.exp().detach() * advantages * log_probs, mask)
+
+
+@planted("padding-in-denominator")
 def kl_mean_over_the_tensor(log_probs, ref_log_probs, advantages, mask):
     d = safe(log_probs - ref_log_probs.detach(), mask)
     return mean_of_sums(-log_probs * advantages, mask) + 0.1 * k3(d).mean()

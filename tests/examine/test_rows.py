@@ -32,12 +32,19 @@ CHOICES = {
     "sapo": {"spread-divided", "seq-mean-token-mean", "soft-clip"},
     "dppo": {"spread-divided", "token-mean", "probability-mask"},
     "ipo": {"token-mean", "probability-mask"},
-    "icepop": {"spread-divided", "seq-mean-token-mean", "kl-forward", "sampler-weight"},
+    "icepop": {
+        "spread-divided",
+        "seq-mean-token-mean",
+        "kl-forward",
+        "sampler-weight",
+        "ratio-mask",
+    },
     "grpo-sequence-mask": {
         "spread-divided",
         "seq-mean-token-mean",
         "kl-forward",
         "sampler-weight",
+        "sequence-mask",
     },
     "reinforce++": {
         "batch-baseline",

@@ -17,7 +17,14 @@ from nbcourse.examine.report import Report
 from nbcourse.examine.subject import Subject
 from nbcourse.mistakes.catalogue import CATALOGUE
 from nbcourse.mistakes.findings import CHOICE, MISTAKE, NOTE, Finding
-from tests.examine import originals, test_families, test_mistakes, test_right, test_size
+from tests.examine import (
+    originals,
+    test_families,
+    test_inputs,
+    test_mistakes,
+    test_right,
+    test_size,
+)
 from tests.examine.parts import SENTENCES, k3, mean_of_sums, report_of, safe, with_kl
 
 
@@ -31,7 +38,7 @@ def test_each_finding_is_written_down_once():
     }
     assert named == set(written)
     losses = {loss for loss, *_ in SENTENCES}
-    rooms = (test_mistakes, test_right, test_families, test_size)
+    rooms = (test_mistakes, test_right, test_families, test_inputs, test_size)
     assert all(any(hasattr(room, name) for room in rooms) for name in losses)
 
 

@@ -11,11 +11,7 @@ from nbcourse.experiments import records
 from nbcourse.mistakes.catalogue import CATALOGUE
 from tests.effort import swept
 
-OPEN = {  # what is still not said as the verdict has it
-    "MakazhanAlpamys/Soup #723": "its weights fit no family: a missing clip is not said",
-    "huggingface/trl #6654": "padding-in-statistics is true, too, and the verdict has no room",
-    "bingreeky/MemGen #33": "the shortest and the longest response of a step are not read",
-}
+OPEN: dict[str, str] = {}  # what is still not said as the verdict has it
 QUICK = ("bingreeky/MemGen #33", "Chi-Shan0707/TinyLoRA-GRPO-Coder #4", "huggingface/trl #6140")
 KEPT = [
     pytest.param(case, marks=pytest.mark.xfail(strict=True, reason=OPEN[case.source]))
