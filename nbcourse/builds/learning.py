@@ -590,7 +590,7 @@ LAWS: Sequence[Law] = (
         ),
         gains(
             "grpo",
-            "10.10 The algorithms compared at equal cost",
+            "10.10 The algorithms compared after equally many answers",
             ("update", "rewards", "fresh", "credit", "moves"),
         ),
     ),

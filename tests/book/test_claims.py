@@ -5,6 +5,7 @@ What was said of recorded runs is counted in their records.
 """
 
 import itertools
+import json
 import math
 import re
 
@@ -13,6 +14,7 @@ import torch
 
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.experiments import records
+from nbcourse.experiments.controlled import interval
 from nbcourse.publishing import libraries
 
 DOUBLE = torch.float64
@@ -250,6 +252,188 @@ def test_a_samplers_own_tokens_do_not_score_below_chance(seed):
     logits = 5 * torch.randn(17, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
     pi = logits.softmax(dim=0)
     assert (pi @ pi.log()).item() >= -math.log(17)
+
+
+def test_the_derivative_of_a_prefix_weight_is_more_than_the_path_part():
+    """Section 11.8: with k1 of the present token it is the whole ∇KL; without it, the path part."""
+    source = torch.Generator().manual_seed(0)
+    ref, start = torch.randn(2, 3, 2, generator=source, dtype=DOUBLE).log_softmax(dim=2)
+
+    def of_tokens(log_p):  # the first of two tokens is b = 0 or 1, and row 1 + b draws the second
+        return torch.stack([log_p[0, [0, 0, 1, 1]], log_p[1:].flatten()], dim=1)
+
+    def gradient(value):
+        z = start.clone().requires_grad_()
+        return torch.autograd.grad(value(z.log_softmax(dim=1)), z)[0]
+
+    def divergence(log_p):
+        return (of_tokens(log_p).sum(dim=1).exp() * of_tokens(log_p - ref).sum(dim=1)).sum()
+
+    def path(log_p):  # only how often each state is reached is differentiated
+        rows = (start.exp() * (start - ref)).sum(dim=1)
+        return log_p[0].exp() @ rows[1:]
+
+    def weight(log_p, shift):
+        ratios = of_tokens(log_p - start)
+        weights = (ratios.cumsum(dim=1) - shift * ratios).exp()
+        return (of_tokens(start).sum(dim=1).exp()[:, None] * weights * of_tokens(start - ref)).sum()
+
+    whole, part = gradient(divergence), gradient(path)
+    torch.testing.assert_close(gradient(lambda x: weight(x, 0)), whole)
+    torch.testing.assert_close(gradient(lambda x: weight(x, 1)), part)
+    assert (whole - part).norm() > part.norm()
+
+
+def test_a_smaller_lambda_can_add_noise():
+    """Section 8.5: nothing is paid, and the critic says ±5 once the first token is known."""
+    for lam in (0.0, 0.5, 0.95, 1.0):
+        first = [(v - 0.0) + lam * (0.0 - v) for v in (5.0, -5.0)]  # δ₁ + λ δ₂
+        assert first == pytest.approx([5 * (1 - lam), -5 * (1 - lam)])
+
+
+def test_the_share_right_may_fall_though_the_reference_is_ranked_better_than_chance():
+    """Section 9.6: its slope in 1/β is a covariance under the best policy, not the reference."""
+    ref = torch.tensor([0.5, 0.4, 0.1], dtype=DOUBLE)
+    score, right = torch.tensor([[0.0, 1, 2], [0, 1, 0]], dtype=DOUBLE)
+    assert 0.5 > 0.1  # of the pairs with the right answer it is above the first, below the third
+    shares, slopes = [], []
+    for inverse in (0.0, 0.5, 1.0, 3.0):
+        x = torch.tensor(inverse, dtype=DOUBLE, requires_grad=True)
+        best = (ref.log() + x * score).softmax(dim=0)
+        (slope,) = torch.autograd.grad(best @ right, x, retain_graph=True)
+        covariance = best @ (score * right) - (best @ score) * (best @ right)
+        torch.testing.assert_close(slope, covariance)
+        shares.append((best @ right).item())
+        slopes.append(slope.item())
+    assert shares[0] < shares[1] > shares[3] < shares[0]
+    assert slopes[1] > 0 > slopes[2]
+
+
+def test_a_shifted_log_prob_may_lie_above_chance_and_above_the_right_one():
+    """Section 7.3: a policy that says the same token again with probability 0.2."""
+    said_again, vocabulary = 0.2, 17
+    other = (1 - said_again) / (vocabulary - 1)
+    right = said_again * math.log(said_again) + (1 - said_again) * math.log(other)
+    shifted = math.log(said_again)  # the logits after a token, asked for that token
+    assert shifted > right > -math.log(vocabulary)
+
+
+def test_a_sum_of_squares_does_not_say_how_hard_a_group_pulls():
+    """Section 10.2: eight answers, one right or four."""
+    sizes = []
+    for k in (1, 4):
+        r = (torch.arange(8) < k).to(DOUBLE)
+        z = (r - r.mean()) / r.std()
+        assert z.square().sum().item() == pytest.approx(7)
+        sizes.append(z.abs().sum().item())
+    assert sizes == pytest.approx([4.95, 7.48], abs=5e-3)
+
+
+def test_a_prediction_beyond_its_target_keeps_its_gradient():
+    """Section 6.3: the larger of two squares; 0.2 further is allowed, the target is 0.25."""
+    slopes = []
+    for prediction in (0.24, 0.28, 0.6):
+        v = torch.tensor(prediction, dtype=DOUBLE, requires_grad=True)
+        loss = torch.maximum((v - 0.25).square(), (v.clamp(-0.2, 0.2) - 0.25).square()) / 2
+        slopes.append(torch.autograd.grad(loss, v)[0].item())
+    assert slopes == pytest.approx([0, 0, 0.35])
+
+
+def test_whitening_takes_the_unit_out_of_the_policys_loss_alone():
+    """Section 6.3: one norm for both clips the policy's gradient by the critic's."""
+    score = torch.tensor([0.5, -0.3, 0.1, -0.2], dtype=DOUBLE)  # d log π / dθ of four samples
+    found = []
+    for unit in (1.0, 10.0):
+        A, error = torch.tensor([[1.0, 2, -1, 0], [1, -1, 2, 1]], dtype=DOUBLE) * unit
+        policy = ((A - A.mean()) / A.std() * score).mean()
+        critic = error.mean()
+        together = policy * 0.5 / (policy.square() + critic.square()).sqrt()  # clipped to 0.5
+        found.append((policy.item(), together.item()))
+    (first, clipped), (second, held) = found
+    assert first == pytest.approx(second)
+    assert abs(held) < abs(clipped) / 5
+
+
+def test_k1_of_trained_samples_may_come_back_above_zero():
+    """Section 6.2: the bare ratio, one sample in each state, 20 actions, Adam."""
+    source = torch.Generator().manual_seed(0)
+    pays = torch.randn(20, generator=source, dtype=DOUBLE)
+    drawn = torch.randint(20, (256,), generator=source)
+    A, old, k1 = (pays - pays.mean())[drawn], -math.log(20), []
+    W = torch.zeros(256, 20, dtype=DOUBLE, requires_grad=True)
+    adam = torch.optim.Adam([W], lr=0.03)
+    for _ in range(200):
+        d = W.log_softmax(dim=1)[torch.arange(256), drawn] - old
+        k1.append(-d.mean().item())
+        adam.zero_grad()
+        (-d.exp() * A).mean().backward()
+        adam.step()
+    assert max(k1[1:41]) < 0.02 < k1[-1]
+    assert min(k1) < -0.05
+
+
+def test_spare_samples_speak_for_the_states_that_were_visited():
+    """Section 6.2: a table, two states; the second is never visited, and does not move."""
+    old = torch.tensor([0.5, 0.5], dtype=DOUBLE)
+    new = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=DOUBLE)
+    exact = (old * (old / new).log()).sum(dim=1)
+    spare = old @ (new[0] / old - 1 - (new[0] / old).log())  # the mean of k3 where we are
+    torch.testing.assert_close(spare, exact[0])
+    assert spare > 1.9 * exact.mean()
+
+
+def test_agreement_bounds_nothing_if_errors_are_shared():
+    """Section 9.4: two raters who agree in 75 of 100; who is always right agrees with one in …"""
+    agree = {"independent": None, "few shared": (0.70, 0.05), "many": (0.50, 0.25)}
+    found = {}
+    for name, both in agree.items():
+        right, wrong = both or ((1 + math.sqrt(0.5)) ** 2 / 4, (1 - math.sqrt(0.5)) ** 2 / 4)
+        assert right + wrong == pytest.approx(0.75)
+        found[name] = right + 0.25 / 2
+    assert [round(x, 3) for x in found.values()] == [0.854, 0.825, 0.625]
+
+
+def test_an_answer_that_was_never_said_becomes_likelier_if_the_others_were_bad():
+    """Section 7.6: with rewards below 0, or another baseline, learning begins all the same."""
+    pi, said, A = torch.tensor([0.50, 0.49, 0.01], dtype=DOUBLE), [0, 1], -1.0
+    step = sum(A * (torch.eye(3, dtype=DOUBLE)[a] - pi) for a in said)
+    assert step[2].item() == pytest.approx(0.02)
+
+
+def test_a_bfloat16_below_minus_sixteen_is_off_by_more_than_three_per_cent():
+    """Section 7.3: the spacing doubles."""
+    for low, high, most in ((-16, -8, 1.032), (-32, -16, 1.065)):
+        exact = torch.linspace(low, high, 10_001, dtype=DOUBLE)[1:-1]
+        ratio = (exact.bfloat16().to(DOUBLE) - exact).exp()
+        assert ratio.max().item() == pytest.approx(most, abs=2e-3)
+
+
+def test_what_equal_numbers_of_answers_cost():
+    """Section 10.10: learning took longer than sampling, and PPO most of all."""
+    seconds = {}
+    for name in ("grpo", "reinforce", "rloo", "dr-grpo", "ppo"):
+        for seed in range(3):
+            folder = records.RUNS / "arithmetic-family" / f"{name}-seed{seed}"
+            steps = records.read_metrics(folder)
+            assert sum(row["responses"] for row in steps) == 81_920
+            sample, learn = (
+                sum(row[f"seconds_{of}"] for row in steps) for of in ("sample", "learn")
+            )
+            assert learn > sample
+            seconds[name, seed] = sample + learn
+    assert seconds["ppo", 0] > 2.5 * seconds["reinforce", 0]
+
+
+def test_the_program_with_the_bug_learned_a_little_faster():
+    """Section 8.11: B minus A in the share of right answers, over the last three steps."""
+    runs = records.read_json(records.RUNS / "chapters/08-ppo.json")["runs"]
+    late = {}
+    for key, run in runs.items():
+        name, seed = json.loads(key)["algorithm.name"], json.loads(key)["seed"]
+        late[name, seed] = sum(run["columns"]["reward"][-3:]) / 3
+    gains = [late["ppo, wrong target", seed] - late["ppo", seed] for seed in range(3)]
+    low, high = interval(gains)
+    assert 0.03 < low < high < 0.05
 
 
 def test_a_gradient_of_ppo_has_no_limit_for_a_bad_sample_that_became_likelier():
