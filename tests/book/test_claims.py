@@ -436,6 +436,34 @@ def test_the_program_with_the_bug_learned_a_little_faster():
     assert 0.03 < low < high < 0.05
 
 
+def test_best_of_n_beside_the_optimum_depends_on_the_reward_model():
+    """Section 9.6: of seeds 1 and 2, one is decided at every n, the other at n = 2, against it."""
+    runs = records.read_json(records.RUNS / "chapters/09-best-of-n.json")["runs"]
+    ends = {}
+    for key, run in runs.items():
+        asked, columns = json.loads(key), run["columns"]
+        ends[asked["n"], asked["seed"]] = columns["low"][0], columns["high"][0]
+    for n in (2, 4, 8, 16, 32, 64):
+        assert ends[n, 2][0] > 0
+        assert ends[n, 1][0] < 0
+        assert (ends[n, 1][1] < 0) == (n == 2)
+        assert (ends[n, 0][0] > 0) == (n >= 16)
+
+
+def test_a_stop_at_a_kl_is_past_it():
+    """Section 9.5: where the runs without a penalty passed the KL of those with one."""
+    at = {}
+    for name in ("09-stopped", "09-scores"):
+        for key, run in records.read_json(records.RUNS / f"chapters/{name}.json")["runs"].items():
+            asked = json.loads(key)
+            at[asked.get("at", asked.get("beta")), asked["seed"]] = run["columns"]
+    for seed in range(3):
+        held = sum(at[0.3, seed]["kl_ref"][-5:]) / 5
+        assert at["the KL of β = 0.3", seed]["kl"][0] > 1.05 * held
+    assert at["the KL of β = 0.3", 2]["kl"][0] > 1.9 * held
+    assert at["1 nat", 0]["kl"][0] > 3.5
+
+
 def test_a_gradient_of_ppo_has_no_limit_for_a_bad_sample_that_became_likelier():
     """Section 5.6: for A < 0 it is −ρ; for A > 0 it is at most 1 + ε."""
     ratio = torch.tensor([0.1, 1.0, 10.0, 1000.0], dtype=DOUBLE)
