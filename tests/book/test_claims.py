@@ -332,8 +332,8 @@ def test_a_sum_of_squares_does_not_say_how_hard_a_group_pulls():
 def test_a_prediction_beyond_its_target_keeps_its_gradient():
     """Section 6.3: the larger of two squares; 0.2 further is allowed, the target is 0.25."""
     slopes = []
-    for prediction in (0.24, 0.28, 0.6):
-        v = torch.tensor(prediction, dtype=DOUBLE, requires_grad=True)
+    for said in (0.24, 0.28, 0.6):
+        v = torch.tensor(said, dtype=DOUBLE, requires_grad=True)
         loss = torch.maximum((v - 0.25).square(), (v.clamp(-0.2, 0.2) - 0.25).square()) / 2
         slopes.append(torch.autograd.grad(loss, v)[0].item())
     assert slopes == pytest.approx([0, 0, 0.35])
