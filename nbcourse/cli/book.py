@@ -93,7 +93,7 @@ def epub() -> None:
     """Bind the pages that `nbcourse site` built into `_build/book.epub`, for e-readers.
 
     It holds all chapters, exercises and appendices, formulas as MathML, and nothing is folded.
-    Explorers move on the site alone, and plotting code is left out.
+    Explorers are shown as they start (with Chromium or Chrome), and plotting code is left out.
     """
     repository.require()
     from nbcourse.publishing import epub as books

@@ -1,14 +1,15 @@
 """The book for e-readers: the pages of the built site as one EPUB 3, formulas as MathML.
 
-What a page says by a script is left out: explorers move on the site alone, and a line says so. What
-folds lies open, except for the code of figures, which is left out, as on paper.
+What a page says by a script is left out: an explorer is shown as it starts, and a line says where
+it moves. What folds lies open, except for the code of figures, which is left out, as on paper.
 """
 
 import posixpath
 import re
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
@@ -19,6 +20,7 @@ from bs4 import BeautifulSoup, Tag
 
 from nbcourse import __version__
 from nbcourse.errors import UserError
+from nbcourse.publishing import stills
 from nbcourse.publishing.printing import PARTS
 from nbcourse.repository import ROOT
 
@@ -27,9 +29,10 @@ KEPT |= {"width", "height"} | {  # and of formulas
     "display", "mathvariant", "stretchy", "columnalign", "rowspacing", "columnspacing",
     "displaystyle", "scriptlevel", "accent", "accentunder", "movablelimits",
 }  # fmt: skip
+OF_KIND = {"math": {"xmlns"}}
 DROPPED = "script, style, noscript, button, input, textarea, form, .headerlink, .nb-unfold"
 DROPPED += ", .nb-python, .cell_input > details, details.hide, .nb-deeper > summary"
-MOVES = "Here stands an explorer, which moves on the site of this book and in its notebook."
+MOVES = "This explorer moves on the site of the book, and in its notebook."
 PAGE = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n'
     '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" '
@@ -71,7 +74,16 @@ def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.ep
         raise UserError("the pages are not built; run: nbcourse site")
     paths = {page.relative_to(site).as_posix() for pages in parts.values() for page in pages}
     front = BeautifulSoup((site / "intro.html").read_text("utf-8"), "html.parser")
-    pages = {path: _page(site / path) for path in sorted(paths)}
+    articles = {path: _article(site / path) for path in sorted(paths)}
+    shown = stills.draw(
+        output.decode_contents()
+        for article in articles.values()
+        for output in article.select(":has(> .nb-explorer)")
+    )
+    pages = {
+        path: simplified(article, "../" if "/" in path else "", shown.explorers)
+        for path, article in articles.items()
+    }
     anchors = {
         path: {str(one["id"]) for one in page.select("[id]")} for path, page in pages.items()
     }
@@ -90,27 +102,30 @@ def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.ep
         for name, text in {**entries, "epub.css": style}.items():
             archive.writestr(f"book/{name}", text)
         for picture in pictures:
-            archive.write(site / picture, f"book/{picture}")
+            drawn = shown.pictures.get(picture) or (site / picture).read_bytes()
+            archive.writestr(f"book/{picture}", drawn)
 
 
-def _page(file: Path) -> Tag:
-    """The article of a page, in what an e-reader knows; pictures by their paths in the site."""
-    soup = BeautifulSoup(file.read_text("utf-8"), "html.parser")
-    article = soup.select_one("article.bd-article")
+def _article(file: Path) -> Tag:
+    article = BeautifulSoup(file.read_text("utf-8"), "html.parser").select_one("article.bd-article")
     assert article is not None
-    return simplified(article, "../" if file.parent.name == "exercises" else "")
+    return article
 
 
-def simplified(article: Tag, up: str = "") -> Tag:
+def simplified(article: Tag, up: str = "", explorers: Mapping[str, Tag] | None = None) -> Tag:
     """An article without what needs a script or a browser's window; it is changed.
 
     Args:
         article: of a page of the site.
         up: what leads from the page to the site's root, before the addresses of pictures.
+        explorers: by their ids, as `stills` shows them.
     """
     soup = BeautifulSoup("", "html.parser")
     for explorer in article.select(".nb-explorer"):
-        explorer.replace_with(soup.new_tag("p", string=MOVES))
+        still = (explorers or {}).get(str(explorer.get("id")))
+        explorer.replace_with(
+            *([] if still is None else [copy(still)]), soup.new_tag("p", string=MOVES)
+        )
     for one in article.select(DROPPED):
         one.decompose()
     for formula in article.select("mjx-container"):
@@ -125,7 +140,9 @@ def simplified(article: Tag, up: str = "") -> Tag:
         for one in article.select(fold):
             one.name = plain
     for one in article.find_all(True):
-        kept = KEPT | {"xmlns"} if one.name == "math" else KEPT
+        kept = KEPT | OF_KIND.get(one.name, set())
+        if one.find_parent(class_="nb-tokens"):
+            kept = kept | {"style"}  # the colours of words
         one.attrs = {name: said for name, said in one.attrs.items() if name in kept}
         if one.name in ("col", "td", "th", "table"):
             one.attrs.pop("width", None)

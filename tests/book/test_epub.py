@@ -4,10 +4,10 @@ import zipfile
 from xml.etree import ElementTree
 
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 
 from nbcourse.errors import UserError
-from nbcourse.publishing import epub
+from nbcourse.publishing import epub, stills
 
 MATH = (
     '<mjx-container tabindex="0"><mjx-math>x</mjx-math><mjx-assistive-mml>'
@@ -20,12 +20,22 @@ BODY = {
         f"{MATH}<details class='nb-deeper'><summary>Go deeper</summary><p>Within.</p></details>"
         '<a href="exercises/01-one.html#task">in</a><a href="genindex.html">out</a>'
         '<a href="https://arxiv.org/abs/1">far</a>'
-        '<div class="nb-explorer"><svg></svg><script>1 < 2</script></div>'
+        '<div><div class="nb-explorer" id="nb-explorer-1">Run this.</div>'
+        "<script>1 < 2</script></div>"
+        '<div><div class="nb-explorer" id="nb-explorer-2">Run this.</div></div>'
         '<picture><source srcset="_images/a-phone.svg"/>'
         '<img src="_images/a.svg" loading="lazy"/></picture>'
     ),
     "exercises/01-one.html": '<p id="task"><img src="../_images/a.svg" alt="A &amp; B"/></p>',
 }
+
+
+PICTURE = "_images/nb-explorer-1-0.svg"
+DRAWN = stills.Stills(
+    {"nb-explorer-1": Tag(name="div", attrs={"class": "nb-explorer"})},
+    {PICTURE: '<svg xmlns="http://www.w3.org/2000/svg"/>'},
+)
+DRAWN.explorers["nb-explorer-1"].append(Tag(name="img", attrs={"src": PICTURE}))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +50,9 @@ def book(tmp_path_factory):
             f'<article class="bd-article"><section id="s"><h1>{path}</h1>{body}</section></article>'
         )
         (site / path).write_text(f"<html><head>{head}</head><body>{article}</body></html>")
-    epub.write(site, site / "book.epub")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stills, "draw", lambda outputs: DRAWN if [*outputs] else None)
+        epub.write(site, site / "book.epub")
     with zipfile.ZipFile(site / "book.epub") as archive:
         assert archive.namelist()[0] == "mimetype"  # and not compressed, as readers ask
         assert archive.infolist()[0].compress_type == zipfile.ZIP_STORED
@@ -64,8 +76,12 @@ def test_a_page_keeps_what_an_e_reader_can_show(book):
     assert page.select_one("math[display=block] mi").attrs == {}
     assert page.select("mjx-container, details, summary, script, picture, source, svg") == []
     assert "Within." in page.get_text()
-    assert epub.MOVES in page.get_text()
-    assert page.select_one("img").attrs == {"src": "_images/a.svg", "alt": ""}
+    assert page.get_text().count(epub.MOVES) == 2
+    assert "Run this" not in page.get_text()
+    shown, image = page.select("img")
+    assert shown.find_parent(class_="nb-explorer") is not None
+    assert book[f"book/{shown['src']}"] == DRAWN.pictures[shown["src"]]
+    assert image.attrs == {"src": "_images/a.svg", "alt": ""}
     assert [link.get("href") for link in page.select("a")] == [
         "exercises-01-one.xhtml#task",
         None,
