@@ -17,6 +17,7 @@ from nbcourse.mistakes.findings import LIKELY, POSSIBLE, seen
 
 GAP = 0.05  # nats between sampler and learner in float32
 COARSE = 10.0  # in any precision; the largest of a recorded sound run in bfloat16 is 5.1
+MEAN_GAP = 0.1  # nats a token: public runs in bfloat16 report .006 to .02, in eight bits .05
 DRIFT_IN_ANY = 0.05  # mean k3, where sampler or learner may compute in eight bits
 LATE = 2  # the last half of a run
 LONG = 32  # tokens, beyond which the longest responses of several steps are not alike by chance
@@ -40,6 +41,7 @@ NAMES: Mapping[str, str] = {
     "completions/min_length": "length_min",
     "completions/max_length": "length_max",
     "sampling/sampling_logp_difference/max": "gap_in_any_precision",
+    "sampling/sampling_logp_difference/mean": "mean_gap",
     "clip_ratio/low_mean": "clip_low",
     "clip_ratio/high_mean": "clip_high",
     "cispo_clip_ratio": "clip_high",
@@ -64,8 +66,22 @@ NAMES: Mapping[str, str] = {
     "actor/pg_clipfrac_lower": "clip_low",
     "actor/ppo_kl": "kl_old",
     "training/rollout_probs_diff_max": "probability_gap",
+    "training/rollout_probs_diff_mean": "mean_gap",  # of probabilities, and less than that of logs
     "rollout_corr/k3_kl": "kl_sampler_in_any_precision",
     "mismatch/mismatch_k3_kl": "kl_sampler_in_any_precision",
+    "train_rollout_logprob_abs_diff": "mean_gap",  # of slime, and miles
+    "rollout/raw_reward": "reward",
+    "rollout/response_len/mean": "length",
+    "rollout/truncated_ratio": "truncated",
+    "pg_clipfrac": "clip_high",
+    "policy/rollout_train_logprobs_abs_diff_mean": "mean_gap",  # of SkyRL
+    "policy/rollout_train_logprobs_abs_diff_max": "gap_in_any_precision",
+    "debug/vllm_vs_local_logprob_diff_mean": "mean_gap",  # of open-instruct
+    "debug/vllm_vs_local_logprob_diff_max": "gap_in_any_precision",
+    "gen_kl_error": "kl_sampler_in_any_precision",  # of NeMo-RL
+    "mismatch_kl/mean": "kl_sampler_in_any_precision",  # of prime-rl
+    "entropy/mean": "entropy",
+    "optim/grad_norm": "grad_norm",
     "response_length": "length",
     "ppo_clip_ratio": "clip_high",
     "ppo_kl": "kl_old",
@@ -101,7 +117,7 @@ OTHERS = {
         "updates",
     ),
     *("clip_low", "clip_high", "explained_variance", "monte_carlo_explained_variance"),
-    *("gap", "gap_in_any_precision", "probability_gap", "learning_rate"),
+    *("gap", "gap_in_any_precision", "mean_gap", "probability_gap", "learning_rate"),
     "kl_sampler_in_any_precision",
 }
 KNOWN = {*ALWAYS, *OTHERS}
@@ -248,14 +264,17 @@ def gap(curves: Curves) -> Answer:
     for name, kl in means.items():
         if kl > usual[name]:
             return seen("sampler-mismatch", POSSIBLE + ":mean", kl=kl, usual=usual[name])
+    apart = _mean(_late(curves), "mean_gap")
+    if apart is not None and apart > MEAN_GAP:
+        return seen("sampler-mismatch", POSSIBLE + ":tokens", gap=apart, usual=MEAN_GAP)
     exact, coarse = curves.values("gap"), curves.values("gap_in_any_precision")
-    if not exact and not coarse and not means:
+    if not exact and not coarse and not means and apart is None:
         return "the log does not compare the log-probs of sampler and learner"
     gaps = [gap for gap in exact if gap > GAP and curves.precision == "float32"]
     gaps += [gap for gap in coarse if gap > COARSE]
     if gaps:
         return seen("sampler-mismatch", POSSIBLE, gap=max(gaps))
-    if means or (exact and curves.precision == "float32"):
+    if means or apart is not None or (exact and curves.precision == "float32"):
         return None
     return "in a coarse precision the largest difference of a token says little; the mean k3 would"
 

@@ -193,6 +193,33 @@ def test_answers_that_are_all_cut_off_and_earn_nothing():
     assert report.findings[0].evidence.endswith("cut off, and the mean reward is 0.000")
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "train/train_rollout_logprob_abs_diff",  # slime, miles
+        "sampling/sampling_logp_difference/mean",  # TRL
+        "policy/rollout_train_logprobs_abs_diff_mean",  # SkyRL
+        "debug/vllm_vs_local_logprob_diff_mean",  # open-instruct
+        "training/rollout_probs_diff_mean",  # verl: of probabilities
+        "train/gen_kl_error",  # NeMo-RL: k3
+        "mismatch_kl/mean",  # prime-rl: k3
+    ],
+)
+@pytest.mark.parametrize(
+    ("values", "named"), [((0.3, 0.2, 0.4), True), ((0.01, 0.02, 0.02), False)]
+)
+def test_a_mean_of_the_mismatch_is_read_by_whatever_name(tmp_path, column, values, named):
+    lines = [json.dumps({"step": n, column: value}) for n, value in enumerate(values)]
+    report = diagnose(read(tmp_path, "\n".join(lines), "run.jsonl"))
+    assert [one.id for one in report.findings] == ["sampler-mismatch"] * named
+    assert report.answers["gap of the sampler"] is None or named
+
+
+def test_one_step_whose_mean_differs_is_no_mismatch_of_the_run():
+    assert not causes(rows(mean_gap=lambda n: 0.5 if n == 30 else 0.01))
+    assert causes(rows(mean_gap=lambda n: 0.01 if n < 20 else 0.3)) == ["sampler-mismatch"]
+
+
 VARIED = {"length_min": lambda n: 90 + n % 7, "length_max": lambda n: 300 + n % 5}
 ONE_LENGTH = {"length_min": lambda n: 200 + n % 7, "length_max": lambda n: 200 + n % 7}
 AT_A_LIMIT = {"length_min": lambda n: 90 + n % 7, "length_max": 1024}
