@@ -234,7 +234,7 @@ def variance_optimal_baseline(probs: K, rewards: K, *, per_component: bool = Fal
         b*_c = E[g_c² r] / E[g_c²]     for each component c of θ on its own
 
     It is a weighted mean of the rewards, not their mean: an arm with a long score vector, which
-    is an unlikely arm, weighs more.
+    is an unlikely arm, weighs more than its probability.
 
     Args:
         probs: (K,) probabilities of the arms under the policy.

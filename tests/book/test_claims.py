@@ -148,6 +148,9 @@ def test_an_arm_that_was_pulled_and_paid_may_fall():
     step = (rewards[pulls][:, None] * scores[pulls]).mean(dim=0)
     assert step[0].item() == pytest.approx(-7.075)
     assert (pi.log() + 0.3 * step).softmax(dim=0)[0] < pi[0]
+    often = torch.tensor([0, 0, 0, 2])  # even three pulls of four, with a probability of 0.7,
+    step = (rewards[often][:, None] * scores[often]).mean(dim=0)
+    assert step[0] > 0 > (pi.log() + 0.3 * step).softmax(dim=0)[0] - pi[0]  # raise the logit only
 
 
 @pytest.mark.parametrize(
