@@ -467,6 +467,92 @@ def test_a_stop_at_a_kl_is_past_it():
     assert at["1 nat", 0]["kl"][0] > 3.5
 
 
+def test_ratios_of_one_after_a_step_are_an_alarm_only_if_the_policy_moved():
+    """Section 6.6: equal advantages, whitened; the program is right, and every ratio is 1."""
+    logits = torch.zeros(2, dtype=DOUBLE, requires_grad=True)
+    actions, A = torch.tensor([0, 1, 1]), torch.tensor([2.0, 2.0, 2.0], dtype=DOUBLE)
+    old = logits.log_softmax(dim=0)[actions].detach()  # stored when they were drawn
+    ratio = (logits.log_softmax(dim=0)[actions] - old).exp()
+    (slope,) = torch.autograd.grad(-(ratio * (A - A.mean())).mean(), logits)
+    after = (logits - 10 * slope).log_softmax(dim=0)[actions]
+    assert torch.equal(after, old)
+
+
+def test_a_bad_update_may_never_be_made_good():
+    """Section 6.4: CartPole after updates of 1.7 to 4 nats, and no ratio was ever clipped."""
+    runs = records.read_json(records.RUNS / "chapters/06-recomputed.json")["runs"]
+    bold = [run["columns"] for key, run in runs.items() if json.loads(key)["epochs"] == 10]
+    assert len(bold) == 4
+    for columns in bold:
+        assert columns["log10"][-1] > math.log10(1.7)
+        assert columns["recent"][-1] < 10
+        assert max(columns["clip_fraction"]) == 0  # though the steps were long
+
+
+def test_k3_in_the_reward_is_weak_only_near_the_reference():
+    """Section 8.4: two answers; its share of the true pull, near and far."""
+    ref, shares = torch.tensor([0.8, 0.2], dtype=DOUBLE), []
+    for p in (0.798, 0.78, 0.05):
+        pi = torch.tensor([p, 1 - p], dtype=DOUBLE)
+        d = (pi / ref).log()
+        k3 = (-d).exp() - 1 + d
+        pulls = [(pi * (x - pi @ x)).norm() for x in (k3, d)]
+        shares.append((pulls[0] / pulls[1]).item())
+    assert shares[1] == pytest.approx(10 * shares[0], rel=0.1)
+    assert shares[0] < 0.01 < 2 < shares[2]
+
+
+def test_healthy_runs_of_one_update_have_no_kl_and_no_clip():
+    """Section 8.9: 0 in all steps is suspicious only with several updates a batch."""
+    for seed in range(3):
+        steps = records.read_metrics(records.RUNS / "arithmetic-family" / f"ppo-seed{seed}")
+        for number in ("kl_old", "clip_low", "clip_high"):
+            assert max(row[number] for row in steps) == 0
+        assert max(row.get("held_out", 0) for row in steps) > 0.9
+
+
+def test_a_gap_above_one_in_a_hundred_thousand_is_no_alarm_in_float32():
+    """Section 8.9: runs of a model of 135 million weights."""
+    folders = [*records.RUNS.glob("smollm2-*float32-[gpr]*-seed*/metrics.jsonl")]
+    largest = [
+        max(row.get("gap", 0) for row in records.read_metrics(one.parent)) for one in folders
+    ]
+    assert len(largest) > 6
+    assert min(largest) > 2e-5
+    assert max(largest) < 1e-3
+
+
+def test_a_second_seed_got_somewhere_without_lambda_one():
+    """Section 8.10: walks of a hundred tokens, a critic that shares the backbone."""
+    results = records.read_results(records.RUNS / "critic-study/walk")
+    own = {one["configuration"]: one["reward"] for one in results if one["seed"] == 1}
+    late = {name: sum(own[name][-10:]) / 10 for name in ("own", "shared", "own, λ = 1")}
+    assert own["shared"][0] == 0
+    assert own["shared"][-1] > 0.1
+    assert max(late, key=late.get) == "own, λ = 1"
+
+
+def test_a_penalty_inside_the_division_may_be_far_too_strong_or_too_weak():
+    """Section 11.7: groups of four from three answers, β = 0.01, the middle one is right."""
+
+    def strength(pi, ref, beta=0.01):
+        pi, ref = (torch.tensor(x, dtype=DOUBLE) for x in (pi, ref))
+        right, d = torch.tensor([0.0, 1.0, 0.0], dtype=DOUBLE), (pi / ref).log()
+        score, total = torch.eye(3, dtype=DOUBLE) - pi, torch.zeros(3, dtype=DOUBLE)
+
+        def divided(x):
+            return (x - x.mean()) / x.std() if x.amax() > x.amin() else torch.zeros(4)
+
+        for group in map(list, itertools.product(range(3), repeat=4)):
+            due = divided((right - beta * d)[group]) - divided(right[group])
+            total += pi[group].prod() * (due[:, None] * score[group]).mean(dim=0)
+        return (total.norm() / (beta * (pi * (d - pi @ d)).norm())).item()
+
+    ref = [0.4, 0.35, 0.25]
+    found = [strength(pi, ref) for pi in ([0.5, 0.3, 0.2], [0.8, 0.1, 0.1], [0.1, 0.8, 0.1])]
+    assert found == pytest.approx([79.8, 38.5, 0.244], rel=2e-3)
+
+
 def test_a_gradient_of_ppo_has_no_limit_for_a_bad_sample_that_became_likelier():
     """Section 5.6: for A < 0 it is −ρ; for A > 0 it is at most 1 + ε."""
     ratio = torch.tensor([0.1, 1.0, 10.0, 1000.0], dtype=DOUBLE)
