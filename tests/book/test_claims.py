@@ -249,6 +249,16 @@ def test_exact_divergences_can_be_noisier_than_k1():
     assert variance(answers, exact[:, None]) == pytest.approx(0.48, abs=5e-3)
 
 
+def test_k1_averaged_over_tokens_may_shorten_answers():
+    """Section 11.7: answers of 1, 2 and 100 tokens; the middle one gains from both others."""
+    probs = torch.tensor([0.04, 0.95, 0.01], dtype=DOUBLE)
+    length = torch.tensor([1.0, 2.0, 100.0], dtype=DOUBLE)
+    of_inverse = probs * (1 / length - probs @ (1 / length))  # ∇E[1/|y|], by logit
+    of_length = probs * (length - probs @ length)
+    descent = torch.nn.functional.cosine_similarity(-of_inverse, of_length, dim=0)
+    assert descent.item() < -0.15
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_samplers_own_tokens_do_not_score_below_chance(seed):
     """Section 7.3: E log π ≥ −log V, whatever the policy; shifted log-probs have no such floor."""

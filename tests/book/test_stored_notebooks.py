@@ -24,8 +24,9 @@ COLUMNS, LINES = 88, 25
 HEAVY = 250_000  # characters of a figure
 COLUMN, PIXEL = 800, 0.75  # pixels of the site's column on a desktop; points of one
 LEAST = 12  # pixels of the letters in a figure
-# Three diagrams, and a matrix with a number in each of its entries.
-SIDEWAYS = {"00-start-here": 1, "08-rlhf": 1, "11-kl": 2}
+# Diagrams, and a matrix with a number in each of its entries.
+SIDEWAYS = {"00-start-here": 1, "03-critics": 1, "05-ppo": 1, "07-language-model": 1}
+SIDEWAYS |= {"08-rlhf": 2, "10-grpo": 1, "11-kl": 3}
 DISPLAYING = {"print", "display", "show", "show_source", "table"}
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"

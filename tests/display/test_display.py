@@ -1,5 +1,6 @@
 """What the chapters show: listings, tables, figures with a text, and explorers of one number."""
 
+import itertools
 import json
 import math
 import re
@@ -9,8 +10,8 @@ import pytest
 import torch
 
 from nbcourse import display
-from nbcourse.display import figures, listings
-from nbcourse.functional import advantages, returns
+from nbcourse.display import diagrams, figures, listings
+from nbcourse.functional import advantages, returns, surrogates
 from nbcourse.toys import bandit, chain
 from tests.coin_walk import coin_walk
 
@@ -228,3 +229,46 @@ def test_the_map_of_the_book_has_six_stages():
     texts = {text.get_text() for text in display.training_loop().axes[0].texts}
     assert {"prompts", "rollouts", "rewards", "advantages", "loss", "update"} <= texts
     assert "ch 7, 13" in texts  # a language model's prompts, and GSM8K's
+
+
+def test_the_map_of_the_clip_is_what_autograd_finds():
+    """In each of its six regions, by its middle, the slope of PPO's objective in log π."""
+    fig = diagrams.clip_regions(0.2, 0.3)
+    texts = [text.get_text() for text in fig.axes[0].texts]
+    effects, slopes = texts[::2], texts[1::2]
+    for place, (A, ratio) in enumerate(itertools.product((1.0, -1.0), (0.4, 1.05, 1.65))):
+        log_prob = torch.tensor([[math.log(ratio)]], requires_grad=True)
+        loss = surrogates.ppo_clip(
+            log_prob, torch.zeros(1, 1), torch.full((1, 1), A), clip_low=0.2, clip_high=0.3
+        )
+        loss.sum().backward()
+        slope = -log_prob.grad.item()
+        assert effects[place].startswith("left alone") == (slope == 0)
+        assert slopes[place] == ("slope 0" if slope == 0 else f"slope {'−' * (A < 0)}ρ")
+        assert ("up" in effects[place]) == (A > 0)
+    plt.close(fig)
+
+
+def test_what_is_read_in_a_column_points_at_the_next_token():
+    fig = diagrams.read_one_before(["1", "=", "4", "<eos>"], 2, ["a", "b"], reader="critic")
+    at = {text.get_text(): text.get_position() for text in fig.axes[0].texts if text.get_text()}
+    assert at["a"][0] == at["="][0] == at["4"][0] - 1
+    assert at["b"][0] == at["4"][0] == at["<eos>"][0] - 1
+    plt.close(fig)
+
+
+def test_two_judges_say_the_td_errors_and_the_outcome():
+    fig = diagrams.two_judges("BCBC", [0.5, 0.75, 0.5, 0.75], 1.0)
+    said = [text.get_text() for text in fig.axes[0].texts if text.get_text()]
+    errors = ["δ = +0.25", "δ = −0.25", "δ = +0.25", "δ = +0.25"]
+    assert said == [*errors, "outcome − critic = +0.50"]
+    plt.close(fig)
+
+
+def test_answers_that_were_paid_more_than_their_group_are_moved_up():
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    fig = diagrams.groups_of_answers(rewards, rewards - 0.5, ["easy", "hard"])
+    arrows = [text for text in fig.axes[0].texts if not text.get_text()]
+    rises = [arrow.xy[1] - arrow.xyann[1] for arrow in arrows]
+    assert [rise > 0 for rise in rises] == [True, False, False, True]
+    plt.close(fig)
