@@ -889,9 +889,8 @@ def test_a_frozen_penalty_is_not_far_off_at_sixteen_updates_without_noise(space)
     assert left(frozen, None) < 1.3 * left(recomputed, None)
     noisy = [left(frozen, seed) for seed in range(5)]
     assert all(far > 100 * left(recomputed, seed) for seed, far in enumerate(noisy))
-    assert min(noisy) > 0.8
-    if space[1] == 3:  # the one that is drawn: 2 on average, and not with every seed
-        assert min(noisy) < 1.5 < 2.5 < max(noisy)
+    if space == [3, 3, None]:  # the one that is drawn: 2 on average, and not with every seed
+        assert 0.8 < min(noisy) < 1.5 < 2.5 < max(noisy)
 
 
 def test_k3_with_the_policies_exchanged_still_holds_the_policy_back():
