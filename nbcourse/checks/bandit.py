@@ -12,7 +12,7 @@ from nbcourse.checks.sheet import Exercises, Numbers
 EXERCISES = Exercises()
 
 
-@EXERCISES.add("1.4 The loss means nothing", in_page=True)
+@EXERCISES.add("1.4 The loss means nothing")
 def mend_the_loss(attempt: Attempt, generator: Generator) -> None:
     logits, arms = torch.zeros(3, 2), torch.tensor([0, 1, 0])
     rewards = torch.tensor([4.0, 1.0, 1.0])
@@ -78,7 +78,7 @@ def a_bandit(generator: Generator) -> Numbers:
             return {"probs": [chosen[i] for i in order], "rewards": [float(pays[i]) for i in order]}
 
 
-@EXERCISES.add("1.3 The log-derivative trick", numbers=a_bandit, in_page=True)
+@EXERCISES.add("1.3 The log-derivative trick", numbers=a_bandit)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = a_bandit(generator)
     probs, rewards = (torch.tensor(given[key], dtype=torch.float64) for key in given)
@@ -116,7 +116,7 @@ def _variance(probs: Tensor, rewards: Tensor, baseline: float) -> float:
     return sum(float(probs[a]) * (estimates[a][c] - means[c]) ** 2 for a in arms for c in arms)
 
 
-@EXERCISES.add("The optimal constant baseline", travels="code", in_page=True)
+@EXERCISES.add("The optimal constant baseline", travels="code")
 def harmful_baseline(attempt: Attempt, generator: Generator) -> None:
     result = attempt()
     attempt.holds(
@@ -195,7 +195,7 @@ def _coefficient(spent: Callable[[float], float], budget: float) -> float:
     return beta
 
 
-@EXERCISES.add("1.9 The KL-regularised bandit has a closed-form solution", in_page=True)
+@EXERCISES.add("1.9 The KL-regularised bandit has a closed-form solution")
 def kl_budget(attempt: Attempt, generator: Generator) -> None:
     ref = torch.tensor([0.25, 0.75], dtype=torch.float64)
     rewards = torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -257,7 +257,7 @@ def kl_budget(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("1.3 The log-derivative trick", in_page=True)
+@EXERCISES.add("1.3 The log-derivative trick")
 def best_of_two(attempt: Attempt, generator: Generator) -> None:
     probs = torch.tensor([0.5, 0.4, 0.1], dtype=torch.float64)
     rewards = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)

@@ -17,7 +17,7 @@ def _ends(probability: float, steps: int, generator: Generator) -> Tensor:
     return ended & torch.tensor([False, True, True])
 
 
-@EXERCISES.add("3.10 Vectorised environments and auto-reset", in_page=True)
+@EXERCISES.add("3.10 Vectorised environments and auto-reset")
 def mend_the_reset(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0]])
     values = torch.tensor([[4.0, 3.0], [8.0, 4.0], [2.0, 6.0], [6.0, 8.0]])
@@ -126,9 +126,7 @@ def three_steps(generator: Generator) -> Numbers:
     }
 
 
-@EXERCISES.add(
-    "3.9 Terminated or truncated: what follows the last step", numbers=three_steps, in_page=True
-)
+@EXERCISES.add("3.9 Terminated or truncated: what follows the last step", numbers=three_steps)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     given = three_steps(generator)
     rewards, values, last = given["rewards"], given["values"], given["last_step"]
@@ -213,9 +211,7 @@ def five_steps(generator: Generator) -> Numbers:
     return _programs(generator)[0]
 
 
-@EXERCISES.add(
-    "3.9 Terminated or truncated: what follows the last step", numbers=five_steps, in_page=True
-)
+@EXERCISES.add("3.9 Terminated or truncated: what follows the last step", numbers=five_steps)
 def whose_advantages(attempt: Attempt, generator: Generator) -> None:
     _, truth = _programs(generator)
     signs = {
@@ -236,7 +232,7 @@ def whose_advantages(attempt: Attempt, generator: Generator) -> None:
     attempt.choices(attempt(), truth, among)
 
 
-@EXERCISES.add("3.6 GAE: all of them at once", travels="code", in_page=True)
+@EXERCISES.add("3.6 GAE: all of them at once", travels="code")
 def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(0.25, 0.8, 0.5),
@@ -272,7 +268,7 @@ def how_much_lambda(attempt: Attempt, generator: Generator) -> None:
         )
 
 
-@EXERCISES.add("3.9 Terminated or truncated: what follows the last step", in_page=True)
+@EXERCISES.add("3.9 Terminated or truncated: what follows the last step")
 def n_steps_to_the_edge(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])[:, None].repeat(1, 2)
     end = torch.arange(6)[:, None] == 2

@@ -271,7 +271,10 @@ def _weighted_scores(mu: Tensor, weight: Tensor, scored: Tensor) -> Tensor:
     )
 
 
-@EXERCISES.add("The temperature, exactly as sampled")
+@EXERCISES.add(
+    "The temperature, exactly as sampled",
+    elsewhere="The check needs thousands of drawn tokens, which takes a browser minutes.",
+)
 def which_temperature(attempt: Attempt, generator: Generator) -> None:
     logits, tokens = torch.tensor([[1.0, 0.0]]).repeat(4, 1), torch.tensor([0, 0, 0, 1])
     attempt.equal(

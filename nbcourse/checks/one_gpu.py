@@ -11,6 +11,7 @@ from nbcourse.checks.attempt import Attempt
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
+MANY_NUMBERS = "The check draws more than 10,000 numbers, too many for this page to carry."
 
 
 @EXERCISES.add("17.4 Before you pay")
@@ -166,7 +167,7 @@ def _of_subtracted_ends(gains: Tensor) -> Tensor:
     return torch.stack([strict - lenient, lenient - long, long])
 
 
-@EXERCISES.add("17.3 What the gain is made of")
+@EXERCISES.add("17.3 What the gain is made of", elsewhere=MANY_NUMBERS)
 def three_parts(attempt: Attempt, generator: Generator) -> None:
     before = {"strict": "00000000", "lenient": "11000000", "long": "11010000"}
     after = {"strict": "10001100", "lenient": "11001100", "long": "11011110"}

@@ -11,7 +11,7 @@ from nbcourse.checks.sheet import Exercises, Numbers
 EXERCISES = Exercises()
 
 
-@EXERCISES.add("2.5 Which baseline?", in_page=True)
+@EXERCISES.add("2.5 Which baseline?")
 def mend_the_groups(attempt: Attempt, generator: Generator) -> None:
     layout = (
         "the rows are read as if all first rollouts came before all second ones; the rollouts to "
@@ -47,7 +47,7 @@ def four_rewards(generator: Generator) -> Numbers:
     return {"rewards": (torch.randperm(9, generator=generator)[:4] + 1).tolist()}
 
 
-@EXERCISES.add("2.1 Four rollouts, by hand", numbers=four_rewards, in_page=True)
+@EXERCISES.add("2.1 Four rollouts, by hand", numbers=four_rewards)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     rewards = four_rewards(generator)["rewards"]
     total, best = sum(rewards), max(rewards)
@@ -81,7 +81,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("2.5 Which baseline?", in_page=True)
+@EXERCISES.add("2.5 Which baseline?")
 def unequal_groups(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(torch.tensor([1.0, 0.0, 4.0, 1.0, 2.0]), torch.tensor([0, 0, 1, 1, 1])),
@@ -128,7 +128,7 @@ def unequal_groups(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("2.4 Rewards, returns, and why the past drops out", in_page=True)
+@EXERCISES.add("2.4 Rewards, returns, and why the past drops out")
 def discounted_weights(attempt: Attempt, generator: Generator) -> None:
     rewards = torch.tensor([[1.0, 2.0, 4.0], [8.0, 2.0, 99.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
@@ -188,7 +188,7 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("2.9 How this fails silently", in_page=True)
+@EXERCISES.add("2.9 How this fails silently")
 def length_bias(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(
         attempt(math.log(3), 2.0, 1.0),

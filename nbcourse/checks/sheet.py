@@ -27,14 +27,15 @@ class Exercise:
             their values; "results" takes whole results for the cases where the check itself
             compares none; "sealed" shows no value, for answers that are one word of few; "code" is
             the check itself, where it tests a property and knows no answer.
-        in_page: whether lists can stand for tensors, so that the site offers it in its page.
+        elsewhere: why the page of the site cannot check it, but a notebook can, in a sentence;
+            empty if it can.
     """
 
     section: str
     check: Callable[[Attempt, torch.Generator], None]
     numbers: Callable[[torch.Generator], Numbers] | None = None
     travels: Literal["cases", "results", "sealed", "code"] = "cases"
-    in_page: bool = False
+    elsewhere: str = ""
 
 
 class Exercises(dict):

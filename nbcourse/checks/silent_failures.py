@@ -12,6 +12,7 @@ from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
+MANY_NUMBERS = "The check draws more than 15,000 numbers, too many for this page to carry."
 
 Estimate = Callable[[Tensor, int], Tensor]
 
@@ -288,7 +289,7 @@ MISSED = {
 }
 
 
-@EXERCISES.add("16.2 Seven laws", travels="results")
+@EXERCISES.add("16.2 Seven laws", travels="results", elsewhere=MANY_NUMBERS)
 def name_the_fault(attempt: Attempt, generator: Generator) -> None:
     for turn, kind in product(range(6), WORDS):
         said = attempt(_witness([kind], generator, turn=turn))
@@ -331,7 +332,7 @@ def _slopes(witness: Mapping[str, Tensor], *, wrong: str = "") -> Tensor:
     return torch.where(mask, -right if wrong == "sign" else right, 0.0)
 
 
-@EXERCISES.add("16.11 Several faults at once", travels="results")
+@EXERCISES.add("16.11 Several faults at once", travels="results", elsewhere=MANY_NUMBERS)
 def the_hunt(attempt: Attempt, generator: Generator) -> None:
     planted, found = dict.fromkeys(HUNTED, 0), dict.fromkeys(HUNTED, 0)
     falsely: dict[str, list[set[str]]] = {name: [] for name in HUNTED}  # what was there instead

@@ -42,11 +42,11 @@ class CaseRecorder(attempt.Attempt):
 
     Args:
         answer: the master's.
-        salt: of values that are sealed; None seals none.
+        salt: of values that are sealed.
         travels: see `Exercise`.
     """
 
-    def __init__(self, answer: Callable[..., Any], salt: str | None, travels: str) -> None:
+    def __init__(self, answer: Callable[..., Any], salt: str, travels: str) -> None:
         super().__init__(answer)
         self.salt, self.travels = salt, travels
         self.cases: list[Case] = []
@@ -139,11 +139,11 @@ class CaseRecorder(attempt.Attempt):
         )
 
     def _is_secret(self, call: Case) -> bool:
-        return self.salt is not None and (not call.arguments or self.travels == "sealed")
+        return not call.arguments or self.travels == "sealed"
 
     def _sealed(self, case: Case, expected: list[Any], mistakes: Mapping[str, Any]) -> Case:
         def sealed(values: list[Any]) -> worked.Sealed:
-            return seal(values, salt=self.salt or "", tolerance=case.tolerance)
+            return seal(values, salt=self.salt, tolerance=case.tolerance)
 
         known = {why: worked.flat(value) for why, value in mistakes.items()}
         finite = {why: v for why, v in known.items() if all(map(math.isfinite, v))}
@@ -169,13 +169,12 @@ def module(master: Master, variant: int) -> str:
     return HEAD.format(chapter=master.assignment) + exercises(master, variant)
 
 
-def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:
+def exercises(master: Master, variant: int) -> str:
     """The source of a sheet's `EXERCISES`, with what their checks need that travel as code.
 
     Args:
         master: of the sheet.
         variant: which numbers and cases.
-        in_page: those that a page of the site offers, and nothing is sealed.
 
     Raises:
         UserError: if a check compares nothing that can be written down.
@@ -186,14 +185,12 @@ def exercises(master: Master, variant: int, *, in_page: bool = False) -> str:
     code: set[str] = set()
     entries = []
     for name, exercise in sheet.exercises.items():
-        if in_page and not exercise.in_page:
-            continue
         numbers = literal(sheet.numbers(name)) if exercise.numbers else ""
         if exercise.travels == "code":
             check = exercise.check.__name__
             code.add(check)
         else:
-            salt = None if in_page else f"{sheet.chapter}/{name}/{variant}"
+            salt = f"{sheet.chapter}/{name}/{variant}"
             recorder = CaseRecorder(names[answers[name]], salt, exercise.travels)
             exercise.check(recorder, sheet._generator(name))
             if not (cases := recorder.finish()):

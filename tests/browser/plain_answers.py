@@ -1,4 +1,4 @@
-"""Answers to sheet 3 as readers type them in its page: plain Python, right and wrong."""
+"""Answers to sheet 3 as readers may type them in its page: with lists, right and wrong."""
 
 TARGETS = """def td_targets(rewards, values, final_values, terminated, truncated, gamma):
     targets = []
@@ -65,7 +65,7 @@ LAMBDA = """def lam_for(share, go_on, gamma):
     return (1 - share) / (1 - share * gamma * go_on)
 """
 STEPS = """def n_step_targets(rewards, next_values, terminated, truncated, n, gamma):
-    targets = [row[:] for row in rewards]
+    targets = rewards.tolist()
     for start in range(len(rewards)):
         for i in range(len(rewards[0])):
             total = 0.0

@@ -1,5 +1,8 @@
 """Exercises in their pages, in a browser without a network: typed, checked, told, stopped."""
 
+import contextlib
+import inspect
+import io
 import re
 import shutil
 from collections.abc import Iterator
@@ -23,20 +26,18 @@ from tests.browser.test_pages import (
     objections,
 )
 from tests.checks import masters
-from tests.classroom.test_page_python import page_of
+from tests.classroom.test_page_python import page_of, rounded, wrong_module
 from tests.conftest import Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, masters.needed]
 
-SHEETS = ("01-bandit", "02-sequences", "03-critics")
-RIGHT = """import math
-
-
-def policy_loss(logits, arms, rewards):
+SHEETS = ("01-bandit", "02-sequences", "03-critics", "07-language-model", "10-grpo", "13-gsm8k")
+WITH_TENSORS = ("02-sequences", "07-language-model", "10-grpo")
+RIGHT = """def policy_loss(logits, arms, rewards):
     mean = sum(rewards) / len(rewards)
     total = 0.0
     for row, arm, reward in zip(logits, arms, rewards):
-        log_prob = row[arm] - math.log(sum(math.exp(x) for x in row))
+        log_prob = row[arm] - row.logsumexp(0)
         total += (reward - mean) * log_prob
     return -total / len(arms)
 """
@@ -46,6 +47,12 @@ SECOND = """def group_means(rewards, group_size):
         group = rewards[start : start + group_size]
         means += [sum(group) / group_size] * group_size
     return means
+"""
+COMPARISONS = """import torch
+one, two = torch.tensor(1.0), torch.tensor(2.0)
+print(float(max(one, two)), float(max(two, one)), float(min([two, one])), float(max(1.5, one)))
+print([float(x) for x in sorted([two, one])], [one, two].index(two), two in [one], [one] == [two])
+print(bool(0 < one < 2), bool(one < one < 2), bool(2 > one > 1), 1 if one > two else 2)
 """
 ENDLESS = "print('on and on')\nwhile True:\n    pass\n"
 SMALL_TARGETS = """box => [...box.querySelectorAll("button")]
@@ -120,7 +127,13 @@ def names(requests: list[str]) -> set[str]:
 def test_every_exercise_of_the_sheets_has_its_cell(built):
     for sheet in SHEETS:
         page = (built / "exercises" / f"{sheet}.html").read_text("utf-8")
-        assert re.findall(r'data-exercise="([\w-]+)"', page) == list(Sheet(sheet).exercises)
+        exercises = Sheet(sheet).exercises
+        here = [name for name, exercise in exercises.items() if not exercise.elsewhere]
+        assert re.findall(r'data-exercise="([\w-]+)"', page) == here
+        reasons = [exercise.elsewhere for exercise in exercises.values() if exercise.elsewhere]
+        assert page.count("Answer this one in <a href=") == len(reasons)
+        assert all(why in page for why in reasons)
+        assert f'<a href="../_sources/exercises/{sheet}.ipynb">the notebook</a>' in page
     assert "nb-python" not in (built / "exercises" / "01-one.html").read_text("utf-8")
 
 
@@ -199,7 +212,7 @@ def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(tab):
     typed = "def policy_loss(logits, arms, rewards):\n    if True:\n        return 0\n            "
     assert cell.field.input_value() == typed
     page.keyboard.press("Control+Enter")
-    assert "Wrong for the gradient" in cell.says("wrong")
+    assert "Expected a tensor to differentiate, got int 0" in cell.says("wrong")
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Check"
@@ -226,6 +239,46 @@ def test_the_third_sheet_says_what_python_says_without_a_browser(third_sheet, ex
         assert words in said
         cell.check(given + code)
         assert cell.says(verdict) == said
+
+
+@pytest.mark.parametrize("sheet", WITH_TENSORS)
+def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(open_tab, address, sheet):
+    """The master's answers and known mistakes, typed into the page."""
+    page, tab = page_of(sheet), open_tab()
+    tab.page.goto(address.replace("01-bandit", sheet))
+    wrong = inspect.getsource(wrong_module(sheet))
+    for number, (exercise, (name, _)) in enumerate(page.stubs.items()):
+        cell = Cell(tab, number)
+        mistakes = list(page.wrong_answers()[exercise])[:2]
+        typed = [page.solution(exercise)] + [
+            f"{wrong}\n\n{name} = wrong_answers(sheet)[{exercise!r}][{mistake!r}][0]\n"
+            for mistake in mistakes
+        ]
+        for code in typed:
+            verdict, said = page.says(exercise, code)
+            assert verdict == ("right" if code is typed[0] else "wrong")
+            cell.check(code)
+            assert rounded(cell.says(verdict)) == rounded(said)
+    assert tab.foreign == []
+
+
+def test_python_in_the_browser_compares_tensors_by_their_truth(tab):
+    cell = Cell(tab)
+    cell.check(COMPARISONS)
+    said, _, _ = cell.says("error").partition("\nThere is no")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(COMPARISONS, {})
+    assert said == printed.getvalue().strip()
+
+
+def test_what_is_typed_in_a_sheet_with_tensors_is_there_after_a_reload(open_tab, address):
+    tab = open_tab()
+    tab.page.goto(address.replace("01-bandit", "10-grpo"))
+    typed = [f"import torch\n\nx = torch.tensor({number})\n" for number in range(2)]
+    for number, code in enumerate(typed):
+        Cell(tab, number).field.fill(code)
+    tab.page.reload()
+    assert [Cell(tab, number).field.input_value() for number in range(2)] == typed
 
 
 def test_it_works_straight_from_the_disk(open_tab, built):

@@ -413,6 +413,9 @@ MADE = [
     lambda t: t.tensor([1.2345678]).bfloat16().float(),
     lambda t: t.tensor([1.0, 1e5]).half(),
     lambda t: t.linalg.solve(t.tensor([[2.0, 1.0], [0.0, 4.0]]), t.tensor([3.0, 2.0])),
+    lambda t: t.linalg.lstsq(t.tensor([[2.0, 1], [0, 4], [1, 1]]), t.eye(3)[:, :1]).solution,
+    lambda t: list(t.frexp(t.tensor([0.3, -8.0, 0.0]))),
+    lambda t: t.ldexp(t.tensor([1.0, 3.0]), t.tensor([2, -1])),
     lambda t: t.broadcast_tensors(t.ones(2, 1), t.zeros(3)),
     lambda t: t.nosuchthing(),
     lambda t: t.ones(1).nosuchthing(),
@@ -618,13 +621,13 @@ def test_a_tensor_is_written_as_torch_writes_it(value):
 
 
 def test_drawn_numbers_come_in_the_order_of_the_check():
-    drawn = small.Generator([("randn", [0.5, 1.5], (2,), dtypes.FLOAT32)])
+    drawn = small.Generator([("randn", [0.5, 1.5], (2,), "torch.float32")])
     assert small.randn(2, generator=drawn).tolist() == [0.5, 1.5]
     with pytest.raises(RuntimeError, match="no more numbers"):
         small.randn(2, generator=drawn)
     with pytest.raises(RuntimeError, match="draws no random numbers"):
         small.rand(2)
-    drawn = small.Generator([("randn", [0.5], (1,), dtypes.FLOAT32)])
+    drawn = small.Generator([("randn", [0.5], (1,), "torch.float32")])
     with pytest.raises(RuntimeError, match=r"in place of torch\.randn"):
         small.rand(1, generator=drawn)
 

@@ -1,37 +1,78 @@
-"""What a page runs: the checks of a sheet and all that they need, as one text of Python.
+"""What a page runs, as two texts of Python: what all pages share, and the checks of one sheet.
 
-It is made of the files that check an answer in a notebook, less their imports, and of stand-ins for
-what these import; the cases are worked out here, from the master. So a message is written once.
+Both are made of the files that check an answer in a notebook, less their types and docstrings, with
+the small torch of `arrays` and stand-ins for what else they import. A check draws the same numbers
+as in the notebook: they were drawn here, and stand in the page.
 """
 
 import ast
 import inspect
+from collections.abc import Callable, Collection, Iterator
 from pprint import pformat
 from textwrap import indent
+from typing import Any
 
-from nbcourse.checks import Sheet, attempt, sheet, worked
+import torch
+from torch.overrides import TorchFunctionMode
+
+from nbcourse.checks import Sheet, attempt, sheet
+from nbcourse.checks.attempt import Attempt
 from nbcourse.checks.sheet import Numbers
 from nbcourse.classroom import worked_cases
-from nbcourse.classroom.masters import Master, Solution
+from nbcourse.classroom.masters import STUB, Given, Master, Solution
 from nbcourse.classroom.page_python import answering, stand_ins
+from nbcourse.classroom.page_python.arrays import (
+    arithmetic,
+    dtypes,
+    layout,
+    reductions,
+    shapes,
+    storage,
+    tape,
+    tensor,
+)
 
-PARTS = (stand_ins, attempt, worked, sheet, answering)
-HEAD = "import math\nfrom math import inf, nan\nAny = object\n"
+ARRAYS = (dtypes, tape, layout, storage, arithmetic, reductions, shapes, tensor)
+PARTS = (stand_ins, *ARRAYS, attempt, sheet, answering)
+SHARED = "shared"  # the name of the module that all pages share
+PLAIN = ("math",)  # what a page has of the standard library
+HEAD = "import math\nAny = object\n"
 VARIANT = 0  # as in the notebooks of the site
 WIDTH = 80  # of the lines that a reader begins with, without what stands before them
 
 
-def program(master: Master) -> str:
-    """Python that defines `answer` and `SHEET`; its only import is math.
+def shared() -> str:
+    """Python that defines `torch`, `answer` and all that checks import; it imports math alone."""
+    return "\n".join([HEAD, *[shorter(inspect.getsource(part)) for part in PARTS]])
 
-    Raises:
-        UserError: as `worked_cases.exercises` does.
+
+def program(master: Master, exercises: Collection[str]) -> str:
+    """Python that defines the `SHEET` of a page, with the numbers that its checks draw.
+
+    Args:
+        master: of the sheet.
+        exercises: those in the page.
     """
-    exercises = worked_cases.exercises(master, VARIANT, in_page=True)
-    number = Sheet(master.assignment).number
-    parts = [*map(inspect.getsource, PARTS), exercises]
-    made = f"SHEET = InPage({number!r}, EXERCISES)\n"
-    return "\n".join([HEAD, *map(shorter, parts), made])
+    names = worked_cases.worked_out(master, VARIANT)
+    asked, answers = names["sheet"], worked_cases.answer_names(master)
+    room = inspect.getmodule(next(iter(asked.exercises.values())).check)
+    assert room is not None
+    drawn = ", ".join(
+        f"{name!r}: [{', '.join(numbers(asked, name, names[answers[name]]))}]" for name in exercises
+    )
+    made = f"SHEET = InPage({asked.number!r}, EXERCISES, {{{drawn}}})\n"
+    checks = shorter(_only(inspect.getsource(room), exercises), SHARED)
+    return f"{checks}\nfrom {SHARED} import InPage\n{made}"
+
+
+def _only(source: str, exercises: Collection[str]) -> str:
+    """The source of a module of checks, with those of these exercises alone."""
+    tree = ast.parse(source)
+    named = {name.replace("-", "_") for name in exercises}
+    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    others = [node for node in checks if node.decorator_list and node.name not in named]
+    tree.body = [node for node in tree.body if node not in others]
+    return ast.unparse(tree)
 
 
 class _Shorter(ast.NodeTransformer):
@@ -73,35 +114,107 @@ class _Shorter(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def shorter(source: str) -> str:
-    """The code of a module without imports, docstrings and types."""
-    return ast.unparse(_Shorter().visit(ast.parse(source)))
+def shorter(source: str, home: str | None = None) -> str:
+    """The code of a module without docstrings and types.
+
+    Args:
+        source: of the module.
+        home: the module from which what it imports and still needs is imported instead; None
+            imports nothing.
+    """
+    tree = ast.parse(source)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    code = _Shorter().visit(tree)
+    lines = _imports(imports, code, home) if home else []
+    return "\n".join([*lines, ast.unparse(code)])
+
+
+def _imports(nodes: list[Any], code: ast.AST, home: str) -> Iterator[str]:
+    needed = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)}
+    for node in nodes:
+        for alias in node.names:
+            name = alias.asname or alias.name
+            if name not in needed:
+                continue
+            if isinstance(node, ast.Import) and name in PLAIN:
+                yield f"import {name}"
+            else:
+                plain = isinstance(node, ast.ImportFrom) and node.module in PLAIN
+                yield f"from {node.module if plain else home} import {ast.unparse(alias)}"
+
+
+class _Draws(TorchFunctionMode):
+    """Notes what is drawn from a generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[str] = []
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if kwargs and "generator" in kwargs:
+            digits = 9 if result.dtype is torch.float32 else 17
+            values = [
+                float(f"{value:.{digits}g}") if isinstance(value, float) else value
+                for value in result.flatten().tolist()
+            ]
+            said = (function.__name__, values, tuple(result.shape), str(result.dtype))
+            self.drawn.append(repr(said))
+        return result
+
+
+def numbers(asked: Sheet, exercise: str, solution: Callable[..., Any]) -> list[str]:
+    """What the check of an exercise draws, call by call, as Python."""
+    with _Draws() as draws:
+        asked.exercises[exercise].check(Attempt(solution), asked._generator(exercise))
+    return draws.drawn
 
 
 def stubs(master: Master) -> dict[str, tuple[str, str]]:
     """What a reader begins with: exercise → the name of its function, and the function, empty."""
-    sheet = Sheet(master.assignment, variant=VARIANT)
-    cells = [ast.parse(step.source) for step in master.steps if isinstance(step, Solution)]
-    found = {
-        part.name: part for cell in cells for part in cell.body if isinstance(part, ast.FunctionDef)
-    }
+    asked = Sheet(master.assignment, variant=VARIANT)
+    steps = [step for step in master.steps if isinstance(step, Solution)]
     return {
-        exercise: (name, _stub(sheet, exercise, found[name]))
+        exercise: (name, _stub(master, asked, exercise, name, _defining(steps, name)))
         for exercise, name in worked_cases.answer_names(master).items()
-        if sheet.exercises[exercise].in_page
+        if not asked.exercises[exercise].elsewhere
     }
 
 
-def _stub(sheet: Sheet, exercise: str, function: ast.FunctionDef) -> str:
-    numbers = sheet.exercises[exercise].numbers
-    given = f"given = {_aligned(sheet.numbers(exercise))}\n\n" if numbers else ""
-    names = ", ".join(argument.arg for argument in function.args.args)
-    return (
-        f"import math\n\n{given}\n"
-        f"def {function.name}({names}):\n"
-        f'    """{ast.get_docstring(function, clean=False)}"""\n'
-        "    raise NotImplementedError\n"
+def elsewhere(master: Master) -> dict[str, str]:
+    """The exercises that a page does not offer: why not."""
+    exercises = Sheet(master.assignment, variant=VARIANT).exercises
+    return {name: exercise.elsewhere for name, exercise in exercises.items() if exercise.elsewhere}
+
+
+def _defining(steps: list[Solution], name: str) -> Solution:
+    return next(step for step in steps if name in step.functions)
+
+
+def _stub(master: Master, asked: Sheet, exercise: str, name: str, step: Solution) -> str:
+    imports = "\n".join(dict.fromkeys([*_first_imports(master), *step.imports.splitlines()]))
+    numbers = asked.exercises[exercise].numbers
+    given = f"given = {_aligned(asked.numbers(exercise))}\n\n" if numbers else ""
+    (function,) = (
+        part
+        for part in ast.parse(step.source).body
+        if isinstance(part, ast.FunctionDef) and part.name == name
     )
+    head = step.source.splitlines()[function.lineno - 1 : function.body[0].end_lineno]
+    return f"{imports}\n\n{given}\n" + "\n".join([*head, f"    {STUB}"]) + "\n"
+
+
+def _first_imports(master: Master) -> list[str]:
+    """What the sheet imports at its beginning, and a page has."""
+    first = next(step for step in master.steps if isinstance(step, Given))
+    return [
+        ast.unparse(node)
+        for node in ast.parse(first.source).body
+        if (isinstance(node, ast.Import) and node.names[0].name in (*PLAIN, "torch"))
+        or (isinstance(node, ast.ImportFrom) and node.module in (*PLAIN, "torch"))
+    ]
 
 
 def _aligned(numbers: Numbers) -> str:

@@ -1,10 +1,11 @@
 """Cells in pages, in which a reader answers exercises without a kernel: a Sphinx extension.
 
 In the page of a sheet a cell stands in place of the notebook's own cells, the stub and the check,
-of each exercise that a page can offer (`Exercise.in_page`); in a chapter, where its ending asks for
-the first exercise (`publishing.endings`). Python, which is Brython inside of a worker, is one file
-for all pages; a page loads it when the first answer is checked. It is a string
-in a script, so that it can also be loaded from a disk.
+of each exercise that a page can check; where it cannot (`Exercise.elsewhere`) a line says why, and
+leads to the notebook. In a chapter a cell stands where its ending asks for the first exercise
+(`publishing.endings`). Python, which is Brython inside of a worker, is one file for all pages; a
+page loads it when the first answer is checked. It is a string in a script, so that it can also be
+loaded from a disk.
 """
 
 import json
@@ -29,13 +30,24 @@ MODULES = ("math",)  # of the standard library: Brython's others take seconds to
 MARKER = re.compile(rf'class="{endings.HERE}" data-exercise="(?P<exercise>[\w-]+)"')
 LIBRARY = re.compile(r"var scripts = (\{.*\})\s*__BRYTHON__\.update_VFS", re.DOTALL)
 
+# Brython 3.15 takes whatever a comparison returns for true, in `max`, `sorted`, `in`, `==` of lists
+# and a < b < c: so also a tensor that holds False. Its own uses of a comparison ask for the truth.
+COMPARED = re.compile(r"(?<!`)\$B\.rich_comp\((?=['\"]__|op,x_value)")
+CHAINED = "comps.push(`$B.rich_comp('${op}'"
+DEFINED = "$B.rich_comp=function(op,x,y){"
+TRUTH = "$B.rich_truth=function(op,x,y){return $B.$bool($B.rich_comp(op,x,y))}\n"
+
 INTRODUCTION = (
-    "<p><strong>Answer here.</strong> Plain Python, and the checks of the notebook: a list of "
-    "numbers stands for a tensor, a list of lists for one of two dimensions, and <code>math</code> "
-    "can be imported. The first check fetches Python, a megabyte and a half, from this site. What "
-    "you type stays in this browser.</p>"
+    "<p><strong>Answer here.</strong> The checks are those of the notebook, and so is what you "
+    "write: Python with <code>math</code> and a small <code>torch</code>, which has what the "
+    "sheets need and says so where it lacks something. The first check fetches both, 1.7 "
+    "megabytes, from this site. What you type stays in this browser.</p>"
 )
-AGAIN = "<p><strong>Answer here</strong>, in plain Python, with lists for tensors.</p>"
+AGAIN = "<p><strong>Answer here.</strong></p>"
+ELSEWHERE = (
+    '<p class="nb-elsewhere"><strong>Answer this one in <a href="{notebook}">the notebook</a>.'
+    "</strong> {why}</p>"
+)
 CELL = (
     '<div class="nb-python" data-sheet="{sheet}" data-exercise="{exercise}" data-answer="{answer}">'
     '{words}<p class="nb-without">That needs a browser that runs JavaScript; '
@@ -61,14 +73,17 @@ def insert(app: Sphinx, page: nodes.document) -> None:
     from nbcourse.classroom.page_python import program
 
     master = masters.load_master(path)
-    stubs = program.stubs(master)
-    if not stubs:
-        return
-    if brython() is None:
+    stubs, elsewhere = program.stubs(master), program.elsewhere(master)
+    if stubs and brython() is None:
         logger.warning("the exercises in the pages need Brython: python -m pip install brython")
         return
     up, words = "../" if folder else "", INTRODUCTION
+    notebook = f"{up}_sources/exercises/{sheet}.ipynb"
+    placed = []
     for exercise, place in [*(_checks(page) if folder else ()), *markers]:
+        if exercise in elsewhere and folder:
+            said = ELSEWHERE.format(notebook=notebook, why=elsewhere[exercise])
+            place.parent.insert(place.parent.index(place) + 1, nodes.raw("", said, format="html"))
         if exercise not in stubs:
             continue
         answer, stub = stubs[exercise]
@@ -77,13 +92,14 @@ def insert(app: Sphinx, page: nodes.document) -> None:
             exercise=exercise,
             answer=answer,
             words=words,
-            notebook=f"{up}_sources/exercises/{sheet}.ipynb",
+            notebook=notebook,
             stub=stub,
         )
         _put(place, nodes.raw("", html, format="html"), answer)
+        placed.append(exercise)
         words = AGAIN
-    if words == AGAIN:
-        page += nodes.raw("", _script(program.program(master), up), format="html")
+    if placed:
+        page += nodes.raw("", _script(program.program(master, placed), up), format="html")
         app.env.metadata[name]["python"] = True
 
 
@@ -146,8 +162,23 @@ def brython() -> Path | None:
     return Path(found.origin).parent / "data" if found and found.origin else None
 
 
+def mended(brython: str) -> str:
+    """Brython, less a mistake: see `COMPARED`.
+
+    Raises:
+        ValueError: if its text has another form.
+    """
+    if brython.count(CHAINED) != 1 or brython.count(DEFINED) != 1:
+        raise ValueError("brython.js compares in another way than Brython 3.15")
+    asked = COMPARED.sub("$B.rich_truth(", brython)
+    chained = CHAINED.replace("$B.rich_comp", "${len > 1 ? '$B.rich_truth' : '$B.rich_comp'}")
+    return asked.replace(CHAINED, chained).replace(DEFINED, TRUTH + DEFINED)
+
+
 def python(files: Path) -> str:
-    """The program of the worker: Brython, the modules that it needs, and worker.js."""
+    """The program of the worker: Brython, what all pages share, and worker.js."""
+    from nbcourse.classroom.page_python.program import shared
+
     library = LIBRARY.search((files / "brython_stdlib.js").read_text(encoding="utf-8"))
     if library is None:
         raise ValueError("brython_stdlib.js has another form than that of Brython 3.15")
@@ -156,8 +187,9 @@ def python(files: Path) -> str:
     return "\n;".join(
         [
             'globalThis.__BRYTHON__ = {brython_path: "https://nowhere.invalid/"}',
-            (files / "brython.js").read_text(encoding="utf-8"),
+            mended((files / "brython.js").read_text(encoding="utf-8")),
             f"__BRYTHON__.use_VFS = true\n;__BRYTHON__.update_VFS({taken})",
+            f"const SHARED = {json.dumps(shared(), ensure_ascii=False)}",
             (HERE / "worker.js").read_text(encoding="utf-8"),
         ]
     )

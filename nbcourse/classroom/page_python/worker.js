@@ -1,4 +1,5 @@
-// Behind Brython, in a worker of its own: a program and answers come in, what they print goes out.
+// Behind Brython and the text of SHARED, in a worker of its own: a program and answers come in,
+// what they print goes out.
 const python = __BRYTHON__;
 python.protocol = "file"; // so that no import asks a server
 const SHOWN = 20000; // characters of output; what follows is not worth a reader's time
@@ -22,6 +23,8 @@ onmessage = ({ data }) => {
   Object.assign(globalThis, data, { verdict: "" });
   if (data.program) {
     run(OUTPUT, "output");
+    run(SHARED, "shared");
+    run(IMPORTED, "imported");
     run(data.program, "program");
   } else {
     run(ANSWER, "asked");
@@ -43,9 +46,17 @@ class Page:
 
 _sys.stdout = _sys.stderr = Page()
 `;
+const IMPORTED = `
+import _sys
+import shared
+
+for name, module in shared.MODULES.items():
+    _sys.modules[name] = module
+`;
 const ANSWER = `
 from browser import self as worker
 import program
+import shared
 
-worker.verdict = program.answer(program.SHEET, worker.exercise, worker.name, worker.code)
+worker.verdict = shared.answer(program.SHEET, worker.exercise, worker.name, worker.code)
 `;

@@ -317,7 +317,7 @@ class Reductions(Arithmetic):
         return Extremes((self.gather(dim, order), order))
 
     def matmul(self, other: Any) -> Any:
-        return product(self, other)
+        return matrix_product(self, other)
 
     __matmul__ = matmul
     dot = matmul
@@ -337,7 +337,7 @@ class Reductions(Arithmetic):
         return all([_near(a, b, rtol, atol) or (equal_nan and a != a and b != b) for a, b in pairs])
 
 
-def product(one: Any, two: Any) -> Any:
+def matrix_product(one: Any, two: Any) -> Any:
     """The product of vectors, matrices, or rows of matrices."""
     if not one.shape or not two.shape:
         raise RuntimeError("both arguments to matmul need to be at least 1D")
@@ -376,6 +376,20 @@ def solution(left: Any, right: Any) -> Any:
                 rows[j] = [x - factor * y for x, y in zip(rows[j], rows[i], strict=True)]
     values = [x for row in rows for x in row[size:]]
     return left.made(values, columns.shape, left.dtype).reshape(right.shape)
+
+
+class Solved(tuple):
+    """What `torch.linalg.lstsq` returns."""
+
+    @property
+    def solution(self) -> Any:
+        return self[0]
+
+
+def least_squares(left: Any, right: Any) -> Solved:
+    """x for which left · x is nearest to right, where the columns of left are independent."""
+    one, two = left.double(), right.double()
+    return Solved((solution(one.T @ one, one.T @ two).to(left.dtype),))
 
 
 def _summed(dtype: DType) -> Callable[[Row], Any]:

@@ -22,7 +22,7 @@ from nbcourse.classroom.page_python.arrays.layout import (
     leaves,
     shape_of,
 )
-from nbcourse.classroom.page_python.arrays.reductions import product, solution
+from nbcourse.classroom.page_python.arrays.reductions import least_squares, solution
 from nbcourse.classroom.page_python.arrays.shapes import Shapes, joined_along, padded, stacked
 from nbcourse.classroom.page_python.arrays.tape import Node, gradients, no_grad
 
@@ -199,6 +199,25 @@ def gradient_of(
     return tuple(results)
 
 
+class Parts(tuple):
+    """What `torch.frexp` returns."""
+
+    @property
+    def mantissa(self) -> Any:
+        return self[0]
+
+    @property
+    def exponent(self) -> Any:
+        return self[1]
+
+
+def frexp(numbers: Tensor) -> Parts:
+    """Numbers as fractions from ½ to 1 times powers of 2."""
+    pairs = [math.frexp(value) for value in numbers.values()]
+    mantissa = numbers.made([pair[0] for pair in pairs], numbers.shape, numbers.dtype)
+    return Parts((mantissa, numbers.made([pair[1] for pair in pairs], numbers.shape, INT32)))
+
+
 class Generator:
     """Random numbers, drawn when the page was made, in the order in which a check draws them.
 
@@ -216,7 +235,8 @@ class Generator:
         function, values, shape, dtype = self.drawn.pop(0)
         if function != name:
             raise RuntimeError(f"torch.{name} is called in place of torch.{function}")
-        return tensor(values, dtype).reshape(shape)
+        found = getattr(torch, dtype.removeprefix("torch."))
+        return Tensor(found.held(values), shape, found)
 
 
 def drawing(name: str) -> Callable[..., Tensor]:
@@ -324,12 +344,14 @@ torch = Module(
         "eye": eye,
         "cat": lambda tensors, dim=0: joined_along(tensors, dim),
         "stack": lambda tensors, dim=0: stacked(tensors, dim),
+        "frexp": frexp,
+        "ldexp": lambda input, other: input * 2.0**other,
         "where": chosen_where,
         "is_tensor": lambda value: isinstance(value, Tensor),
         "broadcast_tensors": broadcast_tensors,
         "no_grad": no_grad,
         "autograd": Module("torch.autograd", {"grad": gradient_of}),
-        "linalg": Module("torch.linalg", {"solve": solution, "matmul": product}),
+        "linalg": Module("torch.linalg", {"solve": solution, "lstsq": least_squares}),
         "nn": Module("torch.nn", {"functional": functional}),
     },
 )
