@@ -54,7 +54,8 @@ def cell_id(position: int) -> str:
 
 def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
     if output.output_type == "stream":  # a progress bar overwrites its own line
-        output.text = re.sub(r"[^\n]*\r", "", output.text)
+        below = r"\n[^\n]*\x1b\[A"  # a bar within another one, which then moves up again
+        output.text = re.sub(r"[^\n]*\r", "", re.sub(below, "", output.text))
     if output.output_type == "execute_result":
         output.execution_count = prompt
     if "text/html" in output.get("data", {}):

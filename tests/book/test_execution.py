@@ -1,8 +1,12 @@
 """Running a chapter headless: the message of a failure, the file after it, the same bytes twice."""
 
+import sys
+from io import StringIO
+
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from nbcourse.progress import track
 from nbcourse.publishing import drawings, execution, stored
 
 
@@ -86,3 +90,14 @@ def test_a_widget_is_stored_as_its_page():
     tidied = stored.tidy(notebook)
     assert tidied.cells[0].outputs[0].data == {"text/html": "<p>page</p>"}
     assert "widgets" not in tidied.metadata
+
+
+def test_no_bar_is_stored_nor_one_within_another(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    for _ in track(range(2), "runs"):
+        assert list(track(range(2), "steps")) == [0, 1]
+    output = new_output("stream", text=sys.stdout.getvalue())
+    notebook = new_notebook(cells=[new_code_cell("x", execution_count=5, outputs=[output])])
+    assert "steps" in output.text
+    assert "\x1b[A" in output.text
+    assert stored.tidy(notebook).cells[0].outputs == []
