@@ -1,8 +1,10 @@
 """A chapter as a reader meets it: JupyterLab in a browser, Run All, explorers by key and mouse."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from .jupyterlab import ERRORS, FINISHED, PROMPTS
 
 # Every cell of every chapter runs in `make test` as well, without the browser.
 READ = "05-ppo"
+TABLES = "10-grpo"
 CHAPTERS = swept(chapters.notebooks(), keep=[chapters.find(READ)])
 # What an explorer draws and says.
 SEEN = """explorer => [...explorer.querySelectorAll("svg, .nb-readout")]
@@ -108,9 +111,9 @@ def test_run_all(lab, page, chapter):
     assert page.evaluate(ERRORS) == []
     assert prompts.last.inner_text().strip() == f"[{code_cells(chapter)}]:"
 
-    explorers = page.locator(".nb-explorer:has([role=slider], input[type=range])")
+    explorers = page.locator(".nb-explorer:has(input[type=range])")
     for explorer in explorers.all():
-        slider = explorer.get_by_role("slider").first
+        slider = explorer.locator("input[type=range]").first
         first = explorer.evaluate(SEEN)
         slider.press("ArrowRight")
         second = explorer.evaluate(SEEN)
@@ -142,6 +145,56 @@ def test_a_chapter_looks_like_a_page_and_closing_it_asks_nothing(page, lab):
     tab.locator(".lm-TabBar-tabCloseIcon").click()
     tab.wait_for(state="detached")
     assert page.locator(".jp-Dialog").count() == 0
+
+
+# Texts with a contrast below 4.5 to the ground that lies behind them. An explorer in the dark turns
+# all of its colours, and so keeps the contrast that it has in the light.
+FAINT = """() => {
+  const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => {
+    const [r, g, b] = numbers(colour).map(part => part / 255)
+      .map(part => part <= 0.04 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = part => {
+    for (; part; part = part.parentElement) {
+      const colour = getComputedStyle(part).backgroundColor;
+      if ((numbers(colour)[3] ?? 1) > 0.9) return colour;
+    }
+  };
+  const found = [], all = document.createTreeWalker(
+    document.querySelector(".jp-NotebookPanel-notebook"), NodeFilter.SHOW_TEXT);
+  while (all.nextNode()) {
+    const text = all.currentNode.textContent.trim(), part = all.currentNode.parentElement;
+    if (!text || !part.checkVisibility()) continue;
+    if (part.closest("script, style, svg, .katex-mathml, .nb-key, .nb-tokens")) continue;
+    const both = [getComputedStyle(part).color, ground(part)].map(light).sort((a, b) => b - a);
+    if ((both[0] + 0.05) / (both[1] + 0.05) < 4.5) found.push(text);
+  }
+  return found;
+}"""
+
+
+def test_in_the_dark_all_text_has_contrast_and_figures_the_ground_of_the_page(browser, lab):
+    """In a chapter whose explorers have tables, trusted as `make lab` trusts it."""
+    address, folder = lab
+    chosen = folder / "settings" / "@jupyterlab" / "apputils-extension" / "themes"
+    chosen.with_suffix(".jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
+    shutil.copy(chapters.find(TABLES), folder / "book")
+    subprocess.run(
+        [sys.executable, "-m", "jupyter", "trust", folder / "book" / f"{TABLES}.ipynb"],
+        env={**os.environ, "JUPYTER_DATA_DIR": str(folder / "data")},
+        check=True,
+    )
+    tab = Watched(browser, viewport={"width": 1400, "height": 1000})
+    jupyterlab.open_notebook(tab.page, address, f"book/{TABLES}.ipynb")
+    tab.page.locator(".nb-explorer table").first.wait_for()
+    assert tab.page.locator("body").get_attribute("data-jp-theme-light") == "false"
+    tab.page.wait_for_timeout(1000)  # until the editors of code have their colours
+    assert tab.page.evaluate(FAINT) == []
+    figure = tab.page.locator(".jp-RenderedSVG img").first
+    assert "invert(1)" in figure.evaluate("image => getComputedStyle(image).filter")
+    tab.context.close()
 
 
 def code_cells(chapter: Path) -> int:
