@@ -6,7 +6,7 @@ Base models learn from the same number of questions. Some have met each story in
 split, the others in those of two; then both are asked in the third. The task is a reader's own, as
 a recipe's key `code` brings it: this file.
 
-Book: chapter 14, "More wordings".
+Book: appendix J, "More wordings".
 """
 
 import argparse
@@ -60,7 +60,7 @@ TASKS = {"reworded-problems": Reworded}
 
 
 def recipe_of(wordings: int, seed: int) -> dict[str, Any]:
-    """The tables of a recipe: chapter 14's base model, shown all stories, in so many wordings."""
+    """The tables of a recipe: appendix J's base model, shown all stories, in so many wordings."""
     tables = recipe_files.read(RECIPE)
     steps = sum(tables[stage]["steps"] for stage in ("pretraining", "supervised"))
     changed = {"name": "reworded-problems", "stories": 1.0, "wordings": wordings}

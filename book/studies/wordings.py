@@ -4,7 +4,7 @@
 
 A held-out question has both. Here it is asked with one of them from training at a time.
 
-Book: chapter 14, "New words, or new numbers?".
+Book: appendix J, "New words, or new numbers?".
 """
 
 import argparse

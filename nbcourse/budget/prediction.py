@@ -382,7 +382,7 @@ def checkpoint_bytes(plan: Plan) -> int:
 
         12 N,  of the policy or its adapter, and of the critic
 
-    Book: chapter 15, "What each setting saves in memory and costs in time".
+    Book: appendix L, "What each setting saves, and what it costs".
     """
     learning = plan.policy.learning
     critic = plan.has_critic * (plan.shape.width + 1) + plan.has_own_critic * learning
@@ -904,7 +904,7 @@ def predict(
     Raises:
         ValueError: if a length is out of range, or another package's engine is to sample.
 
-    Book: chapter 15, "What each setting saves in memory and costs in time".
+    Book: appendix L, "What each setting saves, and what it costs".
     """
     if recipe.rollouts.engine not in ENGINES:
         raise UserError(

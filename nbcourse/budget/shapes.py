@@ -149,7 +149,7 @@ def random_model(
         end: the token that ends a text, and pads it; None if texts do not end.
         dtype: of the weights.
 
-    Book: chapter 15, "While sampling: keys and values".
+    Book: appendix L, "While sampling: keys and values".
     """
     from transformers import AutoModelForCausalLM
 

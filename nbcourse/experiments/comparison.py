@@ -163,7 +163,7 @@ def plan_rows(compared: Sequence[Group]) -> list[list[str]]:
     and the largest of the memories. What was predicted of memory is what is needed, or, like an
     earlier run, what was expected to be held.
 
-    Book: chapter 15, "Predicted and measured".
+    Book: appendix L, "Predicted and measured".
     """
     return [
         [group.name, *line.cells()]

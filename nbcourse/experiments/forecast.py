@@ -278,7 +278,7 @@ def forecast(
         earlier: see `earlier_run`.
         shortest_prompt: tokens, for what it takes at least.
 
-    Book: chapter 15, "Predicted and measured".
+    Book: appendix L, "Predicted and measured".
     """
     limit = plan.recipe.rollouts.max_new_tokens
     usual = earlier.conditions

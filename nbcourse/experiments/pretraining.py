@@ -62,7 +62,7 @@ def pretrain(
         KeyboardInterrupt: after Ctrl-C or SIGTERM, or if `stop` says so, when the step at work is
             done, and kept in a folder.
 
-    Book: chapter 14, "A model from scratch".
+    Book: appendix J, "The base model".
     """
     processes = connect()
     if processes.count > 1:

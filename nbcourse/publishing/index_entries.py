@@ -19,7 +19,8 @@ from nbcourse.publishing.reference import COMMAND_LINE, FOLDER
 
 GLOSSARY = "appendix-a-glossary.md"
 ENTRY = re.compile(
-    r"^(?P<term>\S.*)\n  \S.*\[Section [\d.]+\]\((?P<page>[\w-]+)\.ipynb#(?P<anchor>sec-[\w-]+)\)$",
+    r"^(?P<term>\S.*)\n  \S.*\[Section [\dA-Z.]+\]"
+    r"\((?P<page>[\w-]+)\.ipynb#(?P<anchor>sec-[\w-]+)\)$",
     re.M,
 )
 

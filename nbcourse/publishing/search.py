@@ -179,7 +179,7 @@ def _terms(
     document = documents.get(GLOSSARY)
     said = {}
     for item in document.findall(nodes.definition_list_item) if document else ():
-        said[line(item[0])] = re.sub(r" Section [\d.]+$", "", line(item[-1][0]))
+        said[line(item[0])] = re.sub(r" Section [\dA-Z.]+$", "", line(item[-1][0]))
     for term in index_entries.glossary(book):
         yield Definition(term.name, places[term.page, term.anchor], TERM, said.get(term.name, ""))
 

@@ -220,8 +220,9 @@ def test_every_entry_leads_to_a_chapter_or_else_to_a_command(pages):
 
 
 def test_where_no_chapter_uses_a_module_its_docstring_says_which_it_belongs_to(pages):
-    inside = entry_of(pages, reference.PACKAGE / "lm" / "lora.py", "inside")
-    assert re.search(r"\*Its module belongs to\* equation \[\(L\.\d+\)\]\(", inside)
+    verdict = entry_of(pages, reference.PACKAGE / "experiments" / "gate.py", "verdict")
+    there = '*Its module belongs to* [chapter 17, "Before you pay"](../17-one-gpu.ipynb#sec-17-4).'
+    assert there in verdict
 
 
 def test_uses_are_found_by_every_way_of_importing(tmp_path):

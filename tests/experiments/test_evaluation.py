@@ -475,7 +475,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
-    """The recipes of chapter 14 at toy size, one after the other."""
+    """The recipes of appendix J at toy size, one after the other."""
     monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
     shape = ["model.layers=1", "model.width=16", "model.heads=2", "model.vocabulary=300"]
     base = [
