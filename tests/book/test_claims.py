@@ -563,6 +563,17 @@ def test_a_penalty_inside_the_division_may_be_far_too_strong_or_too_weak():
     assert found == pytest.approx([79.8, 38.5, 0.244], rel=2e-3)
 
 
+def test_self_normalised_weights_may_be_far_off():
+    """Section 9.6: an answer that the reference gives once in a hundred, 64 samples, a small β."""
+    given, factor, N = 0.01, 1e4, 64  # e^{s/β} is 10⁴ for it, and 1 for all others
+    optimum = given * factor / (given * factor + 1 - given)
+    k = torch.arange(N + 1, dtype=DOUBLE)
+    chance = torch.distributions.Binomial(N, torch.tensor(given, dtype=DOUBLE)).log_prob(k).exp()
+    estimate = (chance @ (k * factor / (k * factor + N - k))).item()
+    assert optimum > 0.99
+    assert estimate < 0.48
+
+
 def test_a_gradient_of_ppo_has_no_limit_for_a_bad_sample_that_became_likelier():
     """Section 5.6: for A < 0 it is −ρ; for A > 0 it is at most 1 + ε."""
     ratio = torch.tensor([0.1, 1.0, 10.0, 1000.0], dtype=DOUBLE)
