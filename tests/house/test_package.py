@@ -641,7 +641,7 @@ def test_there_is_one_version():
 
 def test_the_front_page_says_which_edition_this_is():
     text = (ROOT / "book/intro.md").read_text("utf-8")
-    assert f"is.** {nbcourse.EDITION}, release {nbcourse.__version__}.\n" in text
+    assert f" {nbcourse.EDITION}, release {nbcourse.__version__}.\n" in text
     assert f"edition = {{{nbcourse.EDITION.split()[0]}}},\n" in text
     assert f"note   = {{nbcourse {nbcourse.__version__}}},\n" in text
 
