@@ -11,7 +11,7 @@ from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
-IN_THE_NOTEBOOK = "The check reads answers with `re`, which the Python of this page lacks."
+WITH_PATTERNS = "It needs Python's module re, which this page lacks."
 
 RIGHT_ANSWERS = range(100)
 LONGEST = 400
@@ -93,7 +93,7 @@ READINGS: tuple[tuple[str, str | None, str], ...] = (
 )
 
 
-@EXERCISES.add("13.4 The verifier is the reward", travels="results", elsewhere=IN_THE_NOTEBOOK)
+@EXERCISES.add("13.4 The verifier is the reward", travels="results", elsewhere=WITH_PATTERNS)
 def mend_the_reader(attempt: Attempt, generator: Generator) -> None:
     for response, letter, why in READINGS:
         result = attempt(response)
@@ -118,11 +118,7 @@ def policy(generator: Generator) -> Numbers:
     }
 
 
-@EXERCISES.add(
-    "13.5 How this fails silently: a verifier that pays too much",
-    numbers=policy,
-    elsewhere=IN_THE_NOTEBOOK,
-)
+@EXERCISES.add("13.5 How this fails silently: a verifier that pays too much", numbers=policy)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
     right, marker, sentence = policy(generator).values()
     listed = 1 - marker - sentence
@@ -172,7 +168,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
     )
 
 
-@EXERCISES.add("13.4 The verifier is the reward", travels="code", elsewhere=IN_THE_NOTEBOOK)
+@EXERCISES.add("13.4 The verifier is the reward", travels="code", elsewhere=WITH_PATTERNS)
 def four_exploits(attempt: Attempt, generator: Generator) -> None:
     responses = attempt()
     if (
@@ -255,9 +251,7 @@ VERIFIERS: dict[str, tuple[Callable[[str, int], bool], str]] = {
 }
 
 
-@EXERCISES.add(
-    "13.5 How this fails silently: a verifier that pays too much", elsewhere=IN_THE_NOTEBOOK
-)
+@EXERCISES.add("13.5 How this fails silently: a verifier that pays too much")
 def the_race(attempt: Attempt, generator: Generator) -> None:
     p, q, q_end = 0.05, 0.1, 0.9
     attempt.equal(

@@ -13,7 +13,7 @@ import inspect
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -309,25 +309,32 @@ def _pieces(room: ModuleType | None, wanted: set[str]) -> str:
     if room is None or not wanted:
         return ""
     source = inspect.getsource(room)
+    tree = ast.parse(source)
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            statement.decorator_list.clear()  # which says what it is in the package
+    found = [ast.get_source_segment(source, part) or "" for part in needed(tree, wanted)]
+    return "\n\n\n".join(found) + "\n\n"
+
+
+def needed(tree: ast.Module, wanted: Collection[str]) -> list[ast.stmt]:
+    """The statements of a module that define these names or what they need, and its imports."""
     defined: dict[str, ast.stmt] = {}
     kept: list[ast.stmt] = []
-    for statement in ast.parse(source).body:
+    for statement in tree.body:
         match statement:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined[name] = statement
-                statement.decorator_list.clear()  # which says what it is in the package
             case ast.Assign() | ast.AnnAssign():
                 stored = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
                 defined |= {n.id: statement for n in stored if isinstance(n.ctx, ast.Store)}
             case ast.Import() | ast.ImportFrom():
                 kept.append(statement)
-    waiting, needed = list(wanted), set()
+    waiting, found = list(wanted), set()
     while waiting:
-        if (name := waiting.pop()) in defined and name not in needed:
-            needed.add(name)
+        if (name := waiting.pop()) in defined and name not in found:
+            found.add(name)
             names = [n for n in ast.walk(defined[name]) if isinstance(n, ast.Name)]
             waiting += [node.id for node in names]
-    kept += {id(defined[name]): defined[name] for name in needed}.values()
-    kept.sort(key=lambda statement: statement.lineno)
-    found = [ast.get_source_segment(source, statement) or "" for statement in kept]
-    return "\n\n\n".join(found) + "\n\n"
+    kept += {id(defined[name]): defined[name] for name in found}.values()
+    return sorted(kept, key=lambda statement: statement.lineno)

@@ -133,6 +133,9 @@ def test_every_exercise_of_the_sheets_has_its_cell(built):
         reasons = [exercise.elsewhere for exercise in exercises.values() if exercise.elsewhere]
         assert page.count("Answer this one in <a href=") == len(reasons)
         assert all(why in page for why in reasons)
+        assert "and press Check" in page
+        assert "run the cell" not in page
+        assert "from nbcourse.checks import Sheet" not in page
         assert f'<a href="../_sources/exercises/{sheet}.ipynb">the notebook</a>' in page
     assert "nb-python" not in (built / "exercises" / "01-one.html").read_text("utf-8")
 

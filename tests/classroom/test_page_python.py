@@ -88,6 +88,7 @@ class Page:
     def wrong_answers(self) -> dict[str, dict[str, Any]]:
         """The known mistakes, with the page's torch."""
         source = inspect.getsource(wrong_module(self.master.assignment))
+        source = source.replace("import re\n", "\n")  # of answers that are given elsewhere
         shared().linecache.sources["wrong"] = source
         return run(source, "wrong")["wrong_answers"](self.sheet)
 
@@ -138,9 +139,9 @@ def test_known_mistakes_are_told_as_in_the_notebook(chapter, exercise):
         assert rounded(said) == rounded(wanted), mistake
 
 
-def test_most_sheets_can_be_answered_in_their_pages():
-    assert {"02-sequences", "07-language-model", "10-grpo"} <= set(HERE)
-    assert len(HERE) >= 16
+def test_sheets_can_be_answered_in_their_pages():
+    assert len(CHAPTERS) == len(HERE)
+    assert len(OFFERED) >= 70
 
 
 def test_what_a_page_cannot_check_is_said_in_a_sentence():

@@ -66,12 +66,10 @@ def program(master: Master, exercises: Collection[str]) -> str:
 
 
 def _only(source: str, exercises: Collection[str]) -> str:
-    """The source of a module of checks, with those of these exercises alone."""
+    """The source of a module of checks, with these exercises and what they need alone."""
     tree = ast.parse(source)
-    named = {name.replace("-", "_") for name in exercises}
-    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    others = [node for node in checks if node.decorator_list and node.name not in named]
-    tree.body = [node for node in tree.body if node not in others]
+    checks = [name.replace("-", "_") for name in exercises]
+    tree.body = worked_cases.needed(tree, checks)
     return ast.unparse(tree)
 
 

@@ -44,6 +44,7 @@ INTRODUCTION = (
     "megabytes, from this site. What you type stays in this browser.</p>"
 )
 AGAIN = "<p><strong>Answer here.</strong></p>"
+IN_NOTEBOOK, IN_PAGE = ", run the cell, then run the check below it", ", and press Check"
 ELSEWHERE = (
     '<p class="nb-elsewhere"><strong>Answer this one in <a href="{notebook}">the notebook</a>.'
     "</strong> {why}</p>"
@@ -98,9 +99,24 @@ def insert(app: Sphinx, page: nodes.document) -> None:
         _put(place, nodes.raw("", html, format="html"), answer)
         placed.append(exercise)
         words = AGAIN
+    if folder and placed:
+        _begin(page)
     if placed:
         page += nodes.raw("", _script(program.program(master, placed), up), format="html")
         app.env.metadata[name]["python"] = True
+
+
+def _begin(page: nodes.document) -> None:
+    """Begin a sheet with its exercises: without what only a notebook runs, or is told to run."""
+    for block in list(page.findall(nodes.literal_block)):
+        if "from nbcourse.checks import Sheet" in block.astext():
+            cell = _cell(block)
+            cell.parent.remove(cell)
+            break
+    for text in list(page.findall(nodes.Text)):
+        if IN_NOTEBOOK in text:
+            text.parent.replace(text, nodes.Text(text.replace(IN_NOTEBOOK, IN_PAGE)))
+            break
 
 
 def _markers(page: nodes.document) -> list[tuple[str, nodes.Element]]:
