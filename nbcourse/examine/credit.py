@@ -15,6 +15,16 @@ def influence(subject: Subject) -> str:
     "own" (there is no baseline), "group", "batch", "strided" (every other response, as if groups
     were not side by side) or "other"; "none" if the loss does not look at rewards.
     """
+    found = _reach(subject, scaled=False)
+    if (
+        found == "other"
+    ):  # of answers that are chosen by their reward, the count alone may reach all
+        found = _reach(subject, scaled=True)
+    return found
+
+
+def _reach(subject: Subject, *, scaled: bool) -> str:
+    """The same; if `scaled`, of weights up to a factor that all others have in common."""
     one = without_reference(batch([2] * 6, [1.0, 0.2, 0.5, 0.9, 0.4, 0.0], group_size=3))
     before = subject.weights(one)
     moved = torch.zeros(6, 6, dtype=torch.bool)
@@ -22,6 +32,10 @@ def influence(subject: Subject) -> str:
         rewards = one.rewards.clone()
         rewards[j] += 0.37
         after = subject.weights(one.with_(rewards=rewards))
+        others = torch.arange(6) != j
+        if scaled and bool((after[others] != 0).any()):
+            shared = (after * before)[others].sum() / after[others].square().sum()
+            after = after * shared
         moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
     i = torch.arange(6)
     group, strided = i[:, None] // 3 == i // 3, i[:, None] % 2 == i % 2

@@ -315,7 +315,7 @@ def _kl(facts: Facts) -> Named:
         return
     descends = facts.descent.descends
     if facts.kl_placement == descends == "none":
-        if not facts.clip.of_reference:
+        if "ref_log_probs" in facts.by_name and not facts.clip.of_reference:
             yield "reference-ignored", {}
     elif descends == "none":
         numbers = {"estimator": facts.kl_estimator, "placement": facts.kl_placement}

@@ -52,10 +52,13 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
         return (
             f"No clip{subject}: no ratio takes a token's gradient or bounds it. {SEEN} {clip.seen}."
         )
-    if all(side.kind == "kept" for side in sides.values()) and not parts:
-        if all(slope == 0 for slope in clip.slopes.values()):
-            return f"No ratio and no clip{subject}: what a token counts does not depend on {of}."
-        return f"No clip{subject}: a token counts by {follows}, however large or small."
+    if {side.kind for side in sides.values()} <= {"kept", "silent"} and not clip.whole:
+        silent = [SIGNS[sign] for sign, _ in sides if sides[sign, 1].kind == "silent"]
+        nothing = f" With {silent[0]} it counts nothing." if silent else ""
+        if not any(slope > 0 or slope < 0 for slope in clip.slopes.values()):
+            what = f"what a token counts does not depend on {of}"
+            return f"No ratio and no clip{subject}: {what}.{nothing}"
+        return f"No clip{subject}: a token counts by {follows}, however large or small.{nothing}"
     return f"Clip{subject}, by {follows}: {'; '.join(_merged(parts))}."
 
 
@@ -80,7 +83,7 @@ def _part(direction: int, side: Side) -> str:
     if side.kind == "freed":
         return f"the same up to {side.edge:.4g}, and the ratio beyond"
     if side.kind == "silent":
-        return "no gradient at any ratio"
+        return "nothing at any ratio"
     if side.kind == "gate":
         return f"a sigmoid gate of temperature {side.value:.3g}"
     return "ever less above 1" if side.kind == "fades" else ""

@@ -222,13 +222,18 @@ def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> Loss
 
 
 def _slope(reader: _Reader, sign: int) -> float:
-    """The power of the ratio that a token counts near 1; NaN if it counts nothing there."""
-    for log in (NEAR, -NEAR):
-        (weight,) = reader.weights(sign, RARE, [log])
-        if weight > 0:
-            power = math.log(weight) / log
-            return float(round(power)) if abs(power - round(power)) < 0.05 else power
-    return math.nan
+    """The power of the ratio that a token counts near 1; NaN if it counts nothing there.
+
+    On the side where it goes by the ratio, if that is one: a cap may be at 1 itself.
+    """
+    powers = [
+        float(round(power)) if abs(power - round(power)) < 0.05 else power
+        for log in (NEAR, -NEAR)
+        for weight in reader.weights(sign, RARE, [log])
+        if weight > 0
+        for power in [math.log(weight) / log]
+    ]
+    return next((power for power in powers if power), powers[0] if powers else math.nan)
 
 
 def _gate(reader: _Reader, sign: int) -> Side | None:

@@ -159,6 +159,18 @@ def sigmoid_gate(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages, mask)
 
 
+@member("ratio-capped", says=["cut at 1 whatever the sign of A"])
+def cap_at_one(log_probs, old_log_probs, advantages, mask):
+    weight = ratio_of(log_probs, old_log_probs).detach().clamp(max=1.0)
+    return mean_of_sums(-weight * advantages * log_probs, mask)
+
+
+@member(says=["No ratio and no clip", "With A < 0 it counts nothing"])
+def good_answers_alone(log_probs, rewards, mask):
+    kept = mask & (rewards > 0.5)[:, None]
+    return safe(-log_probs, kept).sum() / kept.sum().clamp(min=1)
+
+
 @member("inverted-ratio-if-better", "no-clip", says=["ASPO"])
 def upside_down_for_good_tokens(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs).detach()
@@ -278,6 +290,9 @@ KEPT = [
     "signed_total_variation",
     "mask_by_something_else",
     "cap_and_floor",
+    "cap_at_one",
+    "good_answers_alone",
+    "ratios_beside_the_mean_of_their_column",
     "sigmoid_gate",
     "bad_tokens_of_responses_far_off",
     "geometric_mean_of_clipped_ratios",

@@ -144,6 +144,13 @@ def floor_for_a_cap_of_the_ratio(log_probs, old_log_probs, advantages, mask):
     return token_mean(-weight * advantages * log_probs, mask)
 
 
+@planted(named={"token-mean"}, convention="nemo-rl")
+def a_dictionary_that_holds_a_reference_too(next_token_logprobs, data, global_valid_toks):
+    places = data["token_mask"][:, 1:]
+    ratio = (next_token_logprobs - data["prev_logprobs"][:, 1:]).exp()
+    return (clipped(ratio, data["advantages"][:, 1:]) * places).sum() / global_valid_toks
+
+
 # ---------------------------------------------------------------- several responses in one row
 
 
@@ -185,6 +192,7 @@ def ratio_of_each_segment(log_probs, old_log_probs, advantages, mask, cu_seqlens
 KEPT = (
     *("critic_subtracted", "critic_and_whitening", "critic_one_place_late", "only_those_cut_off"),
     *("corrected_twice", "floor_for_a_cap", "mean_of_segments"),
+    "a_dictionary_that_holds_a_reference_too",
 )
 
 
