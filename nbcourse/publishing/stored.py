@@ -43,7 +43,12 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
             prompt += 1
             cell.execution_count = prompt
             outputs = [_tidy_output(output, prompt) for output in cell.outputs]
-            cell.outputs = [output for output in outputs if output.get("text") != ""]
+            cell.outputs = [
+                output
+                for output in outputs
+                if output.get("text") != ""
+                and not output.get("data", {}).get("text/html", "").startswith("<progress")
+            ]
     return tidied
 
 

@@ -4,6 +4,7 @@ import sys
 from io import StringIO
 
 import pytest
+from IPython.display import ProgressBar
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from nbcourse.progress import track
@@ -97,7 +98,9 @@ def test_no_bar_is_stored_nor_one_within_another(monkeypatch):
     for _ in track(range(2), "runs"):
         assert list(track(range(2), "steps")) == [0, 1]
     output = new_output("stream", text=sys.stdout.getvalue())
-    notebook = new_notebook(cells=[new_code_cell("x", execution_count=5, outputs=[output])])
+    finished = ProgressBar(2)
+    bar = new_output("display_data", data={"text/html": finished._repr_html_()})
+    notebook = new_notebook(cells=[new_code_cell("x", execution_count=5, outputs=[output, bar])])
     assert "steps" in output.text
     assert "\x1b[A" in output.text
     assert stored.tidy(notebook).cells[0].outputs == []
