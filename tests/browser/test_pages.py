@@ -302,6 +302,26 @@ def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(open_tab, a
     page.wait_for_url("**/00-start-here.html")
 
 
+# Formulas that reach over the end of their column and do not move under the finger.
+OUT_OF_REACH = """() => [...document.querySelectorAll("article mjx-container:not(table *)")]
+  .filter(formula => {
+    const end = part => part.getBoundingClientRect().right;
+    const scrolls = part => getComputedStyle(part).overflowX === "auto";
+    return formula.checkVisibility() && ![formula, formula.parentElement].some(scrolls)
+      && end(formula.querySelector("mjx-math")) > end(formula.closest("p, li, dd, div")) + 2;
+  }).map(formula => formula.textContent)"""
+
+
+@pytest.mark.parametrize("name", swept(CHAPTERS, keep=[CHAPTERS[12]]))
+def test_a_formula_that_is_wider_than_a_phone_moves_under_the_finger(open_tab, address, name):
+    page = open_tab(**PHONE).page
+    page.goto(f"{address}/{name}.html#main-content")
+    unfold(page)
+    page.evaluate(NOTHING_TO_DO)
+    assert page.evaluate(OUT_OF_REACH) == []
+    assert name != CHAPTERS[12] or page.locator(".nb-wide").count() > 0
+
+
 AT_REST = """() => new Promise(done => { let before = -1; const asked = setInterval(() => {
   if (scrollY === before) { clearInterval(asked); done(); } before = scrollY; }, 200); })"""
 
