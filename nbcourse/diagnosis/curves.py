@@ -60,6 +60,7 @@ NAMES: Mapping[str, str] = {
     "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy",
     "actor/grad_norm": "grad_norm",
+    "actor/lr": "learning_rate",
     "actor/kl_loss": "kl",
     "actor/pg_loss": "policy_loss",
     "actor/pg_clipfrac": "clip_high",
@@ -301,7 +302,10 @@ def likelihood(curves: Curves) -> Answer:
 
 
 def weights(curves: Curves) -> Answer:
-    """Whether the policy leaves its reference."""
+    """Whether the policy leaves its reference, and has a learning rate to do so."""
+    rates = curves.values("learning_rate")
+    if len(rates) >= FEW and not any(rates) and not curves.rounded:
+        return seen("idle-optimiser", POSSIBLE + ":rate", steps=len(rates))
     distances, norms = curves.values("kl_ref"), curves.values("grad_norm")
     measured = [n for n, row in enumerate(curves.history, start=1) if _number(row.get("kl_ref"))]
     steps = max(measured, default=0)

@@ -215,6 +215,20 @@ def test_a_mean_of_the_mismatch_is_read_by_whatever_name(tmp_path, column, value
     assert report.answers["gap of the sampler"] is None or named
 
 
+@pytest.mark.parametrize(
+    ("rates", "more", "named"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], {}, True),
+        ([0.0, 1e-7, 2e-7, 3e-7], {}, False),  # a schedule that begins with 0
+        ([0.0, 0.0], {}, False),
+        ([0.0, 0.0, 0.0, 0.0], {"rounded": 5e-4}, False),
+    ],
+)
+def test_a_learning_rate_of_0_moves_nothing(rates, more, named):
+    history = [{"learning_rate": rate, "grad_norm": 1.0} for rate in rates]
+    assert causes(history, **more) == ["idle-optimiser"] * named
+
+
 def test_one_step_whose_mean_differs_is_no_mismatch_of_the_run():
     assert not causes(rows(mean_gap=lambda n: 0.5 if n == 30 else 0.01))
     assert causes(rows(mean_gap=lambda n: 0.01 if n < 20 else 0.3)) == ["sampler-mismatch"]
