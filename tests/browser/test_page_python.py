@@ -10,11 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
 
 from nbcourse.checks import Sheet
 from nbcourse.checks.attempt import NotRight
 from nbcourse.classroom.page_python import site as page_python
-from nbcourse.publishing import reference, site
+from nbcourse.publishing import reference, site, stored
 from nbcourse.publishing.chapters import ROOT
 from tests.book.test_site_build import PROSE, write_book
 from tests.browser import plain_answers
@@ -32,6 +33,7 @@ from tests.conftest import Watched
 pytestmark = [pytest.mark.browser, pytest.mark.slow, masters.needed]
 
 SHEETS = ("01-bandit", "02-sequences", "03-critics", "07-language-model", "10-grpo", "13-gsm8k")
+ENDINGS = ("10-grpo", "13-gsm8k")
 WITH_TENSORS = ("02-sequences", "07-language-model", "10-grpo")
 RIGHT = """def policy_loss(logits, arms, rewards):
     mean = sum(rewards) / len(rewards)
@@ -91,6 +93,9 @@ def built(tmp_path_factory) -> Path:
         root = write_book(tmp_path_factory.mktemp("site"), PROSE)
         for sheet in SHEETS:
             shutil.copy(ROOT / "book" / "exercises" / f"{sheet}.ipynb", root / "book" / "exercises")
+        for chapter in ENDINGS:
+            ending = new_markdown_cell("# A chapter\n\n## Exercises\n\nHere they are.")
+            stored.write(new_notebook(cells=[ending]), root / "book" / f"{chapter}.ipynb")
         return site.build(root, root=root)
 
 
@@ -242,6 +247,24 @@ def test_the_third_sheet_says_what_python_says_without_a_browser(third_sheet, ex
         assert words in said
         cell.check(given + code)
         assert cell.says(verdict) == said
+
+
+@pytest.mark.parametrize("chapter", ENDINGS)
+def test_a_chapter_ends_with_its_first_exercise(open_tab, address, built, chapter):
+    tab, page = open_tab(), page_of(chapter)
+    tab.page.goto(address.replace("exercises/01-bandit", chapter))
+    (first, *others) = Sheet(chapter).exercises
+    box = tab.page.locator(".nb-python")
+    if first not in page.stubs:
+        assert box.count() == 0
+        assert "Answer it in the notebook of the sheet" in tab.page.inner_text("article")
+        return
+    assert box.get_attribute("data-exercise") == first
+    cell = Cell(tab)
+    cell.check(page.solution(first))
+    assert cell.says("right").startswith(f"{first}: right.")
+    text = (built / f"{chapter}.html").read_text("utf-8")
+    assert not any(f"def {name.replace('-', '_')}(" in text for name in others)
 
 
 @pytest.mark.parametrize("sheet", WITH_TENSORS)

@@ -614,6 +614,13 @@ def dtypes_bits(name: str) -> int:
         torch.tensor([0.25], dtype=F64),
         torch.tensor([], dtype=F64),
         torch.tensor([0.5, NAN]),
+        torch.tensor([0.5, 3e-6]),
+        torch.tensor([[0.0, 1e-5], [-2e-5, 0.0]]),
+        torch.tensor([1.0, 2000.0]),
+        torch.tensor([1.5, 900.25]),
+        torch.tensor([3e8, INF]),
+        torch.zeros(2),
+        torch.tensor(1e-7),
     ],
 )
 def test_a_tensor_is_written_as_torch_writes_it(value):

@@ -187,11 +187,7 @@ class Stored:
 
     def __repr__(self) -> str:
         values = self.values()
-        whole = all([value == value // 1 for value in values if math.isfinite(value)])
-        form = "{:.0f}." if whole else "{:.4f}"
-        words = [form.format(v) if math.isfinite(v) else str(v) for v in values]
-        if not self.dtype.is_floating_point:
-            words = [str(value) for value in values]
+        words = _in_figures(values) if self.dtype.is_floating_point else list(map(str, values))
         wide = max(map(len, words), default=0)
         rows = nested([word.rjust(wide) for word in words] or [""], self.shape or (1,))
         text = _written(rows if self.shape else rows[0], 8)
@@ -363,6 +359,18 @@ def _gathered(
     joint = [*rest[:first], together, *rest[first:]]
     lengths = [len(offsets) for offsets in rest]
     return spread(joint), (*lengths[:first], *shape, *lengths[first:])
+
+
+def _in_figures(values: list[float]) -> list[str]:
+    """Numbers as torch writes them: with powers of ten where they differ by more than 1,000."""
+    sizes = [abs(value) for value in values if value != 0 and math.isfinite(value)]
+    least, most = min(sizes, default=1.0), max(sizes, default=1.0)
+    whole = all([size == size // 1 for size in sizes])
+    if most / least > 1000 or most > 1e8 or (least < 1e-4 and not whole):
+        form = "{:.4e}"
+    else:
+        form = "{:.0f}." if whole else "{:.4f}"
+    return [form.format(value) if math.isfinite(value) else str(value) for value in values]
 
 
 def _written(rows: Any, indent: int) -> str:
