@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import itertools
+import random
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -20,7 +21,7 @@ from nbcourse.checks.attempt import NotRight
 from nbcourse.classroom import leaks
 from nbcourse.classroom.masters import Solution, find_master, load_master
 from nbcourse.classroom.page_python import answering, program, site, stand_ins
-from tests.checks import masters, wrong
+from tests.checks import masters, mutated, rewritten, wrong
 from tests.checks.test_checks import wrong_answers
 
 pytestmark = masters.needed
@@ -31,6 +32,7 @@ OFFERED = [
     for name, exercise in Sheet(chapter).exercises.items()
     if not exercise.elsewhere
 ]
+CHANGES_TRIED = 6  # of each solution
 HERE = sorted({chapter for chapter, _ in OFFERED})
 
 
@@ -51,9 +53,10 @@ def imported(name: str, *given: Any) -> Any:
     return modules[name if wanted else name.partition(".")[0]]
 
 
-def run(code: str, name: str) -> dict[str, Any]:
+def run(code: str, name: str, sheet: Any = None) -> dict[str, Any]:
     """Run code with the modules of a page."""
     names = {"__builtins__": {**vars(builtins), "__import__": imported}, "__name__": name}
+    names["sheet"] = sheet
     exec(compile(code, name, "exec"), names)
     return names
 
@@ -137,6 +140,30 @@ def test_known_mistakes_are_told_as_in_the_notebook(chapter, exercise):
         wanted = said_of(Sheet(chapter), exercise, torchs[mistake][0], NotRight)
         assert words in said, mistake
         assert rounded(said) == rounded(wanted), mistake
+
+
+def judged(sheet: Any, exercise: str, code: str, name: str, wrong: Any, page: bool) -> str:
+    """What a check says of code, without its numbers and the words of an error."""
+    try:
+        names = run(code, "answer", sheet) if page else {"sheet": sheet}
+        if not page:
+            exec(code, names)
+    except Exception:
+        return "stopped"
+    said = re.sub(r"-?\d[\d.e+-]*", "#", said_of(sheet, exercise, names[name], wrong))
+    return "stopped" if "function stopped with" in said or "Not implemented" in said else said
+
+
+@pytest.mark.parametrize(("chapter", "exercise"), OFFERED)
+def test_small_changes_of_a_solution_are_judged_as_in_the_notebook(chapter, exercise):
+    """Wrong ones mostly, and right ones in other forms; other ones than the catalogue's."""
+    page, name = page_of(chapter), page_of(chapter).stubs[exercise][0]
+    source = page.solution(exercise)
+    known = [*mutated.of_code(source, name), *rewritten.of_code(source, name)]
+    for label, code in random.Random(exercise).sample(known, min(len(known), CHANGES_TRIED)):
+        found = judged(page.sheet, exercise, code, name, shared().NotRight, page=True)
+        wanted = judged(Sheet(chapter), exercise, code, name, NotRight, page=False)
+        assert found == wanted, label
 
 
 def test_sheets_can_be_answered_in_their_pages():

@@ -19,7 +19,7 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
     real,
 )
 from nbcourse.classroom.page_python.arrays.layout import Shape, broadcast, expanded
-from nbcourse.classroom.page_python.arrays.storage import Stored, scattered
+from nbcourse.classroom.page_python.arrays.storage import Stored, insist, scattered
 
 Of = Callable[..., float]
 
@@ -237,6 +237,9 @@ class Arithmetic(Stored):
     __invert__ = bitwise_not
 
     def clamp(self, min: Any = None, max: Any = None) -> Any:
+        given = [isinstance(end, Stored) for end in (min, max) if end is not None]
+        if any(given) and not all(given):
+            raise TypeError("clamp(): min and max must both be numbers, or both tensors")
         low, high = (None if end is None else self.operand(end) for end in (min, max))
         ends = [end for end in (low, high) if end is not None]
         shape = broadcast(self.shape, *[end.shape for end in ends])
@@ -405,7 +408,8 @@ def mapped(name: str, tensor: Any) -> Any:
 
 def chosen_where(condition: Any, one: Any, other: Any) -> Any:
     """One where a condition is true, the other where it is not."""
-    if not isinstance(condition, Stored) or condition.dtype.kind != BOOL:
+    insist("where", condition)
+    if condition.dtype.kind != BOOL:
         raise RuntimeError("where expected condition to be a boolean tensor")
     left, right = condition.operand(one), condition.operand(other)
     shape = broadcast(condition.shape, left.shape, right.shape)

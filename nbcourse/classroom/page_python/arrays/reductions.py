@@ -258,11 +258,16 @@ class Reductions(Arithmetic):
         )
 
     def softmax(self, dim: int, *, dtype: Any = None) -> Any:
-        found = self if dtype is None else self.to(dtype)
+        found = (self if dtype is None else self.to(dtype))._of_floats("softmax")
         return found.rowwise(dim, found.dtype, _shares, _by_shares)
 
+    def _of_floats(self, name: str) -> Any:
+        if self.dtype.kind != FLOAT:
+            raise RuntimeError(f'"{name}" not implemented for {self.dtype!r}')
+        return self
+
     def log_softmax(self, dim: int, *, dtype: Any = None) -> Any:
-        found = self if dtype is None else self.to(dtype)
+        found = (self if dtype is None else self.to(dtype))._of_floats("log_softmax")
 
         def logs(row: Row) -> Row:
             total = _log_sum_exp(row)

@@ -15,6 +15,7 @@ from nbcourse.classroom.page_python.arrays.layout import (
     strides,
 )
 from nbcourse.classroom.page_python.arrays.reductions import Reductions
+from nbcourse.classroom.page_python.arrays.storage import insist
 
 
 class Shapes(Reductions):
@@ -148,6 +149,11 @@ class Shapes(Reductions):
         length = found.shape[dimension(dim or 0, len(found.shape))]
         many = repeats.values() if hasattr(repeats, "storage") else [repeats]
         many = many * length if len(many) == 1 else many
+        if len(many) != length:
+            raise RuntimeError(
+                "repeats must have the same size as input along dim, but got repeats.size(0) = "
+                f"{len(many)} and input.size(0) = {length}"
+            )
         return found._along(dim or 0, [i for i, n in enumerate(many) for _ in range(n)])
 
     def _along(self, dim: int, indices: list[int]) -> Any:
@@ -258,9 +264,13 @@ class Shapes(Reductions):
     def _gathering(self, dim: int, index: Any) -> list[int]:
         """The places that an index of `gather` names."""
         at, own = dimension(dim, len(self.shape)), strides(self.shape)
-        lengths = [range(n) for n in index.shape]
         beside = spread([0] * n if i == at else steps(n, own[i]) for i, n in enumerate(index.shape))
-        assert len(lengths) == len(self.shape)
+        for i, (wanted, there) in enumerate(zip(index.shape, self.shape, strict=True)):
+            if i != at and wanted > there:
+                raise RuntimeError(
+                    f"Size does not match at dimension {i} expected index {list(index.shape)} to "
+                    f"be no larger than self {list(self.shape)} apart from dimension {at}"
+                )
         for number in index.values():
             if not 0 <= number < self.shape[at]:
                 raise RuntimeError(
@@ -269,6 +279,7 @@ class Shapes(Reductions):
         return [p + k * own[at] for p, k in zip(beside, index.values(), strict=True)]
 
     def gather(self, dim: int, index: Any) -> Any:
+        insist("gather", index)
         if index.dtype is not INT64:
             raise RuntimeError("gather(): Expected dtype int64 for index")
         if len(index.shape) != len(self.shape):
@@ -342,6 +353,7 @@ class Shapes(Reductions):
 
 def joined_along(tensors: Any, dim: int) -> Any:
     """Tensors one behind the other."""
+    insist("cat", *tensors)
     parts = [t for t in tensors if t.shape != (0,)] or list(tensors)
     first = parts[0]
     at = dimension(dim, len(first.shape))
@@ -370,6 +382,7 @@ def joined_along(tensors: Any, dim: int) -> Any:
 
 def stacked(tensors: Any, dim: int) -> Any:
     """Tensors as the slices of one with a dimension more."""
+    insist("stack", *tensors)
     shapes = [t.shape for t in tensors]
     for shape in shapes:
         if shape != shapes[0]:

@@ -314,6 +314,17 @@ class Stored:
         return type(self)(dtype.held(numbers), shape_of(entry), dtype)
 
 
+def insist(name: str, *values: Any) -> None:
+    """Refuse anything but tensors, as the functions of torch do.
+
+    Raises:
+        TypeError: naming what came.
+    """
+    for value in values:
+        if not isinstance(value, Stored):
+            raise TypeError(f"{name}(): expected a Tensor, not {type(value).__name__}")
+
+
 def scattered(gradient: list[float], places: list[int], size: int) -> list[float]:
     """The gradient of what was read at these places: sums, where a place was read repeatedly."""
     found = [0.0] * size

@@ -24,6 +24,7 @@ from nbcourse.classroom.page_python.arrays.layout import (
 )
 from nbcourse.classroom.page_python.arrays.reductions import least_squares, solution
 from nbcourse.classroom.page_python.arrays.shapes import Shapes, joined_along, padded, stacked
+from nbcourse.classroom.page_python.arrays.storage import insist
 from nbcourse.classroom.page_python.arrays.tape import Node, gradients, no_grad
 
 # What torch has both as a function and as a method.
@@ -99,6 +100,8 @@ def filled(
     sizes: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor that has one value everywhere."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError("full(): argument 'fill_value' must be Number, not Tensor")
     shape, number = given_shape([sizes]), value.item() if isinstance(value, Tensor) else value
     found = dtype or of_number(number)
     made = Tensor(found.held([number]) * math.prod(shape), shape, found)
@@ -116,17 +119,20 @@ def of_size(value: float) -> Callable[..., Tensor]:
 
 def of_size_of(value: float) -> Callable[..., Tensor]:
     """`torch.zeros_like`, `torch.ones_like`, `torch.empty_like`."""
-    return lambda like, dtype=None, **more: filled(like.shape, value, dtype or like.dtype, **more)
+    return lambda like, dtype=None, **more: full_like(like, value, dtype, **more)
 
 
 def full_like(like: Tensor, value: Any, dtype: Any = None, **more: Any) -> Tensor:
     """A value everywhere, in the shape and the type of a tensor."""
+    insist("full_like", like)
     return filled(like.shape, value, dtype or like.dtype, **more)
 
 
 def arange(*ends: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`arange(end)`, `arange(start, end)` or `arange(start, end, step)`."""
     numbers = [end.item() if isinstance(end, Tensor) else end for end in ends]
+    if dtype is BOOLEAN:
+        raise RuntimeError('"arange_cpu" not implemented for Bool')
     start, end, step = (
         (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1) if len(numbers) == 2 else numbers
     )
@@ -197,6 +203,13 @@ def gradient_of(
                 "Set allow_unused=True if this is the desired behavior."
             )
     return tuple(results)
+
+
+def flipped(input: Tensor, dims: Any) -> Tensor:
+    """A tensor with some dimensions from behind; unlike the method, it takes no number."""
+    if not isinstance(dims, list | tuple):
+        raise TypeError("flip(): argument 'dims' (position 2) must be tuple of ints, not int")
+    return input.flip(*dims)
 
 
 class Parts(tuple):
@@ -342,6 +355,7 @@ torch = Module(
         "arange": arange,
         "linspace": linspace,
         "eye": eye,
+        "flip": flipped,
         "cat": lambda tensors, dim=0: joined_along(tensors, dim),
         "stack": lambda tensors, dim=0: stacked(tensors, dim),
         "frexp": frexp,
