@@ -18,8 +18,9 @@ class Critic:
 
     Attributes:
         at: where an advantage subtracts a value: at its own "place", one place "late" or "early",
-            "nowhere" (the values change nothing), "added" (its own is added), "other", or "none" if
-            the loss takes no values, or is handed its advantages.
+            "nowhere" (the values change nothing), "added" (its own is added), at its place but at
+            the "end" of a response, "other", or "none" if the loss takes no values, or is handed
+            its advantages.
         no_bootstrap: whether it subtracts those of later places, too.
     """
 
@@ -64,7 +65,7 @@ def critic(subject: Subject) -> Critic:
     ):
         if bool(((diagonal - sign).abs() < CLOSE).all()):
             return Critic(at, no_bootstrap=at == "place" and bool((after < -CLOSE).any()))
-    return Critic("other")
+    return Critic("end" if bool(((own[:-1] + 1).abs() < CLOSE).all()) else "other")
 
 
 def _moved(subject: Subject, before: LossInputs, after: LossInputs) -> Tensor:

@@ -117,6 +117,8 @@ def _critic(facts: Facts) -> Named:
         yield "critic-added", {}
     elif critic.at in ("late", "early"):
         yield "values-one-place-late", {"where": WHERE[critic.at]}
+    elif critic.at == "end":
+        yield "value-behind-the-end", {}
     elif critic.no_bootstrap:
         yield "no-bootstrap", {}
 
@@ -200,6 +202,7 @@ def _mask(facts: Facts) -> Named:
     elif (
         facts.silent_positions
         and facts.who_learns != "neither"
+        and not facts.critic.is_baseline  # which trains them by its values, where λ is 0
         and facts.average != "times-the-length"
     ):
         yield "tokens-untrained", {"positions": facts.silent_positions}

@@ -56,8 +56,8 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
         silent = [SIGNS[sign] for sign, _ in sides if sides[sign, 1].kind == "silent"]
         nothing = f" With {silent[0]} it counts nothing." if silent else ""
         if not any(slope > 0 or slope < 0 for slope in clip.slopes.values()):
-            what = f"what a token counts does not depend on {of}"
-            return f"No ratio and no clip{subject}: {what}.{nothing}"
+            still = f"what a token counts does not depend on {of}"
+            return f"No ratio and no clip{subject}: {still}.{nothing}"
         return f"No clip{subject}: a token counts by {follows}, however large or small.{nothing}"
     return f"Clip{subject}, by {follows}: {'; '.join(_merged(parts))}."
 

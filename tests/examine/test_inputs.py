@@ -91,6 +91,19 @@ def critic_without_what_follows(log_probs, rewards, values, mask):
     return of_critic(log_probs, rewards, values, mask, lambda r, v, _: r - v)
 
 
+@planted("value-behind-the-end")
+def critic_asked_again_at_the_end(log_probs, rewards, values, mask):
+    def td(scored, value, after):
+        return scored + torch.where(after == 0, value, after) - value
+
+    return of_critic(log_probs, rewards, values, mask, td)
+
+
+@planted(named={"token-mean"})
+def critic_of_one_step(log_probs, rewards, values, mask):
+    return of_critic(log_probs, rewards, values, mask, lambda r, v, after: r + after - v, fade=0.0)
+
+
 @planted(named={"no-critic", "missing-baseline"})
 def critic_not_asked(log_probs, rewards, values, mask):
     return of_critic(log_probs, rewards, values, mask, lambda r, *_: r, fade=1.0)
@@ -191,6 +204,7 @@ def ratio_of_each_segment(log_probs, old_log_probs, advantages, mask, cu_seqlens
 
 KEPT = (
     *("critic_subtracted", "critic_and_whitening", "critic_one_place_late", "only_those_cut_off"),
+    *("critic_asked_again_at_the_end", "critic_of_one_step"),
     *("corrected_twice", "floor_for_a_cap", "mean_of_segments"),
     "a_dictionary_that_holds_a_reference_too",
 )
