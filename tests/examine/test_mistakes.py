@@ -365,6 +365,21 @@ def weight_by_a_mean_that_counts_padding(log_probs, old_log_probs, advantages, m
 
 
 @planted("padding-in-denominator")
+def policy_mean_over_the_tensor(log_probs, ref_log_probs, advantages, mask):
+    penalty = mean_of_sums(safe(k3(log_probs - ref_log_probs), mask), mask)
+    return safe(-log_probs * advantages, mask).mean() + 0.1 * penalty
+
+
+@planted("padding-in-denominator")
+def answer_and_tokens_in_one_table(log_probs, old_log_probs, ref_log_probs, advantages, mask):
+    lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    change = safe(log_probs - old_log_probs, mask).sum(dim=1, keepdim=True) / lengths
+    signal = safe(advantages, mask).sum(dim=1, keepdim=True) / lengths
+    losses = clipped(change.exp(), signal) + 0.04 * safe(k3(log_probs - ref_log_probs), mask)
+    return losses.mean()
+
+
+@planted("padding-in-denominator")
 def kl_mean_over_the_tensor(log_probs, ref_log_probs, advantages, mask):
     d = safe(log_probs - ref_log_probs.detach(), mask)
     return mean_of_sums(-log_probs * advantages, mask) + 0.1 * k3(d).mean()
