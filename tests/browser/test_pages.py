@@ -286,6 +286,10 @@ def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(open_
     assert page.locator(".nb-arrived, .highlighted, mark").count() == 0
 
 
+WHOLLY_SEEN = """part => {
+  const { top, bottom } = part.getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight;
+}"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
@@ -300,6 +304,24 @@ def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(open_tab, a
     assert page.locator("a.nb-button").all_inner_texts() == ["Start reading"]
     page.locator("a.nb-button").click()
     page.wait_for_url("**/00-start-here.html")
+
+
+def test_what_a_control_changes_is_in_sight_with_it_on_a_phone(open_tab, address):
+    """Chapter 11's bars stay above what they change; a word's numbers stand below the words."""
+    page = open_tab(**PHONE).page
+    page.goto(f"{address}/{CHAPTERS[11]}.html#main-content")
+    page.locator(".nb-gradients").evaluate("drawn => drawn.scrollIntoView({ block: 'end' })")
+    for control in (".nb-bars svg", ".nb-bars input"):
+        assert page.locator(control).evaluate(WHOLLY_SEEN)
+    page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
+    unfold(page)
+    words, numbers = page.locator(".nb-tokens"), page.locator(".nb-inspector .nb-above")
+    page.locator(".nb-inspector").evaluate("all => all.scrollIntoView()")
+    page.evaluate(AT_REST)
+    assert words.nth(1).evaluate(WHOLLY_SEEN)
+    words.nth(3).evaluate("word => word.scrollIntoView({ block: 'center' })")
+    assert numbers.evaluate(WHOLLY_SEEN)
+    assert words.nth(3).bounding_box()["y"] < numbers.bounding_box()["y"]
 
 
 # Formulas that reach over the end of their column and do not move under the finger.
