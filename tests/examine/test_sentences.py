@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from book.studies import published_losses as originals
 from nbcourse.examine import decode, hygiene, kernel
 from nbcourse.examine.attribution import UNTURNED
 from nbcourse.examine.direction import Direction, Worst
@@ -18,7 +19,6 @@ from nbcourse.examine.subject import Subject
 from nbcourse.mistakes.catalogue import CATALOGUE
 from nbcourse.mistakes.findings import CHOICE, MISTAKE, NOTE, Finding
 from tests.examine import (
-    originals,
     test_families,
     test_inputs,
     test_mistakes,
