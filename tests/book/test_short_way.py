@@ -84,6 +84,19 @@ def test_a_gist_states_the_result_in_forty_words(text):
 
 
 @each_chapter
+def test_what_ends_a_deeper_section_has_a_cell_of_its_own(text):
+    """JupyterLab folds whole cells: a summary that shares one with a footnote is not seen."""
+    inside = [cell for cell, deeper in main_text.cells(text) if deeper]
+    headings = [
+        heading
+        for cell in inside
+        if cell.cell_type == "markdown"
+        for heading in main_text.HEADING.finditer(cell.source)
+    ]
+    assert not [h[0] for h in headings if h[2].endswith(main_text.NOT_READ_ON)]
+
+
+@each_chapter
 def test_no_main_cell_needs_a_name_of_a_deeper_one(text):
     """A name that is bound again on the main line before it is used is the main line's own."""
     deeper_names: set[str] = set()
