@@ -17,7 +17,7 @@ from reinforce import Rollout, collect, response_log_probs
 def group_advantages(rewards: Tensor, group_size: int, eps: float = 1e-4) -> Tensor:
     """(B,) z-scores of the rewards within each group: (r − mean) / (std + eps).
 
-    The standard deviation is the unbiased one, and a group whose rewards are all equal has
+    The standard deviation has the denominator G − 1, and a group whose rewards are all equal has
     advantages of exactly 0. See section 10.2.
     """
     ### BEGIN SOLUTION
