@@ -28,8 +28,9 @@ def test_each_has_one_line_and_somebody_who_finds_it(page):
 
 def test_who_finds_it_and_where_it_is_taught(page):
     assert lines(page)["masked-eos"] == (
-        "**`masked-eos`** The token that ends a response is not in the mask, so stopping is never "
-        "learned. *Instead:* build the mask from lengths, the end of sequence included. *Found by* "
+        "**`masked-eos`** The token that ends a response is not in the mask, so the choice to stop "
+        "is never credited itself. *Instead:* build the mask from lengths, the end of sequence "
+        "included. *Found by* "
         "`nbcourse examine` (mistake), `nbcourse diagnose` (certain), `nbcourse build check` "
         "(estimator, grpo, reinforce). *In the wild:* "
         "[B.11](../appendix-b-errata.ipynb#sec-b-11). *Also read as* `eos-untrained`, "
