@@ -1,8 +1,8 @@
 """How fast a machine is at best: two numbers and its memory, from a datasheet or measured."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from time import perf_counter, process_time
 
 import torch
@@ -80,9 +80,10 @@ def best_precision() -> str:
 def measure(device: torch.device | str | None = None, precisions: Iterable[str] = BYTES) -> Machine:
     """Bandwidth from a large copy and speed from large matrix products, on this machine, now.
 
-    Takes about a second. A datasheet states peaks; this is what PyTorch reaches when nothing else
-    is asked of it, the threads being those that PyTorch uses. On a CPU it is the processor's time
-    that counts: what other programs take of it does not make the machine slower.
+    Takes a fifth of a second, and as long again for each precision. A datasheet states peaks; this
+    is what PyTorch reaches when nothing else is asked of it, with the threads that it uses. On a
+    CPU it is the processor's time that counts: what other programs take of it does not make the
+    machine slower.
 
     Args:
         device: "cpu" or "cuda", with or without a number; None for the GPU if there is one.
@@ -101,6 +102,20 @@ def measure(device: torch.device | str | None = None, precisions: Iterable[str] 
     return Machine(name, memory, bandwidth, speed, card=device.type == "cuda")
 
 
+@cache
+def this_machine() -> Machine:
+    """This machine, measured once by a process, and each speed when it is first asked for."""
+    return replace(measure(precisions=()), speed=_Speeds())
+
+
+class _Speeds(dict[str, float]):
+    """Of this machine's products, by precision."""
+
+    def __missing__(self, precision: str) -> float:
+        self[precision] = product_speed(precision, own_device())
+        return self[precision]
+
+
 def copying_speed(device: torch.device) -> float:
     """Bytes a second that a large copy reads and writes."""
     source = torch.ones(1 << (28 if device.type == "cuda" else 25), device=device)
@@ -115,19 +130,19 @@ def product_speed(precision: str, device: torch.device) -> float:
     Of random numbers: with constant ones a GPU draws less power, and clocks higher. A processor
     without instructions for bfloat16 takes seconds where another takes milliseconds.
     """
-    size = 256
+    size, clock = 256, _clock(device)
     while True:
         square = torch.randn(size, size, device=device).to(getattr(torch, precision))
-        seconds = shortest(partial(torch.matmul, square, square), device, clock=_clock(device))
-        if seconds > 0.01 or size == 8192:
-            return 2 * size**3 / seconds
+        product = partial(torch.matmul, square, square)
+        if size == 8192 or shortest(product, device, lasting=0.0, clock=clock) > 0.01:
+            return 2 * size**3 / shortest(product, device, clock=clock)
         size *= 2
 
 
 def slower_than_float32(precision: str) -> float:
-    """How many times longer this machine's CPU takes for products in this precision."""
-    full, low = (product_speed(x, torch.device("cpu")) for x in ("float32", precision))
-    return full / low
+    """How many times longer this machine takes for products in this precision."""
+    speed = this_machine().speed
+    return speed["float32"] / speed[precision]
 
 
 def shortest(

@@ -10,7 +10,7 @@ advantage are skipped, has less to do.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
@@ -652,15 +652,21 @@ def sampling_work(
     cache = cache_bytes(shape, prompts, length, plan.precision)
     reading = _flops(shape, prompt), batches * weights + cache
     columns = range(length + 1, length + response_tokens)
-    tokens = [Pass(rows, 1, column, 1) for column in columns]
-    moved = sum(decoding_bytes(shape, rows, column, plan.precision) for column in columns)
     return {
         "read prompts": Work(*reading),
         "draw tokens": Work(
-            sum(_flops(shape, token) for token in tokens),
-            moved + (batches - 1) * len(columns) * weights,
+            _of_all(columns, lambda column: _flops(shape, Pass(rows, 1, column, 1))),
+            _of_all(columns, lambda column: decoding_bytes(shape, rows, column, plan.precision))
+            + (batches - 1) * len(columns) * weights,
         ),
     }
+
+
+def _of_all(columns: range, of_one: Callable[[int], int]) -> int:
+    """The sum over columns of what grows by the same with each: their number times the mean."""
+    if not columns:
+        return 0
+    return len(columns) * (of_one(columns[0]) + of_one(columns[-1])) // 2
 
 
 def scoring_work(plan: Plan, response_tokens: int) -> dict[str, Work]:

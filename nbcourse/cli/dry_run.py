@@ -20,7 +20,7 @@ def show(
     recipe: Recipe | Pretraining, like: Path | None, lengths: float | None, flat: float | None
 ) -> None:
     """Print what a run needs, on this machine and on well-known cards; no weight is loaded."""
-    console, here = Console(), machines.measure()
+    console, here = Console(), machines.this_machine()
     shape, prompts = shapes.shape_of(recipe), prediction.prompts_of(recipe)
     outlook_on = forecast.expected_of(
         recipe, shape, prompts, here, like, lengths=lengths, flat=flat

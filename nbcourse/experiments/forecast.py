@@ -10,7 +10,6 @@ both can be compared when it is over.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -553,7 +552,7 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
     Raises:
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
     """
-    machine = _this_machine(recipe.model.precision)
+    machine = machines.this_machine()
     prompts = prompts_of(recipe)
     found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
     over: dict[str, float] = {}
@@ -581,7 +580,7 @@ def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[s
         FileNotFoundError, ValueError, OSError: of `earlier_base_run`, `check_made_here` and
             `supervised.stages_of`.
     """
-    machine, slowdown = _this_machine(recipe.model.precision), {}
+    machine, slowdown = machines.this_machine(), {}
     if like is not None:
         check_made_here(like)
         slowdown = earlier_base_run(like, machine)
@@ -613,11 +612,6 @@ def _written(
         "like": None if like is None else str(like),
         "phases": phases,
     }
-
-
-@cache
-def _this_machine(precision: str) -> Machine:
-    return machines.measure(precisions=[precision])
 
 
 def rooflines(

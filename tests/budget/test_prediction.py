@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
+from functools import cache, partial
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -673,19 +673,42 @@ def test_a_machine_is_measured_by_what_it_does_in_the_seconds_it_takes(monkeypat
     machine = machines.measure("cpu")
     (copy, _), *products = asked
     assert machine.bandwidth == 2 * copy.nbytes / 0.5  # read once and written once
-    assert list(machine.speed.values()) == [flops / 0.5 for _, flops in products]
-    assert [f"torch.{name}" for name in machine.speed] == [str(p.dtype) for p, _ in products]
+    tried, timed = products[::2], products[1::2]  # each first, whether it takes long enough
+    assert list(machine.speed.values()) == [flops / 0.5 for _, flops in timed]
+    assert [f"torch.{name}" for name in machine.speed] == [str(p.dtype) for p, _ in timed]
+    assert [flops for _, flops in tried] == [flops for _, flops in timed]
     assert machine.memory > 1e9
 
 
+def test_this_machine_is_measured_once_and_a_speed_when_it_is_asked_for(monkeypatch):
+    """Also that of a precision which another run had."""
+    asked = []
+    speed = {"float32": 4e9, "bfloat16": 1e9}
+    monkeypatch.setattr(
+        machines, "product_speed", lambda name, _: asked.append(name) or speed[name]
+    )
+    monkeypatch.setattr(machines, "this_machine", cache(machines.this_machine.__wrapped__))
+    here = machines.this_machine()
+    assert not asked
+    assert here.bandwidth > 1e8
+    for _ in range(2):
+        assert machines.roofline(1e9, 0, machines.this_machine(), "bfloat16") == 1.0
+    assert asdict(here)["speed"] == {"bfloat16": 1e9}
+    assert machines.slower_than_float32("bfloat16") == 4.0
+    assert asked == ["bfloat16", "float32"]
+
+
 def test_products_are_as_large_as_a_clock_wants_them(monkeypatch):
-    """2 · 256³ FLOPs take 34 ms at 1 GFLOP/s and 3 ms at 10, where 2 · 512³ take 27."""
-    sizes = []
+    """2 · 256³ FLOPs take 34 ms at 1 GFLOP/s and 3 ms at 10, where 2 · 512³ take 27.
+
+    What is too small is tried and not timed for long.
+    """
+    sizes, timed = [], []
 
     def at(speed):
-        def seconds(work, device, **_):
-            sizes.append(len(work.args[0]))
-            return 2 * sizes[-1] ** 3 / speed
+        def seconds(work, device, lasting=0.1, **_):
+            (timed if lasting else sizes).append(len(work.args[0]))
+            return 2 * len(work.args[0]) ** 3 / speed
 
         monkeypatch.setattr(machines, "shortest", seconds)
         return machines.product_speed("float32", torch.device("cpu"))
@@ -693,6 +716,7 @@ def test_products_are_as_large_as_a_clock_wants_them(monkeypatch):
     assert at(1e9) == pytest.approx(1e9)
     assert at(10e9) == pytest.approx(10e9)
     assert sizes == [256, 256, 512]
+    assert timed == [256, 512]
 
 
 def test_the_shortest_of_several_runs_counts_and_enough_of_them_are_made(monkeypatch):

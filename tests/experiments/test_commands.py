@@ -37,15 +37,6 @@ SMALL = (
     "evaluation.every=1",
     "checkpoint.every=1",
 )
-PRODUCT_SPEED = functools.cache(machines.product_speed)
-COPYING_SPEED = functools.cache(machines.copying_speed)
-
-
-@pytest.fixture(autouse=True)
-def the_machine_is_measured_once(monkeypatch):
-    """And not by each command, which would take more than a second."""
-    monkeypatch.setattr(machines, "product_speed", PRODUCT_SPEED)
-    monkeypatch.setattr(machines, "copying_speed", COPYING_SPEED)
 
 
 def train(folder: Path, *more: str):
@@ -398,6 +389,8 @@ def test_a_processor_that_is_slow_in_bfloat16_is_named(
     speeds = {"float32": 6e9, "bfloat16": bfloat16, "float16": 6e9}
     monkeypatch.setattr(machines, "has_gpu", lambda: False)
     monkeypatch.setattr(machines, "product_speed", lambda name, *_: speeds[name])
+    anew = functools.cache(machines.this_machine.__wrapped__)
+    monkeypatch.setattr(machines, "this_machine", anew)
     answer = train(tmp_path / "run", "--set", f"model.precision={precision}", *dry)
     assert answer.exit_code == 0
     shown = " ".join(f"{answer.output} {answer.stderr}".split())

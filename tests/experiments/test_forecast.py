@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pytest
 
+from nbcourse.budget import machines, supervised
 from nbcourse.budget import prediction as budget
-from nbcourse.budget import supervised
 from nbcourse.budget.machines import DATASHEETS
 from nbcourse.budget.prediction import Prompts
 from nbcourse.budget.shapes import PUBLISHED, shape_of
@@ -161,7 +161,7 @@ def test_the_most_that_dynamic_sampling_draws_is_what_the_loop_draws():
 
 
 def planned(recipe, monkeypatch, like=None):
-    monkeypatch.setattr(forecast, "_this_machine", lambda precision: MACHINE)
+    monkeypatch.setattr(machines, "this_machine", lambda: MACHINE)
     monkeypatch.setattr(forecast, "resident", lambda: 10**9)
     return forecast.plan_of(recipe, shape_of(recipe), like)
 
