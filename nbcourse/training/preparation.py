@@ -75,13 +75,12 @@ def warm_up(
                 )
 
     def read() -> Iterator[object]:
-        """All that is learned, as the model reads it."""
-        yield tokenizer.eos_token_id
+        """All that is learned: the texts, and what makes tokens of them."""
+        yield tokenizer.eos_token_id, tokenizer.backend_tokenizer.to_str()
         for steps, rate, examples in lessons():
             yield steps, rate
             for _ in range(steps):
-                for texts in zip(*examples(settings.batch_size), strict=True):
-                    yield tokenizer(list(texts), add_special_tokens=False).input_ids
+                yield examples(settings.batch_size)
 
     def learn() -> None:
         for steps, rate, examples in lessons():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nbcourse.lm import kept, places, tiny
+from nbcourse.tasks import arithmetic
 from tests import small
 
 WARM = {"steps": 5, "batch_size": 6, "careless_steps": 2}
@@ -63,6 +64,13 @@ def test_whatever_makes_it_is_in_its_name(changes):
     built()
     assert not built(**changes).warm_start_found
     assert built().warm_start_found
+
+
+def test_so_is_what_makes_tokens_of_the_texts(monkeypatch):
+    """The same characters in another order, so that each has another number."""
+    built()
+    monkeypatch.setattr(arithmetic.Arithmetic, "characters", tiny.CHARACTERS[::-1])
+    assert not built().warm_start_found
 
 
 @pytest.mark.parametrize("name", ["_code", "version", "processor"])
