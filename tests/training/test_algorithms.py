@@ -6,7 +6,7 @@ with the defaults of its settings as the paper has them; all other tests take it
 """
 
 import math
-from itertools import pairwise
+from itertools import cycle, pairwise, product
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from nbcourse.training.algorithms import (
     policy_loss,
 )
 from nbcourse.training.experience import Experience
+from tests.effort import swept
 
 GROUP, WIDTH, MAX_LENGTH, BETA = 3, 5, 7, 0.3
 
@@ -691,24 +692,33 @@ def test_no_garbage_behind_the_end_reaches_a_loss(garbage):
         assert_close(slope, expected)
 
 
-@pytest.mark.parametrize("placement", PENALTIES)
-@pytest.mark.parametrize("name", ALGORITHMS)
+SPLITS = {
+    "groups": [[0, 1, 2], [3, 4, 5]],
+    "groups reversed": [[3, 4, 5], [0, 1, 2]],
+    "rows": [[i] for i in ROWS],
+    "any": [[5, 0], [1, 4, 3], [2]],
+}
+
+
 @pytest.mark.parametrize(
-    "split",
-    [
-        [[0, 1, 2], [3, 4, 5]],
-        [[3, 4, 5], [0, 1, 2]],
-        [[i] for i in ROWS],
-        [[5, 0], [1, 4, 3], [2]],
-    ],
-    ids=["groups", "groups reversed", "rows", "any"],
+    ("name", "placement", "split"),
+    swept(
+        product(ALGORITHMS, PENALTIES, SPLITS),
+        keep=[
+            *((name, placement, "any") for name, placement in zip(ALGORITHMS, cycle(PENALTIES))),
+            *(("grpo", placement, "any") for placement in PENALTIES),
+            *(("ppo", "reward", split) for split in SPLITS),
+        ],
+    ),
 )
 def test_slices_add_up_to_the_batch(name, placement, split):
     """Advantages are made from the whole batch; after that every row goes its own way."""
     penalty = PENALTIES[placement]
     advantages = estimate(name, penalty).advantages
     value, slope = loss_and_slope(name, penalty, advantages)
-    parts = [loss_and_slope(name, penalty, advantages, torch.tensor(rows)) for rows in split]
+    parts = [
+        loss_and_slope(name, penalty, advantages, torch.tensor(rows)) for rows in SPLITS[split]
+    ]
     assert_close(torch.stack([part for part, _ in parts]).sum(), value, rtol=1e-12, atol=1e-14)
     total = torch.stack([part for _, part in parts]).sum(dim=0)
     assert_close(total, slope, rtol=1e-12, atol=1e-14)

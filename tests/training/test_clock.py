@@ -47,21 +47,35 @@ def test_a_phase_that_comes_twice_or_within_another(monkeypatch):
 
 
 IN_A_PROCESS = """
+import torch
 from nbcourse.training.clock import Clock, peak_memory, resident
 clock = Clock()
 with clock("nothing"):
     pass
 print(clock.memory["nothing"], peak_memory(), resident())
+with clock("large"):
+    blocks = [torch.ones(16_000) for _ in range(4_000)]  # 64 kB each, taken from the heap
+    last = torch.ones(16_000)  # while it stays, the heap does not shrink by itself
+    del blocks
+with clock("small"):
+    pass
+print(clock.memory["large"], clock.memory["small"])
 """
 
 
-@ON_LINUX
-def test_memory_is_that_of_this_process_and_not_of_the_one_that_started_it():
+@pytest.fixture(scope="module")
+def told():
+    """By a process that was started from one that held a lot: the lines that it prints."""
     held = bytearray(SIZE)
     command = [sys.executable, "-c", IN_A_PROCESS]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     del held
-    phase, peak, now = map(int, said.split())
+    return [[*map(int, line.split())] for line in said.splitlines()]
+
+
+@ON_LINUX
+def test_memory_is_that_of_this_process_and_not_of_the_one_that_started_it(told):
+    phase, peak, now = told[0]
     assert phase == pytest.approx(now, abs=50 * MEGABYTES)
     assert peak == pytest.approx(now, abs=50 * MEGABYTES)
 
@@ -83,24 +97,8 @@ def test_a_phase_answers_for_its_own_memory_and_the_process_for_all():
     assert peak_memory() >= clock.memory["large"]  # however often a peak was forgotten since
 
 
-SCATTERED = """
-import torch
-from nbcourse.training.clock import Clock
-clock = Clock()
-with clock("large"):
-    blocks = [torch.ones(16_000) for _ in range(4_000)]  # 64 kB each, taken from the heap
-    last = torch.ones(16_000)  # while it stays, the heap does not shrink by itself
-    del blocks
-with clock("small"):
-    pass
-print(clock.memory["large"], clock.memory["small"])
-"""
-
-
 @ON_LINUX
-def test_a_phase_does_not_answer_for_blocks_that_an_earlier_one_gave_back():
+def test_a_phase_does_not_answer_for_blocks_that_an_earlier_one_gave_back(told):
     """The C library keeps them for later; 4,000 blocks of 64 kB are 256 MB."""
-    command = [sys.executable, "-c", SCATTERED]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    large, small = map(int, said.split())
+    large, small = told[1]
     assert large - small == pytest.approx(256 * MEGABYTES, rel=0.1)
