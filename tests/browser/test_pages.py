@@ -178,13 +178,13 @@ def test_every_explorer_moves_without_a_kernel(tab):
         assert explorer.evaluate(SEEN) != before
 
 
-def objections(page, part: str | None = None) -> list[tuple[str, list[str]]]:
+def objections(page, part: str | None = None, **options) -> list[tuple[str, list[str]]]:
     """What axe objects to in a page, or in a part of it: rules, and where they are broken."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [
         (rule["id"], node["target"])
-        for rule in Axe().run(page, context=part).response["violations"]
+        for rule in Axe().run(page, context=part, options=options).response["violations"]
         for node in rule["nodes"]
     ]
 
@@ -213,9 +213,33 @@ def test_a_page_is_there_for_everyone(open_tab, address, name, look):
     tab = open_tab(**LOOKS[look])
     tab.page.goto(f"{address}/{name}.html")
     unfold(tab.page)
+    tab.page.mouse.move(0, 0)
     tab.page.evaluate(READ_THROUGH)
     assert objections(tab.page) == []
     assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+
+
+def hover_all(page, selector: str) -> int:
+    """Show every element that fits as it looks under the mouse; how many there are."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("DOM.enable")
+    tools.send("CSS.enable")
+    root = tools.send("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
+    found = tools.send("DOM.querySelectorAll", {"nodeId": root, "selector": selector})["nodeIds"]
+    for node in found:
+        tools.send("CSS.forcePseudoState", {"nodeId": node, "forcedPseudoClasses": ["hover"]})
+    return len(found)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_is_under_the_mouse_keeps_its_contrast(open_tab, address, look):
+    page = open_tab(**LOOKS[look]).page
+    page.goto(f"{address}/{CHAPTERS[1]}.html#main-content")
+    unfold(page)
+    page.mouse.move(0, 0)
+    page.evaluate(READ_THROUGH)
+    assert hover_all(page, "a, button, summary, label, h2, h3") > 100
+    assert objections(page, runOnly=["color-contrast"]) == []
 
 
 @pytest.fixture(scope="module")
