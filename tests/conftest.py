@@ -80,6 +80,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print("\nleft behind by tests or chapters:", *sorted(left), sep="\n")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the run cost: processor seconds of this process and of all that it has waited for."""
+    terminalreporter.write_line(f"processor seconds: {sum(os.times()[:4]):.0f}")
+
+
 def pytest_collection_finish() -> None:
     """From here on garbage is collected, but of what the tests make alone."""
     gc.freeze()
