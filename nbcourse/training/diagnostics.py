@@ -16,6 +16,7 @@ kl_old              KL(old‖new), old: before the first update; nats a token (k
 clip_low/clip_high  share of all tokens whose gradient the clip takes, by the side of the interval
 gap                 largest |learner − sampler| log-prob before the first update
 kl_sampler          KL(sampler‖learner) then, which rounding alone makes; nats a token (k3)
+half_cosine         of the gradients of even and odd slices, in the first update; not in one slice
 grad_norm           before clipping; infinite where float16 overflowed and an update was left out
 loss_scale          by which the loss is multiplied in float16
 policy_loss, value_loss

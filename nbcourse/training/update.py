@@ -22,6 +22,7 @@ from nbcourse.training.algorithms import (
 )
 from nbcourse.training.diagnostics import Means
 from nbcourse.training.experience import Experience
+from nbcourse.training.halves import Halves
 from nbcourse.training.learner import Learner
 from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import Recipe
@@ -150,9 +151,12 @@ def backward(update: Update, groups: Tensor, *, first: bool) -> Means:
         gradients.append(torch.zeros_like(parameter))
         parameter.grad = gradients[-1]
     means = Means()
-    for rows in processes.share(parts):
-        loss = slice_loss(update, rows, batch_mask, means, first=first)
+    halves = Halves(gradients) if first and len(parts) > 1 else None
+    for piece in processes.share(range(len(parts))):
+        loss = slice_loss(update, parts[piece], batch_mask, means, first=first)
         learner.scaler.scale(loss).backward()
+        if halves is not None:
+            halves.add(piece)
     processes.add(gradients)
     everyone = Means()
     for share in processes.gather([means], processes.count):
@@ -164,6 +168,8 @@ def backward(update: Update, groups: Tensor, *, first: bool) -> Means:
     everyone.add("policy_loss", 0.0)
     if learner.critic is not None:
         everyone.add("value_loss", 0.0)
+    if halves is not None and (cosine := halves.cosine(processes)) is not None:
+        everyone.add("half_cosine", cosine)
     return everyone
 
 

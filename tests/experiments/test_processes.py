@@ -86,8 +86,9 @@ def test_two_processes_train_as_one_does(one, two, name):
         together = without_costs(report["runs"][name]["history"])
         assert len(together) == len(alone)
         for ours, theirs in zip(together, alone, strict=True):
-            assert ours.keys() == theirs.keys()
-            for key in ours:
+            # two share a slice out that one takes whole, and what is whole has no halves
+            assert ours.keys() - {"half_cosine"} == theirs.keys() - {"half_cosine"}
+            for key in theirs:
                 assert ours[key] == pytest.approx(theirs[key], rel=1e-4, abs=2e-6, nan_ok=True), key
 
 
