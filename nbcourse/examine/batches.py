@@ -5,7 +5,7 @@ the value. It compares a loss with itself and not with a reference, so a formula
 differently and does the same passes, and what a probe finds has a name.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -25,8 +25,15 @@ def batch(
     width: int | None = None,
 ) -> LossInputs:
     """Fresh samples: one policy sampled and learns, the reference is another one."""
+    return _batch(tuple(lengths), tuple(rewards), group_size, width or max(lengths))
+
+
+@cache
+def _batch(
+    lengths: tuple[int, ...], rewards: tuple[float, ...], group_size: int, width: int
+) -> LossInputs:
+    """The same, made once: nobody writes to it."""
     source = torch.Generator().manual_seed(0)
-    width = width or max(lengths)
     mask = torch.arange(width) < torch.tensor(lengths)[:, None]
     shape = (len(lengths), max(width, 8))  # the same numbers whatever the width
     log_probs = -0.5 - torch.rand(shape, generator=source, dtype=torch.float64)[:, :width]
@@ -66,7 +73,7 @@ def reference_is_the_sampler(subject: Subject) -> bool:
 
 def of_rewards(subject: Subject, one: LossInputs) -> Tensor:
     """The weights that rewards make: less those of the same batch without any reward."""
-    nothing = subject.weights(one.with_(rewards=torch.zeros_like(one.rewards)))
+    nothing = subject.weights(one.without_rewards())
     # a flat group may give NaN, which `flat_groups` tells
     return subject.weights(one) - nothing.nan_to_num(nan=0.0)
 

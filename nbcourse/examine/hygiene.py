@@ -214,6 +214,11 @@ class _Shapes(TorchDispatchMode):
         super().__init__()
         self.seen: set[tuple[int, ...]] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No, for to tell the compiler so torch imports it, which takes over a second."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **kwargs or {})
         if isinstance(made, Tensor):

@@ -1,8 +1,9 @@
 """Losses that have a name: the rows of the table, and which of them another is nearest to."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from heapq import heappop, heappush
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from nbcourse.examine import credit, ratio
 from nbcourse.examine.batches import MIXED, batch, reference_is_the_sampler, without_reference
 from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
-from nbcourse.examine.subject import Remembered, Subject
+from nbcourse.examine.subject import Remembered, Subject, content
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
@@ -53,14 +54,23 @@ def row(
 
 @dataclass(frozen=True)
 class _Row:
-    """A row with its settings, as `row` was asked for it."""
+    """A row with its settings, as `row` was asked for it.
+
+    Its advantages are made once for equal rewards: many batches have the same.
+    """
 
     algorithm: Algorithm
     beta: float
     average: float
     longest: int
+    _made: dict[Hashable, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Those that it has if nothing is said."""
+        return self.algorithm.all_settings
+
+    @cached_property
     def penalty(self) -> Penalty:
         placement = self.algorithm.kl if self.beta > 0 else "none"
         return Penalty(placement, self.algorithm.kl_estimator, self.beta)
@@ -98,25 +108,40 @@ class _Row:
         )
         if advantages is None:
             assert rewards is not None
-            beta = self.beta if self.penalty.placement == "reward" else 0.0
-            advantages = self.algorithm.estimate(
-                self.algorithm.all_settings,
-                rewards=rewards_with_kl(rewards, old, ref, mask, beta=beta),
-                mask=mask,
-                group_size=group_size,
-                values=values,
-                greedy_scores=torch.zeros_like(rewards),
-                average=self.average,
-                step_rewards=rewards[:, None],  # the answer is the only step
-                step_ends=mask.sum(dim=1, keepdim=True) - 1,
-            ).advantages
+            charged = (old, ref) if self.penalty.placement == "reward" else ()
+            asked = tuple(map(content, (rewards, mask, group_size, values, *charged)))
+            if asked not in self._made:
+                self._made[asked] = self._advantages(rewards, mask, group_size, values, *charged)
+            advantages = self._made[asked]
         return policy_loss(
             self.algorithm,
-            self.algorithm.all_settings,
+            self.settings,
             self.penalty,
             Tokens(log_probs, old, ref, advantages, mask, values, others.get("sampler_log_probs")),
             max_length=self.longest,
         )
+
+    def _advantages(
+        self,
+        rewards: Tensor,
+        mask: Tensor,
+        group_size: int,
+        values: Tensor | None,
+        *charged: Tensor,
+    ) -> Tensor:
+        """Of rewards that are charged with a KL if two policies are given for it."""
+        old, ref = charged or (torch.zeros(mask.shape, dtype=rewards.dtype),) * 2
+        return self.algorithm.estimate(
+            self.settings,
+            rewards=rewards_with_kl(rewards, old, ref, mask, beta=self.beta if charged else 0.0),
+            mask=mask,
+            group_size=group_size,
+            values=values,
+            greedy_scores=torch.zeros_like(rewards),
+            average=self.average,
+            step_rewards=rewards[:, None],  # the answer is the only step
+            step_ends=mask.sum(dim=1, keepdim=True) - 1,
+        ).advantages
 
 
 @dataclass(frozen=True)
@@ -147,8 +172,7 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
         subject: the loss.
         steps: its own, in the worlds `fresh`, `stale` and `far`.
     """
-    ours = features(subject)
-    name = max(ALGORITHMS, key=lambda name: _likeness(ours, _features_of_row(name)))
+    name = _likest({key: read(subject) for key, read in FEATURES.items()})
     own = torch.cat([one.gradients for one in steps])
     three = ratio.knows_both(subject)
     expected = _gradients_of_row(name, "rewards" not in subject.takes, three)
@@ -159,44 +183,68 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
 
 @cache
 def _gradients_of_row(name: str, handed: bool, three: bool) -> Tensor:
-    subject = Remembered.by(row(name, beta=0.0, handed=handed))
+    subject = Remembered.by(row(name, beta=0.0, handed=True)) if handed else _plain(name)
     sampler = reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler, three=three) for world in (stale, far)]
     directions = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
     return torch.cat([one.gradients for one in directions])
 
 
-def features(subject: Subject) -> dict[str, Any]:
-    """What tells rows apart, most telling first."""
-    ratios = [0.01, 0.5, 0.9, 1.1, 1.25, 1.5, 100.0]
-    one = without_reference(batch([2] * 6, MIXED, group_size=3))
-    return {
-        "average": credit.average(subject),
-        "positive": _rounded(ratio.ratio_weights(subject, 1, ratios)),
-        "negative": _rounded(ratio.ratio_weights(subject, -1, ratios)),
-        "sequence": ratio.ratio_of_the_sequence(subject),
-        "correction": _correction(subject, ratios),
-        "influence": credit.influence(subject),
-        "spread": credit.spread_is_divided_out(subject),
-        "scale": _rounded([subject.weights(one)[0, 0].item()]),
-    }
-
-
 @cache
-def _features_of_row(name: str) -> Mapping[str, Any]:
-    return features(row(name, beta=0.0))
+def _plain(name: str) -> Remembered:
+    """A row without a KL, which is asked once in a process about each batch."""
+    return Remembered.by(row(name, beta=0.0))
 
 
-def _likeness(ours: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How many features agree; those of the advantages, which may be given, count less."""
-    less = {"influence": 0.75, "spread": 0.75, "scale": 0.5}
-    return sum(less.get(key, 1.0) * (other[key] == value) for key, value in ours.items())
+# ---------------------------------------------------------------- what tells rows apart
+
+RATIOS = [0.01, 0.5, 0.9, 1.1, 1.25, 1.5, 100.0]
 
 
-def _correction(subject: Subject, ratios: list[float]) -> tuple[Any, ...]:
-    found = ratio.correction_at(subject, ratios)
+def _scale(subject: Subject) -> tuple[float, ...]:
+    one = without_reference(batch([2] * 6, MIXED, group_size=3))
+    return _rounded([subject.weights(one)[0, 0].item()])
+
+
+def _correction(subject: Subject) -> tuple[Any, ...]:
+    found = ratio.correction_at(subject, RATIOS)
     return (found[0], _rounded(found[1])) if found else ()
 
 
 def _rounded(values: list[float]) -> tuple[float, ...]:
     return tuple(round(value, 3) + 0.0 for value in values)
+
+
+FEATURES: Mapping[str, Callable[[Subject], Any]] = {  # most telling first
+    "average": credit.average,
+    "positive": lambda subject: _rounded(ratio.ratio_weights(subject, 1, RATIOS)),
+    "negative": lambda subject: _rounded(ratio.ratio_weights(subject, -1, RATIOS)),
+    "sequence": ratio.ratio_of_the_sequence,
+    "correction": _correction,
+    "influence": credit.influence,
+    "spread": credit.spread_is_divided_out,
+    "scale": _scale,
+}
+LESS = {"influence": 0.75, "spread": 0.75, "scale": 0.5}  # than 1: advantages may be given
+
+
+def _likest(ours: Mapping[str, Any]) -> str:
+    """The row with which most features agree, each counting 1 or `LESS`; the first of several.
+
+    The next feature is always read of the row that may still agree with most: of most rows few are.
+    """
+    keys, all_of_them = list(ours), sum(LESS.get(key, 1.0) for key in ours)
+    heap = [(-all_of_them, place, name, 0) for place, name in enumerate(ALGORITHMS)]
+    while True:
+        least, place, name, known = heappop(heap)
+        if known == len(keys):
+            return name
+        key = keys[known]
+        if _feature_of_row(name, key) != ours[key]:
+            least += LESS.get(key, 1.0)
+        heappush(heap, (least, place, name, known + 1))
+
+
+@cache
+def _feature_of_row(name: str, key: str) -> Any:
+    return FEATURES[key](_plain(name))

@@ -6,7 +6,7 @@ responses of one token and of several. `families` says which methods have such w
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
@@ -174,7 +174,7 @@ def ratio_weights(
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """Reads what a token counts.
+    """Reads what a token counts, each once.
 
     Attributes:
         policy: which one is moved away.
@@ -184,14 +184,18 @@ class _Reader:
     subject: Subject
     policy: str
     even: bool = False
+    _read: dict[tuple[int, float, float], float] = field(default_factory=dict, init=False)
 
     def weights(self, sign: int, likely: float, logs: Sequence[float]) -> list[float]:
         """By log-ratios, relative to a fresh token of the same probability."""
-        unit, *moved = (
-            of_rewards(self.subject, self.batch(sign, likely, log))[0, 0].item()
-            for log in (0.0, *logs)
-        )
+        unit, *moved = (self._weight(sign, likely, log) for log in (0.0, *logs))
         return [w / unit if unit else math.nan for w in moved]
+
+    def _weight(self, sign: int, likely: float, log: float) -> float:
+        asked = sign, likely, log
+        if asked not in self._read:
+            self._read[asked] = of_rewards(self.subject, self.batch(*asked))[0, 0].item()
+        return self._read[asked]
 
     def value(self, sign: int, likely: float, log: float) -> float:
         """Of the loss."""
@@ -260,8 +264,12 @@ def _side(reader: _Reader, sign: int, direction: int, slope: float) -> Side:
     weights = reader.weights(sign, RARE, logs)
     if all(map(math.isnan, weights)):
         return Side("silent")
-    lost = {likely: _edge(reader, sign, likely, direction) for likely in LIKELY}
-    edges = {likely: math.exp(log) for likely, log in lost.items() if log is not None}
+    lost: dict[float, float] = {}
+    for likely in LIKELY:
+        log = _edge(reader, sign, likely, direction, guess=next(reversed(lost.values()), None))
+        if log is not None:
+            lost[likely] = log
+    edges = {likely: math.exp(log) for likely, log in lost.items()}
     if edges:
         by, value = _decided_by(edges, direction)
         where, edge = next(iter(edges.items()))
@@ -301,34 +309,66 @@ def _expected(weight: float, log: float, slope: float) -> bool:
 def _held(reader: _Reader, sign: int, logs: list[float], first: int, slope: float) -> Side:
     """Where a weight stays from `first` on: the edge by bisection."""
     (value,) = reader.weights(sign, RARE, [logs[-1]])
+
+    def kept(log: float) -> bool:
+        (weight,) = reader.weights(sign, RARE, [log])
+        return math.isclose(weight, math.exp(slope * log), rel_tol=1e-6)
+
     inside, outside = (logs[first - 1] if first else 0.0), logs[first]
-    for _ in range(HALVINGS):
-        middle = (inside + outside) / 2
-        (weight,) = reader.weights(sign, RARE, [middle])
-        kept = math.isclose(weight, math.exp(slope * middle), rel_tol=1e-6)
-        inside, outside = (middle, outside) if kept else (inside, middle)
-    return Side("held", edge=math.exp(inside), value=value)
+    # a cap is at the ratio that it is, and a millionth further
+    farther = math.copysign(1e-6, outside)
+    guess = (math.log(value) + farther) / slope if value > 0 and slope else None
+    edge = _last(inside, outside, kept, guess=guess)
+    return Side("held", edge=math.exp(edge), value=value)
 
 
-def _edge(reader: _Reader, sign: int, likely: float, direction: int) -> float | None:
+def _edge(
+    reader: _Reader, sign: int, likely: float, direction: int, *, guess: float | None
+) -> float | None:
     """The log-ratio from which a token of this probability counts nothing; None if it always does.
 
     As far as both policies have probabilities.
     """
-    reach = abs(math.log(_reach(likely, direction)))
-    logs = [direction * log for log in (*[u for u in UP if u < reach], reach)]
-    zero = [abs(w) < NOTHING for w in reader.weights(sign, likely, logs)]
-    if not zero[-1]:
+
+    def gone(log: float) -> bool:
+        (weight,) = reader.weights(sign, likely, [log])
+        return abs(weight) < NOTHING
+
+    reach = direction * abs(math.log(_reach(likely, direction)))
+    if not gone(reach):
         return None
+    logs = [*(direction * u for u in UP if u < abs(reach)), reach]
+    zero = [gone(log) for log in logs]
     first = zero.index(True)
     if not all(zero[first:]):
         return None
     inside, outside = (logs[first - 1] if first else 0.0), logs[first]
+    return _last(inside, outside, lambda log: not gone(log), guess=guess)
+
+
+def _last(
+    inside: float, outside: float, kept: Callable[[float], bool], *, guess: float | None
+) -> float:
+    """The last log-ratio at which something is as it was inside, by bisection.
+
+    Args:
+        inside: where it is so.
+        outside: where it is not.
+        kept: whether it is, which goes from yes to no once.
+        guess: where that may be: two looks tell if it is there.
+    """
+    if guess is not None:
+        last, after = _halved(inside, outside, lambda log: abs(log) <= abs(guess))
+        if kept(last) and not kept(after):
+            return last
+    return _halved(inside, outside, kept)[0]
+
+
+def _halved(inside: float, outside: float, kept: Callable[[float], bool]) -> tuple[float, float]:
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
-        (weight,) = reader.weights(sign, likely, [middle])
-        inside, outside = (inside, middle) if abs(weight) < NOTHING else (middle, outside)
-    return inside
+        inside, outside = (middle, outside) if kept(middle) else (inside, middle)
+    return inside, outside
 
 
 def _reach(likely: float, direction: int) -> float:

@@ -7,7 +7,6 @@ package is computed from these weights, ∂L/∂log π of each token of a batch.
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any
 
@@ -55,11 +54,12 @@ class LossInputs:
     values: Tensor | None = None
     truncated: Tensor | None = None
     batch_tokens: Tensor | None = None
+    _of_rewards: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
         defaults: dict[str, Callable[[], Tensor]] = {
-            "advantages": lambda: self._leave_one_out,
+            "advantages": self._leave_one_out,
             "sampler_log_probs": lambda: self.old_log_probs,
             "entropy": lambda: torch.full_like(self.log_probs, ENTROPY),
             "values": lambda: torch.zeros_like(self.log_probs),
@@ -75,14 +75,27 @@ class LossInputs:
             for name, value in given.items()
         }
 
-    @cached_property
     def _leave_one_out(self) -> Tensor:
-        per_response = leave_one_out(self.rewards, group_size=self.group_size)
-        return per_response[:, None].expand(self.mask.shape) * self.mask
+        if "advantages" not in self._of_rewards:
+            per_response = leave_one_out(self.rewards, group_size=self.group_size)
+            self._of_rewards["advantages"] = per_response[:, None] * self.mask
+        made: Tensor = self._of_rewards["advantages"]
+        return made
 
     def with_(self, **changes: Any) -> "LossInputs":
-        """A copy with some quantities changed."""
+        """A copy with some quantities changed; what rewards make is made once for all copies."""
+        if changes.keys() & {"rewards", "mask", "group_size"}:
+            changes["_of_rewards"] = {}
         return replace(self, **changes)
+
+    def without_rewards(self) -> "LossInputs":
+        """A copy in which no response earns anything."""
+        if "nothing" not in self._of_rewards:
+            self._of_rewards["nothing"] = {
+                "rewards": torch.zeros_like(self.rewards),
+                "_of_rewards": {},
+            }
+        return replace(self, **self._of_rewards["nothing"])
 
     def each(self, names: Collection[str], change: Callable[[Tensor], Tensor]) -> "LossInputs":
         """A copy with these quantities changed in one way, those that are there."""
@@ -244,6 +257,13 @@ def _meant(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, [one for one in known if not (of_policy(name) and of_policy(one))])
 
 
+def content(value: Any) -> Hashable:
+    """A value, and of a tensor what is in it, bit by bit."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.dtype, value.shape, bytes(value.reshape(-1).view(torch.uint8).tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class Remembered(Subject):
     """A subject that is asked once for the weights of equal batches.
@@ -259,12 +279,7 @@ class Remembered(Subject):
         return cls(subject.name, subject.function, subject.takes, subject.by_name)
 
     def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
-        key = tuple(
-            (value.dtype, value.shape, bytes(value.reshape(-1).view(torch.uint8).tolist()))
-            if isinstance(value, Tensor)
-            else value
-            for value in quantities.values()
-        )
+        key = tuple(map(content, quantities.values()))
         if key not in self._known:
             self._known[key] = super()._weights(quantities)
         return self._known[key]

@@ -37,6 +37,10 @@ class Prompt:
 
     def gradient(self) -> Tensor:
         """∇J of the policy that learns, (S, V)."""
+        return self._gradient
+
+    @cached_property
+    def _gradient(self) -> Tensor:
         return exact_gradient(self.space, self.logits, self.rewards)
 
     def tables(self) -> tuple[Tensor, ...]:
