@@ -2,14 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from nbcourse.examine import assert_gradient
 from nbcourse.repository import ROOT
+
+pytest_plugins = "pytester"
 
 
 def loss(log_probs, old_log_probs, advantages, mask):
@@ -86,20 +86,20 @@ def test_another_edition_of_the_worlds_is_no_verdict_on_the_loss(file):
         assert_gradient(loss, file)
 
 
-def test_the_example_of_the_book_runs_as_it_is_printed(tmp_path):
+def test_the_example_of_the_book_runs_as_it_is_printed(pytester):
     text = (ROOT / "book/appendix-h-using.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(from my_trainer .*?)```", text, re.S)
-    (tmp_path / "test_example.py").write_text(example)
-    (tmp_path / "my_trainer.py").write_text(
-        "def policy_loss(per_token_logps, old_per_token_logps, advantages, completion_mask):\n"
-        "    kept = completion_mask.bool()\n"
-        "    moved = (per_token_logps - old_per_token_logps).masked_fill(~kept, 0.0)\n"
-        "    gain = (moved.exp() * advantages[:, None]).masked_fill(~kept, 0.0)\n"
-        "    return -gain.sum() / kept.sum().clamp(min=1)\n"
+    pytester.makepyfile(
+        test_example=example,
+        my_trainer=(
+            "def policy_loss(per_token_logps, old_per_token_logps, advantages, completion_mask):\n"
+            "    kept = completion_mask.bool()\n"
+            "    moved = (per_token_logps - old_per_token_logps).masked_fill(~kept, 0.0)\n"
+            "    gain = (moved.exp() * advantages[:, None]).masked_fill(~kept, 0.0)\n"
+            "    return -gain.sum() / kept.sum().clamp(min=1)\n"
+        ),
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"]
-    once, again = (
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True) for _ in range(2)
-    )
-    assert "policy_loss.json is new" in once.stdout
-    assert again.returncode == 0, again.stdout
+    once, again = (pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider") for _ in range(2))
+    once.stdout.fnmatch_lines("*policy_loss.json is new*")
+    once.assert_outcomes(failed=1, passed=1)
+    again.assert_outcomes(passed=2)
