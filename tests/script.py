@@ -28,18 +28,25 @@ PRELOAD = [
     "ipykernel.ipkernel",
     "IPython.core.completer",
     "tests.frozen",
+    "nbcourse.classroom.grading",
+    "nbcourse.builds.grading",
 ]
 # What torchrun starts, it too forks, where that can be, and need not import everything anew.
 FORKING = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork" if sys.platform == "linux" else "spawn"}
 
 
-def process(target: Callable[..., None], *arguments: object) -> BaseProcess:
-    """Started from a server that has the imports done; by spawning where there is no such thing."""
+def context() -> Any:
+    """Of processes from a server that has the imports done; spawned where there is none."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(method)
+    found: Any = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload(PRELOAD)
-    started = context.Process(target=target, args=arguments)
+        found.set_forkserver_preload(PRELOAD)
+    return found
+
+
+def process(target: Callable[..., None], *arguments: object) -> BaseProcess:
+    """Started from that server."""
+    started = context().Process(target=target, args=arguments)
     started.start()
     return started
 

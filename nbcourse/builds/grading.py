@@ -7,7 +7,7 @@ problems and the healthy and the wrong trainers' verdicts are here.
 
 import csv
 import json
-import multiprocessing
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ import torch
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
-from nbcourse.confined import cgroups, sandbox
-from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined import sandbox
+from nbcourse.confined.forkserver import ForkServer, Zygote, graders
 from nbcourse.confined.remote import Session, StudentCell
 from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import NotFound, UserError
@@ -75,11 +75,13 @@ def grade(
         UserError: if there is nothing to grade, or this machine cannot confine processes.
     """
     folders = students(submissions, "*.py")
-    work = partial(graded, limits=limits, confined=confined)
-    reports = written(work, folders, out, jobs=jobs, confined=confined)
-    _write_grades(reports, out / "grades.csv")
-    if against:
-        _write_standings(_played(folders, limits, confined), out)
+    with Zygote() as zygote:
+        work = partial(graded, limits=limits, confined=confined)
+        reports = written(work, folders, out, zygote=zygote, jobs=jobs, confined=confined)
+        _write_grades(reports, out / "grades.csv")
+        if against:
+            with ForkServer(zygote, confined=confined) as server:
+                _write_standings(_played(folders, limits, server), out)
     return reports
 
 
@@ -102,19 +104,21 @@ R = TypeVar("R", bound=Reported)
 
 
 def written(
-    work: Callable[[Path], R],
+    work: Callable[[Path, Zygote], R],
     folders: Sequence[Path],
     out: Path,
     *,
+    zygote: Zygote,
     jobs: int | None,
     confined: bool,
 ) -> list[R]:
     """The reports on all folders, by name, each in `out` as text and as JSON once it is there.
 
     Args:
-        work: makes the report on a folder, in a process of its own.
+        work: makes the report on a folder, with a fork server of its own.
         folders: one for each student.
         out: is made if it is not there.
+        zygote: what the fork servers are forked from.
         jobs: folders at a time; None for one for each processor.
         confined: whether `work` needs a machine that confines processes.
 
@@ -129,7 +133,7 @@ def written(
         raise UserError(f"{count} folders would have the report {name}.txt: rename all but one")
     out.mkdir(parents=True, exist_ok=True)
     reports = []
-    for report in track(_each(work, folders, jobs), "grading", total=len(folders)):
+    for report in track(_each(work, folders, zygote, jobs), "grading", total=len(folders)):
         name = NAME.sub("_", report.name)
         (out / f"{name}.txt").write_text(f"{report}\n", encoding="utf-8")
         (out / f"{name}.json").write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
@@ -137,11 +141,10 @@ def written(
     return sorted(reports, key=lambda report: report.name)
 
 
-def _played(folders: Sequence[Path], limits: Limits, confined: bool) -> list[exploits.Standing]:
+def _played(folders: Sequence[Path], limits: Limits, server: ForkServer) -> list[exploits.Standing]:
     patience = replace(limits, seconds=min(limits.seconds, VERIFIER_SECONDS))
-    with ForkServer(confined=confined) as server:
-        runs = partial(apart, server=server, limits=patience)
-        return exploits.played([pieces.read(folder) for folder in folders], runs=runs)
+    runs = partial(apart, server=server, limits=patience)
+    return exploits.played([pieces.read(folder) for folder in folders], runs=runs)
 
 
 def _write_standings(standings: Sequence[exploits.Standing], out: Path) -> None:
@@ -187,12 +190,12 @@ def students(submissions: Path, *files: str) -> list[Path]:
     return found
 
 
-def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
+def graded(folder: Path, zygote: Zygote, *, limits: Limits, confined: bool = True) -> Report:
     """The report on one student's folder; whatever its code does, there is one."""
     torch.set_num_threads(1)
     try:
         handed_in = pieces.read(folder)
-        with ForkServer(confined=confined) as server:
+        with ForkServer(zygote, confined=confined) as server:
             runs = partial(apart, server=server, limits=limits)
             return check.check(handed_in, runs=runs)
     except Exception as error:
@@ -200,13 +203,26 @@ def graded(folder: Path, *, limits: Limits, confined: bool = True) -> Report:
         return Report(folder.resolve().name, [], failure=failure)
 
 
-def _each(work: Callable[[Path], R], folders: Sequence[Path], jobs: int | None) -> Iterator[R]:
-    if jobs == 1 or len(folders) == 1:
-        yield from map(work, folders)
+def _each(
+    work: Callable[[Path, Zygote], R], folders: Sequence[Path], zygote: Zygote, jobs: int | None
+) -> Iterator[R]:
+    jobs = min(jobs or os.cpu_count() or 1, len(folders))
+    if jobs == 1:
+        yield from (work(folder, zygote) for folder in folders)
         return
-    cgroups.place()  # while there is no other process that would have to move there with this one
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(work, folders)
+    with graders(__name__).Pool(jobs, initializer=_keep, initargs=(zygote,)) as pool:
+        yield from pool.imap_unordered(partial(_with_the_zygote, work), folders)
+
+
+_kept: list[Zygote] = []  # in a process that was started to grade: its way to fork servers
+
+
+def _keep(zygote: Zygote) -> None:
+    _kept[:] = [zygote]
+
+
+def _with_the_zygote(work: Callable[[Path, Zygote], R], folder: Path) -> R:
+    return work(folder, *_kept)
 
 
 def _write_grades(reports: Sequence[Report], path: Path) -> None:

@@ -25,7 +25,7 @@ from nbcourse.builds.bench import Law, Runs
 from nbcourse.builds.mistakes import Way
 from nbcourse.builds.planted import CONTENTS, FORMS, PLANTS
 from nbcourse.builds.report import Judged, Verdict
-from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.forkserver import ForkServer, Zygote
 from nbcourse.confined.sandbox import Limits
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS
@@ -354,7 +354,8 @@ def mark(
     for folder in folders:
         deal(folder.name, key)
     work = partial(marked, key=key, limits=limits, confined=confined)
-    reports = grading.written(work, folders, out, jobs=jobs, confined=confined)
+    with Zygote() as zygote:
+        reports = grading.written(work, folders, out, zygote=zygote, jobs=jobs, confined=confined)
     grading.write_table(
         out / "grades.csv",
         ["student", "points", "of", *PARTS, "failure"],
@@ -371,7 +372,9 @@ def _row(report: Report) -> list[Any]:
     return [report.name, *points, report.failure]
 
 
-def marked(folder: Path, *, key: str, limits: Limits, confined: bool = True) -> Report:
+def marked(
+    folder: Path, zygote: Zygote, *, key: str, limits: Limits, confined: bool = True
+) -> Report:
     """The report on one student's folder; whatever its code does, there is one."""
     torch.set_num_threads(1)
     dealt = deal(folder.name, key)
@@ -380,8 +383,7 @@ def marked(folder: Path, *, key: str, limits: Limits, confined: bool = True) -> 
             name: pieces.text(folder / file) if (folder / file).is_file() else None
             for name, file in PARTS.items()
         }
-        # the first optimiser of each child would import it, which takes a second
-        with ForkServer(confined=confined, imports=("torch._dynamo",)) as server:
+        with ForkServer(zygote, confined=confined) as server:
             runs = partial(grading.apart, server=server, limits=limits)
             return judged(dealt, handed_in, runs)
     except Exception as error:

@@ -1,11 +1,14 @@
 """Grade a whole class, several submissions at a time; a run that was stopped can be resumed.
 
-Each grading process imports torch once and has one `ForkServer`. Every result is written as soon as
-it is ready, so that nothing is lost when a run is stopped.
+Grading processes are forked from one that has imported torch, and so are those of submissions, from
+another one, the `Zygote`. Every result is written as soon as it is ready, so that nothing is lost
+when a run is stopped.
 """
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
@@ -20,13 +23,11 @@ from nbcourse.classroom.masters import Master
 from nbcourse.classroom.results import SubmissionResult
 from nbcourse.classroom.submissions import Candidate, Submission
 from nbcourse.classroom.variants import variant_of
-from nbcourse.confined import cgroups, sandbox
-from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined import sandbox
+from nbcourse.confined.forkserver import ForkServer, Zygote, graders
 from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
-
-CONTEXT = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,11 @@ def _done(
 class _Worker:
     """A process that grades one submission after the other."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, zygote: Zygote) -> None:
         self.terms = terms
-        self.connection, theirs = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_work, args=(theirs, terms), daemon=True)
+        context = graders("nbcourse.classroom.grading")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, terms, zygote), daemon=True)
         with _ignored_interrupts():  # inherited: Ctrl-C is for this process, which ends the worker
             self.process.start()
         theirs.close()
@@ -178,40 +180,45 @@ def _ignored_interrupts() -> Iterator[None]:
 def _graded(
     jobs: list[Job], terms: Terms, workers: int
 ) -> Iterator[tuple[Submission, SubmissionResult]]:
-    cgroups.place()  # while there is no other process that would have to move there with this one
     waiting = jobs[::-1]
     busy: list[_Worker] = []
-    try:
-        while waiting or busy:
-            while waiting and len(busy) < workers:
-                busy.append(_Worker(terms))
-                busy[-1].give(waiting.pop())
-            ready = wait([worker.connection for worker in busy], timeout=1.0)
-            for worker in list(busy):
-                if worker.connection not in ready and time.monotonic() < worker.give_up_at:
-                    continue
-                submission, result = worker.submission, worker.take()
-                if isinstance(result, Exception):
-                    raise result
-                if waiting and worker.process.is_alive():
-                    worker.give(waiting.pop())
-                else:
-                    worker.end()
-                    busy.remove(worker)
-                yield submission, result
-    finally:
-        for worker in busy:
-            worker.end()
+    with Zygote() as zygote:
+        try:
+            while waiting or busy:
+                while waiting and len(busy) < workers:
+                    busy.append(_Worker(terms, zygote))
+                    busy[-1].give(waiting.pop())
+                ready = wait([worker.connection for worker in busy], timeout=1.0)
+                for worker in list(busy):
+                    if worker.connection not in ready and time.monotonic() < worker.give_up_at:
+                        continue
+                    submission, result = worker.submission, worker.take()
+                    if isinstance(result, Exception):
+                        raise result
+                    if waiting and worker.process.is_alive():
+                        worker.give(waiting.pop())
+                    else:
+                        worker.end()
+                        busy.remove(worker)
+                    yield submission, result
+        finally:
+            for worker in busy:
+                worker.end()
 
 
-def _work(connection: Connection, terms: Terms) -> None:
+def _end_with_the_first_process() -> None:
+    """It may be killed, and then nobody waits for a result any more."""
+    first = multiprocessing.parent_process()
+    if first is not None:
+        first.join()
+    os._exit(1)
+
+
+def _work(connection: Connection, terms: Terms, zygote: Zygote) -> None:
     """Grade what comes through the connection until it closes, or the first process ends."""
-    sandbox.die_with_parent()
-    parent = multiprocessing.parent_process()
-    if parent is None or not parent.is_alive():  # it ended before the line above
-        return
-    with ForkServer(confined=terms.confined) as server:
-        import torch  # while the server does the same
+    threading.Thread(target=_end_with_the_first_process, daemon=True).start()
+    with ForkServer(zygote, confined=terms.confined) as server:
+        import torch  # while the zygote does the same, unless it is there already
 
         from nbcourse.classroom.grading import grade_submission
         from nbcourse.confined.remote import SandboxFailed

@@ -1,19 +1,69 @@
-"""Processes for students' code, one after the other, for the cost of a fork each."""
+"""Processes for students' code, for the cost of a fork each; and how their graders start.
+
+Three kinds of processes: a `Zygote` has imported torch, a `ForkServer` is forked from it for each
+grading process, and a child is forked from that for each submission.
+"""
 
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from nbcourse.confined import cgroups
 from nbcourse.confined.cgroups import ControlGroup
 from nbcourse.confined.sandbox import Limits
 from nbcourse.repository import ROOT
+
+
+class Zygote:
+    """A process that has imported torch, for the fork servers of all graders to be forked from.
+
+    It is a program of its own in an environment of its own: nothing of this process is in it. Use
+    it in a `with` statement. It can be sent to processes that this one starts; it ends when no
+    process holds it any more, also when they are killed.
+    """
+
+    def __enter__(self) -> "Zygote":
+        cgroups.place()  # this process may have to move there, and the zygote with it
+        self._orders, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "nbcourse.confined.student", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for the grader, who then ends it
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._orders.close()
+        self._process.kill()  # it may still be importing torch; what was forked from it goes on
+        self._process.wait()
+
+    def __getstate__(self) -> dict[str, socket.socket]:
+        return {"_orders": self._orders}
+
+    def fork(self) -> socket.socket:
+        """A channel to a fork server; it waits there until the zygote is ready to fork it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._orders, [b"."], [theirs.fileno()])
+        return ours
 
 
 class ForkServer:
@@ -23,29 +73,17 @@ class ForkServer:
     is killed.
 
     Args:
+        zygote: what the server is forked from.
         confined: whether the children confine themselves. Without, a student's code can do what
             the user can who grades.
-        imports: modules that every child would import, imported before the first is forked.
     """
 
-    def __init__(self, *, confined: bool = True, imports: Sequence[str] = ()) -> None:
-        self.confined, self.imports = confined, imports
+    def __init__(self, zygote: Zygote, *, confined: bool = True) -> None:
+        self.zygote, self.confined = zygote, confined
 
     def __enter__(self) -> "ForkServer":
-        cgroups.place()  # this process may have to move there, and the server with it
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            program = [sys.executable, "-P", "-m", "nbcourse.confined.student"]
-            self._process = subprocess.Popen(
-                [*program, *self.imports, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=_environment(),
-                cwd="/",
-                start_new_session=True,  # Ctrl-C is for the grader, who then ends the server
-            )
-        self._ready = False  # it imports torch, and so can we meanwhile
+        self._control = self.zygote.fork()
+        self._ready = False  # the zygote imports torch, and so can we meanwhile
         return self
 
     def __exit__(
@@ -54,10 +92,10 @@ class ForkServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._control.close()
-        if not self._ready:  # nothing was forked from it, and it may still be importing torch
-            self._process.kill()
-        self._process.wait()
+        with self._control, suppress(ConnectionError):
+            if self._ready:
+                self._control.shutdown(socket.SHUT_WR)
+                self._control.recv(64)  # nothing: returns when the server has ended
 
     def start(
         self, folder: Path, limits: Limits, group: ControlGroup | None = None
@@ -103,6 +141,22 @@ class ForkServer:
         self._control.sendall(json.dumps({"end": True}).encode())
         status, used = (self._control.recv(64) or b"-9 0").split()
         return int(status), float(used)
+
+
+def graders(module: str) -> Any:
+    """How grading processes start: from one that has imported a module, where the system can fork.
+
+    Args:
+        module: what each of them would import.
+
+    Returns:
+        The context of `multiprocessing`.
+    """
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([module])
+    return context
 
 
 def _environment() -> dict[str, str]:

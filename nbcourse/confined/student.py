@@ -1,9 +1,10 @@
-"""The process in which a student's code runs, and the one that it is forked from.
+"""The process in which a student's code runs, and those that it is forked from.
 
-`python -m nbcourse.confined.student [MODULE …] FD` imports torch and the modules once, which takes
-a second or two, and then waits on the socket FD. Told to start, it forks; the child confines itself
-before it runs the first line of a submission. The process that forks holds nothing that is worth
-reading: no tests, no masters, no other submission.
+`python -m nbcourse.confined.student FD` imports torch once, which takes a second or two, and then
+waits for sockets that come through the socket FD. For each it forks a fork server, one for each
+grading process. Told to start, a fork server forks; the child confines itself before it runs the
+first line of a submission. The processes that fork hold nothing that is worth reading: no tests, no
+masters, no other submission.
 
 The child answers requests: run a cell, call a function, send gradients back through a call. It
 trusts what it is sent; the grader does not trust what it answers.
@@ -11,7 +12,6 @@ trusts what it is sent; the grader does not trust what it answers.
 
 import builtins
 import errno
-import importlib
 import json
 import os
 import random
@@ -27,7 +27,7 @@ from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
-import torch.fx.experimental.symbolic_shapes  # else each child's first gradient loads it: a second
+import torch._dynamo  # else each child's first gradient or optimiser loads it: a second
 from torch import Tensor
 
 from nbcourse.confined import sandbox, sheet_numbers, wire
@@ -263,13 +263,29 @@ def _group(order: dict[str, Any]) -> ControlGroup | None:
 
 
 def main() -> None:
-    """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
+    """Fork a fork server for each socket that comes, until no grader can send one any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a fork server
     torch.set_num_threads(1)
     sandbox.rights()  # looked up once, and not by each child
-    for module in sys.argv[1:-1]:
-        importlib.import_module(module)
-    control = socket.socket(fileno=int(sys.argv[-1]))
+    orders = socket.socket(fileno=int(sys.argv[-1]))
+    while True:
+        order, descriptors, *_ = socket.recv_fds(orders, 1, 1)
+        if not order:
+            return
+        with socket.socket(fileno=descriptors[0]) as control:
+            try:
+                server = _fork()
+            except OSError:  # no room for a process: its grader sees that the socket is closed
+                continue
+            if not server:
+                orders.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                return fork_students(control)
+
+
+def fork_students(control: socket.socket) -> None:
+    """Fork a child for each {"start": …}, end it at each {"end": …}, until the socket closes."""
     child, group = 0, None
     try:
         control.sendall(b"ready")

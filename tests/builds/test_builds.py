@@ -329,7 +329,7 @@ LIMITS = Limits(seconds=300, total=900)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
-@pytest.mark.usefixtures("some_mistakes")
+@pytest.mark.usefixtures("some_mistakes", "zygote")
 def test_a_class_is_graded_in_confined_processes(tmp_path):
     folder = tmp_path / "class" / "ann"
     folder.mkdir(parents=True)
@@ -355,6 +355,7 @@ def test_a_class_is_graded_in_confined_processes(tmp_path):
     assert set(harness.FUNCTIONS) <= set(vars(harness))
 
 
+@pytest.mark.usefixtures("zygote")
 def test_what_could_not_be_graded_is_no_zero(tmp_path, monkeypatch):
     def full(*_, **__):
         raise MemoryError
@@ -374,13 +375,16 @@ def test_what_could_not_be_graded_is_no_zero(tmp_path, monkeypatch):
     assert {*row.values()} == {""}
 
 
-def test_no_report_is_written_over_another(tmp_path):
+def test_no_report_is_written_over_another(tmp_path, zygote):
     folders = [tmp_path / "Ann Lee", tmp_path / "Ann_Lee"]
     with pytest.raises(UserError, match=r"Ann_Lee\.txt"):
-        grading.written(pytest.fail, folders, tmp_path / "out", jobs=1, confined=False)
+        grading.written(
+            pytest.fail, folders, tmp_path / "out", zygote=zygote, jobs=1, confined=False
+        )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+@pytest.mark.usefixtures("zygote")
 def test_students_are_graded_side_by_side_as_one_after_the_other(tmp_path):
     """Reports come back from other processes, and say what they say in this one."""
     for student, piece in (("ann", "estimator"), ("bob", "gae")):
@@ -405,22 +409,22 @@ def test_a_link_to_nowhere_and_a_folder_are_no_pieces(tmp_path):
     assert pieces.read(tmp_path).sources == {}
 
 
-def test_a_folder_that_cannot_be_read_has_a_report(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_read_has_a_report(tmp_path, monkeypatch, zygote):
     def refused(folder):
         raise PermissionError("not for you")
 
     monkeypatch.setattr(pieces, "read", refused)
-    found = grading.graded(tmp_path / "ada", limits=Limits(), confined=False)
+    found = grading.graded(tmp_path / "ada", zygote, limits=Limits(), confined=False)
     assert (found.name, found.failure) == ("ada", "not graded: PermissionError: not for you")
 
 
-def test_reports_are_written_before_the_last_one_is_there(tmp_path):
-    def work(folder):
+def test_reports_are_written_before_the_last_one_is_there(tmp_path, zygote):
+    def work(folder, _):
         if folder.name == "bob":
             raise KeyboardInterrupt
         return report.Report(folder.name, [])
 
     folders = [tmp_path / "ada", tmp_path / "bob"]
     with pytest.raises(KeyboardInterrupt):
-        grading.written(work, folders, tmp_path / "out", jobs=1, confined=False)
+        grading.written(work, folders, tmp_path / "out", zygote=zygote, jobs=1, confined=False)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"ada.txt", "ada.json"}

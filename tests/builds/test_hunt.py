@@ -438,7 +438,7 @@ def test_a_report_has_its_points_in_words_and_numbers():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "zygote")
 def test_a_class_is_marked_by_what_runs_confined(tmp_path, monkeypatch):
     monkeypatch.setattr(hunt, "deal", lambda student, key: TWO)
     folder = tmp_path / "class" / "ann"
@@ -459,6 +459,7 @@ def test_a_class_is_marked_by_what_runs_confined(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "marked" / "ann.json").read_text())["points"] == 15.0
 
 
+@pytest.mark.usefixtures("zygote")
 def test_what_could_not_be_marked_is_no_zero(tmp_path, monkeypatch):
     def full(*_):
         raise MemoryError

@@ -11,6 +11,7 @@ from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
 from tests.classroom import a_class
+from tests.zygotes import zygote as zygote
 
 # Time enough on a busy machine. A submission that is to run out of time gets less: `grade_endless`.
 LIMITS = sandbox.Limits(memory=2**29, seconds=120, total=600, disk=32 * 2**20)
@@ -38,11 +39,11 @@ def secrets_of_the_book():
 
 
 @pytest.fixture(scope="session")
-def server():
+def server(zygote):
     """One for all tests: whatever a submission does, the next one is graded from the same."""
     if lacking := sandbox.missing():
         pytest.skip(f"no submission can be confined here: {lacking}")
-    with ForkServer() as running:
+    with ForkServer(zygote) as running:
         yield running
 
 

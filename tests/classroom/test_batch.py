@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -53,6 +55,7 @@ def in_this_process(monkeypatch, server):
     return lambda: monkeypatch.setattr(batch, "_graded", graded)
 
 
+@pytest.mark.usefixtures("zygote")
 def test_each_gets_a_result_and_only_what_changed_is_graded_again(
     tmp_path, terms, out, in_this_process
 ):
@@ -93,9 +96,9 @@ def test_other_terms_are_graded_anew(tmp_path, terms):
     assert batch._done(submission, 0, terms, tmp_path / "ada.json") is None
 
 
-def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms):
+def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms, zygote):
     submission = hand_in(tmp_path, "ada")
-    worker = batch._Worker(terms)  # a process of its own, which is not the submission's
+    worker = batch._Worker(terms, zygote)  # a process of its own, which is not the submission's
     worker.process.kill()
     worker.process.join()
     worker.give((submission, 0))
@@ -157,7 +160,18 @@ def wait_until(condition):
         time.sleep(0.1)
 
 
+def ignores_ctrl_c(process: psutil.Process) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    (ignored,) = re.findall(r"(?m)^SigIgn:\s+(\w+)", status)
+    return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
+
+
 def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
+    """No other process sees it, not even while it starts, since what they are forked from ignores
+    it: a stack trace would be the last thing on the screen."""
+    started = psutil.Process(command.pid).children(recursive=True)
+    assert len(started) >= 5  # of two kinds, and what those are forked from
+    assert all(map(ignores_ctrl_c, started))
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does
     _, said = command.communicate(timeout=300)
     assert command.returncode == 1
@@ -170,20 +184,12 @@ def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
 
 
 def test_nothing_goes_on_when_the_command_is_killed(command):
+    started = psutil.Process(command.pid).children(recursive=True)
     command.kill()
     command.communicate(timeout=300)  # returns when each process that could write has ended
     wait_until(lambda: not running_submissions())
-
-
-def test_a_grading_process_never_sees_ctrl_c(terms):
-    """Not even while it starts: its stack trace would be the last thing on the screen."""
-    before = signal.getsignal(signal.SIGINT)
-    worker = batch._Worker(terms)
-    status = Path(f"/proc/{worker.process.pid}/status").read_text(encoding="utf-8")
-    worker.end()
-    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-    assert int(ignored, 16) >> (signal.SIGINT - 1) & 1
-    assert signal.getsignal(signal.SIGINT) is before
+    _, left = psutil.wait_procs(started, timeout=300)
+    assert left == []
 
 
 def test_a_machine_that_cannot_confine_is_told_what_is_missing_and_what_helps(monkeypatch):

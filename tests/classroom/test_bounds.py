@@ -4,7 +4,6 @@
 machine has them; without the group; and without either.
 """
 
-import contextlib
 import subprocess
 import sys
 import tempfile
@@ -15,20 +14,16 @@ import pytest
 
 from nbcourse.classroom import feedback
 from nbcourse.classroom.grading import grade_submission
-from nbcourse.confined import cgroups
+from nbcourse.confined import cgroups, namespaces
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import Session, StudentCell
 from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 from tests.classroom.test_hostile_submissions import NESTS, ROOT
+from tests.zygotes import Here
 
 SERVERS = ("in a group", "of its own", "watched")
-WITHOUT_NAMESPACE = """
-from nbcourse.confined import namespaces, student
-namespaces.enter = lambda *given: False
-student.main()
-"""
 THREAD_BOMB = """
 import threading, time
 threading.stack_size(2**16)
@@ -58,17 +53,11 @@ def double(x):
 @pytest.fixture(scope="module")
 def without_namespace(server):
     """A fork server like the other one, but that its submissions get no root of their own."""
-    popen = subprocess.Popen
-    with contextlib.ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                subprocess,
-                "Popen",
-                lambda words, **more: popen(
-                    [*words[:2], "-c", WITHOUT_NAMESPACE, words[-1]], **more
-                ),
-            )
-            watched = stack.enter_context(ForkServer())
+
+    def refuse() -> None:
+        namespaces.enter = lambda *given: False
+
+    with ForkServer(Here(refuse)) as watched:
         yield watched
 
 

@@ -120,8 +120,8 @@ def test_what_cannot_be_limited_is_no_group_and_leaves_nothing(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trusting():
-    with ForkServer(confined=False) as server:
+def trusting(zygote):
+    with ForkServer(zygote, confined=False) as server:
         yield server
 
 
@@ -288,7 +288,7 @@ def test_a_submission_has_one_processor(place, trusting):
         assert session._computed < 1.3 * 1.5
 
 
-def test_bombs_of_some_change_no_result_of_others(place, master, tmp_path):
+def test_bombs_of_some_change_no_result_of_others(place, zygote, master, tmp_path):
     answers = {"ann": {}, "bea": {"double": FORK_BOMB}, "cid": {"answer": "answer = 1"}}
     answers |= {"dan": {"cube": MEMORY_BOMB}, "eve": {}, "fay": {"answer": SURVIVOR}}
     handed_in = [
@@ -308,19 +308,19 @@ def test_bombs_of_some_change_no_result_of_others(place, master, tmp_path):
     }
 
 
-def grade_without_end(told):
+def grade_without_end(told, zygote):
     with (
-        ForkServer(confined=False) as server,
+        ForkServer(zygote, confined=False) as server,
         runs(server, SURVIVOR, limits=Limits(), values=("survivor",)) as session,
     ):
         told.send((session.outcomes[1].defined["survivor"], session._group.folders["pids"]))
         time.sleep(600)
 
 
-def test_when_the_grader_is_killed_its_group_goes(place):
+def test_when_the_grader_is_killed_its_group_goes(place, zygote):
     forked = multiprocessing.get_context("fork")  # it has imported torch
     ours, theirs = forked.Pipe()
-    grader = forked.Process(target=grade_without_end, args=(theirs,))
+    grader = forked.Process(target=grade_without_end, args=(theirs, zygote))
     grader.start()
     survivor, folder = ours.recv()
     assert is_running(survivor)

@@ -19,6 +19,7 @@ from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
+from tests.zygotes import Here
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADER = os.getpid()
@@ -441,31 +442,21 @@ def test_nothing_of_a_submission_stays_behind(grade, monkeypatch, tmp_path):
     assert left == []
 
 
-def test_where_there_is_no_room_for_a_process_the_next_submission_has_one(
-    monkeypatch, tmp_path, master
-):
+def test_where_there_is_no_room_for_a_process_the_next_submission_has_one(tmp_path, master):
     """As after a bomb of threads, where the number of processes is limited."""
-    code = """
-from nbcourse.confined import student
-fork, forks = student._fork, []
+    fork, forks = student._fork, []
 
-def scarce():
-    forks.append(None)
-    if len(forks) == 2:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-    return fork()
+    def scarce() -> int:
+        forks.append(None)
+        if len(forks) == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
 
-student._fork = scarce
-student.main()
-"""
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess,
-        "Popen",
-        lambda words, **more: popen([*words[:2], "-c", code, words[-1]], **more),
-    )
+    def change() -> None:
+        student._fork = scarce
+
     submitted = a_class.submission(tmp_path, a_class.notebook(a_class.solved()))
-    with ForkServer() as server:
+    with ForkServer(Here(change)) as server:
         before = set(Path(tempfile.gettempdir()).iterdir())
         assert grade_submission(submitted, master, server, limits=LIMITS).points == 6
         with pytest.raises(RuntimeError, match=r"no process for the submission: .*unavailable"):

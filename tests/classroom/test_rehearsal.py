@@ -35,7 +35,7 @@ def grade(folder: Path, seconds: int) -> Result:
 
 
 @pytest.fixture(scope="module")
-def rehearsed(tmp_path_factory):
+def rehearsed(zygote, tmp_path_factory):
     """The folder of the class, graded, and the seconds that its calls had."""
     folder = tmp_path_factory.mktemp("class")
     rehearsal.write(folder)
@@ -111,6 +111,7 @@ def test_the_guide_has_each_command_that_the_two_classes_follow():
 
 
 @pytest.mark.sweep
+@pytest.mark.usefixtures("zygote")
 @pytest.mark.parametrize("platform", [Platform.CANVAS, Platform.MOODLE])
 def test_in_a_class_of_thirty_the_platform_gets_every_grade_right(tmp_path, platform):
     outcomes, _ = two_classes.rehearse(tmp_path / platform, platform)

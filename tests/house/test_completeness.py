@@ -16,7 +16,6 @@ MODULES = {
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
-    "nbcourse.confined.namespaces": "test_bounds runs it, in a process of its own",
     "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
 }
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}

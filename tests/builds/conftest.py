@@ -1,0 +1,1 @@
+from tests.zygotes import zygote as zygote
