@@ -24,6 +24,7 @@ from nbcourse.agents.trajectories import Simulation, collect
 from nbcourse.experiments.controlled import differ
 from nbcourse.functional.surrogates import policy_gradient, ppo_clip
 from tests.agents.environments import Choice, Corridor, vector
+from tests.effort import swept
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
 
@@ -303,8 +304,10 @@ def test_the_steps_reach_every_row():
 
 # ---------------------------------------------------------------- learning
 
+LEARNING = ("vanilla", "gae", "ppo")  # whole episodes, some steps with a critic, several updates
 
-@pytest.mark.parametrize("name", AGENTS)
+
+@pytest.mark.parametrize("name", swept(AGENTS, keep=LEARNING))
 def test_every_row_learns_to_look(name):
     """Chance is 2.5 of 5; a policy that does not look stays there whatever it does."""
     agent = replace(AGENTS[name].with_settings(gamma=0.5), learning_rate=1e-2)

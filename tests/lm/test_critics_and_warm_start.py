@@ -245,7 +245,7 @@ def test_a_warm_start_teaches_to_answer_and_to_stop(tokenizer):
         return [(problem.prompt, problem.answer) for problem in drawn]
 
     losses = warm_start(
-        model, tokenizer, examples, steps=150, batch_size=64, learning_rate=5e-3, progress=False
+        model, tokenizer, examples, steps=100, batch_size=64, learning_rate=5e-3, progress=False
     )
     assert losses[-1] < 0.2 * losses[0]
     asked = arithmetic.problems(200, split="train", generator=generator, digits=1)

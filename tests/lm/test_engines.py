@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from nbcourse.lm import cache, engines, lora, sampling, static, tiny
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.static import Static
+from tests.effort import swept
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 PADDED, ALIKE = ["12+34=", "7+8=", "99*1="], ["1+1=", "2+3="]
@@ -99,16 +100,19 @@ def test_the_same_bits_where_a_number_a_row_is_drawn(model, tokenizer, monkeypat
     assert_same(*(write(model, tokenizer, engine) for engine in ("eager", EXACT)))
 
 
+IN_BUCKETS = {"static": "static", "static-graphs": "static-graphs", "odd": Static(5, 2, 3)}
+PROMPTS = {"padded": PADDED, "alike": ALIKE}
+
+
 @pytest.mark.parametrize(
-    "engine",
-    ["static", "static-graphs", Static(5, 2, 3)],
-    ids=["static", "static-graphs", "odd shapes"],
+    ("prompts", "engine"),
+    swept(product(PROMPTS, IN_BUCKETS), keep=[("alike", "static"), ("padded", "odd")]),
 )
-@pytest.mark.parametrize("prompts", [PADDED, ALIKE], ids=["padded", "alike"])
 def test_the_likeliest_tokens_are_the_same_in_buckets(model, tokenizer, prompts, engine):
     """In float32; a sum over more columns is rounded otherwise."""
     eager, other = (
-        write(model, tokenizer, e, prompts, greedy=True, group_size=1) for e in ("eager", engine)
+        write(model, tokenizer, e, PROMPTS[prompts], greedy=True, group_size=1)
+        for e in ("eager", IN_BUCKETS[engine])
     )
     assert torch.equal(other.tokens, eager.tokens)
     assert torch.equal(other.mask, eager.mask)
@@ -315,9 +319,11 @@ class Tape(TorchDispatchMode):
                     old.copy_(new)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS.values(), ids=PRECISIONS)
-@pytest.mark.parametrize("greedy", [True, False])
-def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, dtype, greedy):
+@pytest.mark.parametrize(
+    ("greedy", "precision"),
+    swept(product([True, False], PRECISIONS), keep=[(True, "float32"), (False, "bfloat16")]),
+)
+def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, precision, greedy):
     """Each new shape is run once as it is, once while it is noted, and then from the notes."""
     replayed = []
 
@@ -337,7 +343,7 @@ def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, dtype, gr
 
         return call
 
-    options = {"dtype": dtype, "greedy": greedy}
+    options = {"dtype": PRECISIONS[precision], "greedy": greedy}
     plain = write(model, tokenizer, Static(8, columns=16), **options)
     assert_same(write(model, tokenizer, Static(8, columns=16, prepare=taped), **options), plain)
     assert len(replayed) > 50
@@ -385,9 +391,19 @@ def poisoned(model, *, call, rows):
     return model.register_forward_hook(spoil, with_kwargs=True)
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("engine", ["eager", "static", EXACT], ids=["eager", "static", "exact"])
-@pytest.mark.parametrize("token", [0, 1, 5, 40])
+OF_ALL = {"eager": "eager", "static": "static", "exact": EXACT}
+
+
+@pytest.mark.parametrize(
+    ("engine", "token", "large"),
+    swept(
+        product(OF_ALL, [0, 1, 5, 40], [False, True]),
+        keep=[
+            *product(OF_ALL, [0, 1, 40], [False]),
+            *product(OF_ALL, [5], [True]),
+        ],
+    ),
+)
 def test_the_first_token_whose_logits_are_not_finite_is_named(
     model, tokenizer, engine, token, large, monkeypatch
 ):
@@ -396,7 +412,7 @@ def test_the_first_token_whose_logits_are_not_finite_is_named(
     hook = poisoned(model, call=token, rows=lambda ids: 0)
     try:
         with pytest.raises(FloatingPointError, match=f"logits at response token {token} are not"):
-            write(model, tokenizer, engine)
+            write(model, tokenizer, OF_ALL[engine])
     finally:
         hook.remove()
 

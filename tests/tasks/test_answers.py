@@ -2,15 +2,15 @@ r"""The answer parser: golden and exploit cases, an independent oracle, and text
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, product
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nbcourse.tasks.answers import MAX_DIGITS, extract, is_correct
-from tests.effort import examples
-from tests.tasks.growth import SIZES, assert_linear
+from tests.effort import examples, swept
+from tests.tasks.growth import SIZES, USUAL, assert_linear
 
 # (response, strict answer, lenient answer, what the case is about)
 CASES = [
@@ -607,11 +607,17 @@ ADVERSARIES = {
 }
 
 
-@pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
-@pytest.mark.parametrize("text_of", ADVERSARIES.values(), ids=ADVERSARIES.keys())
-def test_time_grows_linearly_with_the_text(text_of, strict):
-    assert 0.8 * SIZES[-1] < len(text_of(SIZES[-1])) < 1.2 * SIZES[-1]
-    assert_linear(lambda text: extract(text, strict=strict), text_of)
+@pytest.mark.parametrize(
+    ("name", "reading", "largest"),
+    swept(
+        product(ADVERSARIES, ["strict", "lenient"], [USUAL, SIZES[-1]]),
+        keep=[*product(ADVERSARIES, ["strict", "lenient"], [USUAL])],
+    ),
+)
+def test_time_grows_linearly_with_the_text(name, reading, largest):
+    text_of = ADVERSARIES[name]
+    assert 0.8 * largest < len(text_of(largest)) < 1.2 * largest
+    assert_linear(lambda text: extract(text, strict=reading == "strict"), text_of, largest=largest)
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def skeletons(problem):
 
 def test_many_draws_share_no_sentence_no_numbers_and_no_template():
     found = {
-        split: [p for seed in range(4) for p in draw(1_500, split=split, seed=seed)]
+        split: [p for seed in range(2) for p in draw(1_500, split=split, seed=seed)]
         for split in SPLITS
     }
     for what in (
