@@ -6,6 +6,8 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -60,16 +62,58 @@ def run(script: Path, *arguments: object, folder: Path, launcher: Sequence[str] 
         folder: in which it starts.
         launcher: a module that starts it, and that one's arguments before the script.
     """
-    printed, errors = folder / "printed.txt", folder / "errors.txt"
-    started = process(_run, [*launcher, str(script), *map(str, arguments)], folder, printed, errors)
+    (printed,) = run_each([Run(script, arguments, folder, launcher)])
+    return printed
+
+
+@dataclass(frozen=True)
+class Run:
+    """A script, what it is given, the folder in which it starts, and what starts it."""
+
+    script: Path
+    arguments: Sequence[object]
+    folder: Path
+    launcher: Sequence[str] = ()
+
+    @property
+    def words(self) -> list[str]:
+        return [*self.launcher, str(self.script), *map(str, self.arguments)]
+
+    def said(self, name: str = "printed") -> str:
+        return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def run_each(runs: Sequence[Run], *, imports: Sequence[str] = ()) -> list[str]:
+    """What each printed, one after the other, after all have ended well.
+
+    Args:
+        runs: in folders of their own.
+        imports: modules that all of them need, and what they start: they are imported once.
+    """
+    started = process(_run_each, runs, imports)
     started.join(PATIENCE)
-    assert started.exitcode == 0, errors.read_text(encoding="utf-8")[-3000:]
-    return printed.read_text(encoding="utf-8")
+    assert started.exitcode == 0, [one.said("errors")[-3000:] for one in runs]
+    return [one.said() for one in runs]
 
 
-def _run(words: list[str], folder: Path, printed: Path, errors: Path) -> None:
-    for stream, path in ((sys.stdout, printed), (sys.stderr, errors)):
-        with path.open("ab") as file:
+def _run_each(runs: Sequence[Run], imports: Sequence[str]) -> None:
+    for run in runs:
+        for name in ("printed", "errors"):
+            (run.folder / f"{name}.txt").touch()
+    for name in imports:
+        import_module(name)
+    context: Any = multiprocessing.get_context(FORKING["PET_START_METHOD"])
+    for run in runs:
+        started = context.Process(target=_run, args=(run.words, run.folder))
+        started.start()
+        started.join()
+        if started.exitcode:
+            sys.exit(1)
+
+
+def _run(words: list[str], folder: Path) -> None:
+    for stream, name in ((sys.stdout, "printed"), (sys.stderr, "errors")):
+        with (folder / f"{name}.txt").open("ab") as file:
             os.dup2(file.fileno(), stream.fileno())
     os.chdir(folder)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -43,8 +43,8 @@ RECIPES = {
 }
 
 
-def start(folder, processes):
-    """Run the script and return what each process reported."""
+def prepared(folder, processes):
+    """A run of the script in a folder with the recipes."""
     recipes = folder / "recipes.json"
     recipes.write_text(json.dumps(RECIPES), encoding="utf-8")
     longer = RECIPE.replace("steps = 2\ncode", "steps = 3\ncode").replace(
@@ -55,25 +55,32 @@ def start(folder, processes):
     launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     if processes == 1:
         launcher = []
-    printed = script.run(
-        SCRIPT, folder / "out.json", recipes, folder, folder=folder, launcher=launcher
-    )
-    assert printed.count("held-out accuracy") == 1  # told once, by the one recipe in a file
-    return [
-        json.loads((folder / f"out-{rank}.json").read_text("utf-8")) for rank in range(processes)
+    return script.Run(SCRIPT, [folder / "out.json", recipes, folder], folder, launcher)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The folders of one process and of two, and what each process reported."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+    runs = [prepared(folder, count) for count, folder in enumerate(folders, 1)]
+    for printed in script.run_each(runs, imports=["nbcourse.cli", "torch.distributed.run"]):
+        assert printed.count("held-out accuracy") == 1  # told once, by the one recipe in a file
+    told = [
+        [folder / f"out-{rank}.json" for rank in range(count)]
+        for count, folder in enumerate(folders, 1)
     ]
+    reports = [[json.loads(path.read_text("utf-8")) for path in paths] for paths in told]
+    return list(zip(folders, reports, strict=True))
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("one")
-    return folder, start(folder, 1)
+def one(both):
+    return both[0]
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    return folder, start(folder, 2)
+def two(both):
+    return both[1]
 
 
 @pytest.mark.slow

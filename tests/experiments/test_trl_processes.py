@@ -21,6 +21,8 @@ SCRIPT = Path(__file__).with_name("trl_parallel.py")
 # On a machine without a GPU too, `--multi_gpu` it is: `--cpu` starts one process.
 LAUNCH = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
 SAID = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+IMPORTS = ["nbcourse.cli", "nbcourse.experiments.trl", "trl.trainer.grpo_trainer"]
+IMPORTS += ["trl.trainer.rloo_trainer", "torch.distributed.run"]
 TOML = """
 steps = 2
 task = { digits = 1 }
@@ -46,29 +48,37 @@ kl = { beta = 0.1 }
 }
 
 
-def start(folder, launcher):
-    """Run the script and return what each process reported."""
+def prepared(folder, launcher):
+    """A run of the script in a folder with the recipes."""
     (folder / "recipes").mkdir()
     for name, text in RECIPES.items():
         text = TOML + text
         if name == "dapo":
             text = text.replace("group_size = 4,", "group_size = 4, dynamic_sampling = false,")
         (folder / "recipes" / f"{name}.toml").write_text(text, encoding="utf-8")
-    printed = script.run(SCRIPT, "out.json", "recipes", "runs", folder=folder, launcher=launcher)
-    assert printed.count("held-out accuracy") == len(RECIPES)  # told once
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("out-*.json"))]
+    return script.Run(SCRIPT, ["out.json", "recipes", "runs"], folder, launcher)
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("one")
-    return folder, start(folder, [])
+def both(tmp_path_factory):
+    """The folders of one process and of two, and what each process reported."""
+    launchers = {"one": [], "two": [*LAUNCH, *SAID, "--main_process_port", "0"]}
+    runs = [prepared(tmp_path_factory.mktemp(name), words) for name, words in launchers.items()]
+    for printed in script.run_each(runs, imports=IMPORTS):
+        assert printed.count("held-out accuracy") == len(RECIPES)  # told once
+    folders = [run.folder for run in runs]
+    told = [[path.read_text("utf-8") for path in sorted(f.glob("out-*.json"))] for f in folders]
+    return list(zip(folders, [[*map(json.loads, texts)] for texts in told], strict=True))
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    return folder, start(folder, [*LAUNCH, *SAID, "--main_process_port", "0"])
+def one(both):
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def two(both):
+    return both[1]
 
 
 def files(folder):
