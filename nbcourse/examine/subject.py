@@ -7,6 +7,7 @@ package is computed from these weights, ∂L/∂log π of each token of a batch.
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any
 
@@ -55,25 +56,28 @@ class LossInputs:
     truncated: Tensor | None = None
     batch_tokens: Tensor | None = None
     _of_rewards: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _contents: dict[str, Hashable] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
-        defaults: dict[str, Callable[[], Tensor]] = {
-            "advantages": self._leave_one_out,
-            "sampler_log_probs": lambda: self.old_log_probs,
-            "entropy": lambda: torch.full_like(self.log_probs, ENTROPY),
-            "values": lambda: torch.zeros_like(self.log_probs),
-            "truncated": lambda: torch.zeros(len(self.mask), dtype=torch.bool),
-            "batch_tokens": lambda: self.mask.sum(),
-        }
-        given: dict[str, Any] = {}
-        for name in names:
-            own = getattr(self, name)
-            given[name] = defaults[name]() if own is None else own
+        given = {name: self._there(name) for name in names}
         return {
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for name, value in given.items()
         }
+
+    def content(self, names: Collection[str]) -> Hashable:
+        """What is in the quantities of these names: equal where batches are."""
+        for name in names:
+            if name not in self._contents:
+                self._contents[name] = content(self._there(name))
+        return tuple(self._contents[name] for name in names)
+
+    def _there(self, name: str) -> Any:
+        own = getattr(self, name)
+        return DEFAULTS[name](self) if own is None else own
 
     def _leave_one_out(self) -> Tensor:
         if "advantages" not in self._of_rewards:
@@ -105,6 +109,23 @@ class LossInputs:
     def rows(self, chosen: Any) -> "LossInputs":
         """Some of the responses, in this order."""
         return self.each(OF_ROWS, lambda own: own[chosen])
+
+
+DEFAULTS: Mapping[str, Callable[[LossInputs], Tensor]] = {  # of quantities that a batch has not
+    "advantages": LossInputs._leave_one_out,
+    "sampler_log_probs": lambda batch: batch.old_log_probs,
+    "entropy": lambda batch: torch.full_like(batch.log_probs, ENTROPY),
+    "values": lambda batch: torch.zeros_like(batch.log_probs),
+    "truncated": lambda batch: torch.zeros(len(batch.mask), dtype=torch.bool),
+    "batch_tokens": lambda batch: batch.mask.sum(),
+}
+
+
+def content(value: Any) -> Hashable:
+    """A value, and of a tensor what is in it, bit by bit."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.dtype, value.shape, bytes(value.reshape(-1).view(torch.uint8).tolist())
 
 
 @dataclass(frozen=True)
@@ -185,7 +206,11 @@ class Subject:
 
     def quantities(self, batch: LossInputs) -> dict[str, Any]:
         """What it takes of a batch, and the mask."""
-        return batch.offered(dict.fromkeys((*self.takes, "mask")))
+        return batch.offered(self._asks)
+
+    @cached_property
+    def _asks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.takes, "mask")))
 
     def loss(self, quantities: Mapping[str, Any], *, seed: int = 0) -> Tensor:
         """The scalar of some quantities, and of a seed if it draws random numbers.
@@ -224,16 +249,11 @@ class Subject:
         Raises:
             ValueError: if the loss does not depend on log_probs.
         """
-        return self._weights(self.quantities(batch))
+        return self.plain(batch, seed=0)
 
     def plain(self, batch: LossInputs, *, seed: int) -> Tensor:
         """The same with other random numbers, and asked anew."""
-        return self._computed(self.quantities(batch), seed=seed)
-
-    def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
-        return self._computed(quantities)
-
-    def _computed(self, quantities: Mapping[str, Any], *, seed: int = 0) -> Tensor:
+        quantities = self.quantities(batch)
         log_probs = quantities["log_probs"].requires_grad_()
         loss = self.loss(quantities, seed=seed)
         if not loss.requires_grad:
@@ -246,22 +266,17 @@ def _loss_of(returned: Any) -> Any:
     """The loss in what a function returns."""
     if isinstance(returned, tuple) and returned:
         returned = returned[0]
+    if isinstance(returned, Tensor):
+        return returned
     if isinstance(returned, Mapping):
         return returned["loss"]
-    return returned if isinstance(returned, Tensor) else getattr(returned, "loss", returned)
+    return getattr(returned, "loss", returned)
 
 
 def _meant(name: str, known: Collection[str]) -> str:
     """The nearest name on offer; none where it would put one policy in the place of another."""
     of_policy = re.compile(r"log_?p(rob)?s?$").search
     return did_you_mean(name, [one for one in known if not (of_policy(name) and of_policy(one))])
-
-
-def content(value: Any) -> Hashable:
-    """A value, and of a tensor what is in it, bit by bit."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.dtype, value.shape, bytes(value.reshape(-1).view(torch.uint8).tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,8 +293,9 @@ class Remembered(Subject):
         """The same loss, with nothing known yet."""
         return cls(subject.name, subject.function, subject.takes, subject.by_name)
 
-    def _weights(self, quantities: Mapping[str, Any]) -> Tensor:
-        key = tuple(map(content, quantities.values()))
-        if key not in self._known:
-            self._known[key] = super()._weights(quantities)
-        return self._known[key]
+    def weights(self, batch: LossInputs) -> Tensor:
+        """As of the loss."""
+        asked = batch.content(self._asks)
+        if asked not in self._known:
+            self._known[asked] = super().weights(batch)
+        return self._known[asked]
