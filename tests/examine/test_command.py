@@ -206,15 +206,21 @@ def test_a_loss_that_never_ends_is_given_up(file):
     ]
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/appendix-h-using.md"])
-def test_the_report_that_is_shown_is_what_comes_out(tmp_path, page):
+@pytest.fixture(scope="module")
+def of_the_example(tmp_path_factory):
+    """What is said of the loss that appendix H prints."""
     using = (ROOT / "book/appendix-h-using.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(# my_loss\.py\n.*?)```", using, re.S)
+    file = tmp_path_factory.mktemp("example") / "my_loss.py"
+    file.write_text(code, encoding="utf-8")
+    return nbcourse("examine", f"{file}:grpo_loss")
+
+
+@pytest.mark.parametrize("page", ["README.md", "book/appendix-h-using.md"])
+def test_the_report_that_is_shown_is_what_comes_out(of_the_example, page):
     (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)
-    (tmp_path / "my_loss.py").write_text(code, encoding="utf-8")
-    said = nbcourse("examine", f"{tmp_path / 'my_loss.py'}:grpo_loss")
     beginning, _, rest = shown.rpartition("…")
-    assert said.startswith(beginning.rstrip())
+    assert of_the_example.startswith(beginning.rstrip())
     assert not rest.strip()
 
 
