@@ -8,15 +8,14 @@ that a notebook does reaches another.
 import os
 import signal
 import sys
-import threading
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from multiprocessing import parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
-from tests import script
+from tests import forked_programs, script
 
 
 def use() -> None:
@@ -35,7 +34,9 @@ class Forked(LocalProvisioner):
         """Start it; `cmd` is how it would be started as a program, `kwargs` are Popen's."""
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
         silent = kwargs.get("stderr") is not None
-        started = script.process(_kernel, arguments, kwargs["cwd"], dict(kwargs["env"]), silent)
+        started = script.process(
+            _kernel, script.server(), arguments, kwargs["cwd"], dict(kwargs["env"]), silent
+        )
         self.process, self.pid, self.pgid = Started(started), started.pid, started.pid
         return self.connection_info
 
@@ -66,7 +67,9 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
 
-def _kernel(arguments: list[str], folder: str, env: dict[str, str], silent: bool) -> None:
+def _kernel(
+    server: Mapping[str, Any], arguments: list[str], folder: str, env: dict[str, str], silent: bool
+) -> None:
     """What `python -m ipykernel_launcher` does, in a folder and with variables."""
     import matplotlib
     from ipykernel.kernelapp import IPKernelApp
@@ -80,13 +83,7 @@ def _kernel(arguments: list[str], folder: str, env: dict[str, str], silent: bool
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    threading.Thread(target=_end_with_the_tests, daemon=True).start()
+    script.end_with_the_parent()
+    script.share(server)
+    forked_programs.use()
     IPKernelApp.launch_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
-
-
-def _end_with_the_tests() -> None:
-    """Whoever asked for the kernel may be gone before it could say so."""
-    tests = parent_process()
-    assert tests is not None
-    tests.join()
-    os._exit(1)

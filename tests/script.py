@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,6 +52,35 @@ def process(target: Callable[..., None], *arguments: object) -> BaseProcess:
     started = context().Process(target=target, args=arguments)
     started.start()
     return started
+
+
+def server() -> dict[str, Any]:
+    """Where the server of these processes is, and what it asks of those that call it."""
+    from multiprocessing import forkserver
+
+    context()
+    forkserver._forkserver.ensure_running()  # as `share` leaves it
+    names = ("_forkserver_address", "_forkserver_authkey")  # the latter from Python 3.14 on
+    return {name: value for name, value in vars(forkserver._forkserver).items() if name in names}
+
+
+def share(server: Mapping[str, Any]) -> None:
+    """What this process starts in turn comes from a server that is there already."""
+    from multiprocessing import forkserver
+
+    vars(forkserver._forkserver).update(server, ensure_running=lambda: None)
+
+
+def end_with_the_parent() -> None:
+    """Whoever asked for this process may be gone before it could say so."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run(script: Path, *arguments: object, folder: Path, launcher: Sequence[str] = ()) -> str:

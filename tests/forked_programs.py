@@ -1,0 +1,83 @@
+"""`python -m …`, forked from a process that has done the imports.
+
+Python by itself spends 5 processor seconds on what `nbcourse train` imports. A forked program is a
+process of its own all the same, with its own words, variables, folder and streams.
+"""
+
+import inspect
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tests import script
+
+SPAWNED = subprocess.Popen
+NAMES = tuple(inspect.signature(SPAWNED._execute_child).parameters)  # type: ignore[attr-defined]
+
+
+def use() -> None:
+    """Let every `python -m` that this process starts be forked, where the system can fork."""
+    if sys.platform == "linux":
+        subprocess.Popen = Forked  # type: ignore[misc]
+
+
+class Forked(SPAWNED):
+    """As `Popen`, which it is for all other programs."""
+
+    forked = None
+
+    def _execute_child(self, *arguments: Any) -> None:
+        asked = dict(zip(NAMES[1:], arguments, strict=True))
+        words = [word for word in asked["args"] if word != "-u"]
+        if words[:2] != [sys.executable, "-m"]:
+            return super()._execute_child(*arguments)  # type: ignore[misc]
+        ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        streams = [Connection(os.dup(i if end == -1 else end)) for i, end in enumerate(ends)]
+        folder, env = asked["cwd"] or os.getcwd(), asked["env"] or os.environ
+        what = script.server(), words[2:], str(folder), dict(env), streams
+        self.forked = script.process(_program, *what)
+        self.pid, self._child_created = self.forked.pid, True
+        for stream in streams:
+            stream.close()
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *arguments: Any, **more: Any) -> int | None:
+        if self.forked is None:
+            return super()._internal_poll(*arguments, **more)  # type: ignore[misc]
+        self.returncode = self.forked.exitcode
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.forked is None:
+            return super()._wait(timeout)  # type: ignore[misc]
+        self.forked.join(timeout)
+        if self._internal_poll() is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self.returncode
+
+
+def _program(
+    server: Mapping[str, Any],
+    words: Sequence[str],
+    folder: str,
+    env: Mapping[str, str],
+    streams: Sequence[Connection],
+) -> None:
+    """What `python -m` does, in a folder and with variables."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    script.end_with_the_parent()
+    script.share(server)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path.insert(0, folder)
+    sys.argv = [*words]
+    use()
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
