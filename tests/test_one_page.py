@@ -15,6 +15,7 @@ from tests.small import ALONE, learner, without_costs
 
 SFT = records.RUNS / "arithmetic-sft-seed0" / "model"
 STEPS, EVERY = 7, 5  # past the warm-up of the learning rate, and two evaluations
+PROMPTS, HELD_OUT = 32, 64  # of which enough have something to teach
 SEEDS = pytest.mark.parametrize("seed", swept([0, 1], keep=[0]))
 PPO = ["kl.beta=0.05", "optimiser.epochs=2", "optimiser.minibatches=2"]
 PAGES = {
@@ -33,9 +34,13 @@ def test_the_page_gives_the_numbers_of_the_real_loop(name, seed, monkeypatch):
     """
     module, program, whole, measured = PAGES[name]
     monkeypatch.setattr(module, "EVERY", EVERY)
+    monkeypatch.setattr(page, "HELD_OUT", HELD_OUT)
+    for each in {page, module}:
+        monkeypatch.setattr(each, "PROMPTS", PROMPTS)
     tables = whole.model_dump(exclude_unset=True, exclude={"warm_start"})
     tables |= {"seed": seed, "steps": STEPS, "model": {"source": str(SFT)}}
-    recipe = check({**tables, "evaluation": {"every": EVERY}})
+    tables["rollouts"] = {**tables.get("rollouts", {}), "prompts": PROMPTS}
+    recipe = check({**tables, "evaluation": {"every": EVERY, "problems": HELD_OUT}})
     made, start = learner(recipe), learner(recipe).policy
     plain = program(made.tokenizer, start, seed, STEPS)
     real = without_costs(loop.steps(made, loop.begin(recipe), ALONE))
@@ -86,11 +91,13 @@ def test_a_batch_without_any_spread_is_a_step_without_a_gradient(monkeypatch):
 
 
 def test_what_these_runs_cannot_show_is_as_in_the_recipe():
-    """How long the teachers teach and training lasts; and a clip, which is idle at first."""
+    """How long training and teaching last, on how many problems; a clip, which is idle at first."""
     for _, _, recipe, _ in PAGES.values():
         taught = [recipe.warm_start.steps, recipe.warm_start.careless_steps]
         assert [steps for steps, _, _ in page.TEACHERS] == taught
         assert (recipe.steps, recipe.evaluation.every) == (page.STEPS, page.EVERY)
+        asked = (recipe.rollouts.prompts, recipe.evaluation.problems)
+        assert asked == (page.PROMPTS, page.HELD_OUT)
     settings = PAGES["grpo"][2].settings
     assert settings["clip_low"] == page.CLIP
     assert settings["clip_high"] is settings["dual_clip"] is None
