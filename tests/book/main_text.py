@@ -7,6 +7,7 @@ defined, used      → the names that a code cell binds at its top, and those th
 
 import ast
 import builtins
+import functools
 import re
 import symtable
 from collections.abc import Iterator
@@ -25,8 +26,13 @@ LETTER = re.compile(
 )
 
 
-def cells(text: Path) -> Iterator[tuple[NotebookNode, bool]]:
+@functools.cache
+def cells(text: Path) -> tuple[tuple[NotebookNode, bool], ...]:
     """Every cell of a chapter and whether it goes deeper; a heading with its gist does not."""
+    return tuple(_cells(text))
+
+
+def _cells(text: Path) -> Iterator[tuple[NotebookNode, bool]]:
     folded_at = None  # the level of the deeper section that we are in
     for cell in twins.read_text(text).cells:
         heading = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
@@ -76,6 +82,7 @@ def running_cells(text: Path) -> list[str]:
     return sources
 
 
+@functools.cache
 def running_text(text: Path) -> str:
     """The prose of these cells."""
     return "\n\n".join(map(prose, running_cells(text)))
@@ -93,11 +100,12 @@ def sentences(running: str) -> list[str]:
     return [sentence for sentence in split if len(sentence.split()) > 2]
 
 
-def letters(text: Path) -> set[str]:
+@functools.cache
+def letters(text: Path) -> frozenset[str]:
     """The letters that stand for something in the formulas of the main line."""
     source = " ".join(cell.source for cell in main(text) if cell.cell_type == "markdown")
     formulas = re.findall(r"\$[^$]+\$|\\begin\{equation\*\}.*?\\end\{equation\*\}", source, re.S)
-    return set(
+    return frozenset(
         LETTER.findall(
             re.sub(r"\\(?:text|mathrm|begin|end|tag|operatorname)\{[^}]*\}", "", " ".join(formulas))
         )
