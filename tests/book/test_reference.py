@@ -297,7 +297,12 @@ def test_most_modules_lead_to_the_book(pages):
     assert sum(linked) > 0.6 * len(linked)
 
 
-def test_files_are_links_where_the_book_has_a_repository(tmp_path):
+def test_files_are_links_where_the_book_has_a_repository(tmp_path, monkeypatch):
+    """On the page of one room, without what the other tests read of the whole book."""
+    monkeypatch.setattr(reference, "ROOMS", {"functional": reference.ROOMS["functional"]})
+    monkeypatch.setattr(reference, "command_line", lambda book: "")
+    for name in ("by_chapters", "by_prose", "callers"):
+        monkeypatch.setattr(uses, name, dict)
     place = "https://github.com/ada/book"
     reference.write(tmp_path, numbering.places(), repository=f"{place}/")
     page = (tmp_path / "reference" / "functional.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ The rules are functions that return complaints; each is shown a notebook that br
 """
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator
 
@@ -31,6 +32,8 @@ DISPLAYING = {"print", "display", "show", "show_source", "table"}
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./:])(?:/(?:home|Users|root|tmp|var|usr|opt|private)/|[A-Z]:\\)"
 )
+
+read = functools.cache(stored.read)  # no rule changes what it is shown
 
 
 def code_cells(notebook: NotebookNode) -> Iterator[NotebookNode]:
@@ -247,19 +250,19 @@ RULES = [
 @NOTEBOOKS
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_chapters_keep_the_rule(path, rule: Callable[[NotebookNode], list[str]]):
-    assert rule(stored.read(path)) == []
+    assert rule(read(path)) == []
 
 
 @pytest.mark.parametrize("path", sorted(SHEETS), ids=lambda path: path.stem)
 def test_figures_of_exercises_are_like_those_of_chapters(path):
-    sheet = stored.read(path)
+    sheet = read(path)
     assert figures_of_another_width(sheet) + small_letters(sheet) == []
 
 
 @NOTEBOOKS
 def test_figures_have_a_drawing_for_phones(path):
     """Those that do not are as wide there as they are, and move sideways under the finger."""
-    notebook = stored.read(path)
+    notebook = read(path)
     drawn = [held.phone for _, held in drawings.for_phones(notebook)]
     assert len(list(figures(notebook))) - len(drawn) == SIDEWAYS.get(path.stem, 0)
     width = f' width="{72 * phones.WIDTH:g}pt"'
