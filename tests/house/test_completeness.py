@@ -4,6 +4,7 @@ The lists of exceptions hold a reason each, and nothing that has become needless
 """
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -59,13 +60,17 @@ def handed_on(folder: str, names: set[str]) -> set[str]:
     path = MODULES.get(folder)
     if path is None or path.name != "__init__.py":
         return set()
-    return {
-        node.module
-        for node in tree(path).body
-        if isinstance(node, ast.ImportFrom)
-        and node.module
-        and names & {alias.name for alias in node.names}
-    }
+    return {module for module, its in taken_by(path) if names & its}
+
+
+@functools.cache
+def taken_by(init: Path) -> list[tuple[str, set[str]]]:
+    """What an `__init__` imports: module by module, which names."""
+    return [
+        (node.module, {alias.name for alias in node.names})
+        for node in tree(init).body
+        if isinstance(node, ast.ImportFrom) and node.module
+    ]
 
 
 def in_sheets() -> set[str]:
