@@ -7,7 +7,8 @@ NumPy. What CUDA allows is allowed: a copy, a single number, an index from the C
 Importing this module registers the device under the name `NAME`, for the rest of the process.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ aten = torch.ops.aten
 
 COPIES = {aten.copy_.default, aten._to_copy.default}
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+SEQUENCES = (tuple, list)  # as a union of types they would take several times as long to ask for
 FUSED = "aten._fused"  # updates, whose counters of steps are on the device too
 
 
@@ -75,25 +77,30 @@ def each(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """What holds tensors, with each changed: `tree_map`, which takes several times as long."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, tuple | list):
-        return type(value)(each(change, part) for part in value)
+    if isinstance(value, SEQUENCES):
+        return type(value)([each(change, part) for part in value])
     if isinstance(value, dict):
         return {name: each(change, part) for name, part in value.items()}
     return value
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
-    """All that are in it."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors(part)
+def tensors(value: Any) -> list[Tensor]:
+    """All that are in it, without recursion: this is asked of every operation."""
+    found, waiting = [], [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, SEQUENCES):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+    return found
 
 
 def refuse_what_is_elsewhere(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
     operands = (args[0], args[2:]) if function in INDEXING else (args, kwargs)
-    numbers_too = str(function).startswith(FUSED)
+    numbers_too = is_fused(function)
     on_cpu = [
         x for x in tensors(operands) if not isinstance(x, OnSecond) and (x.dim() or numbers_too)
     ]
@@ -104,6 +111,11 @@ def refuse_what_is_elsewhere(function: Callable, args: tuple, kwargs: dict[str, 
     generator = kwargs.get("generator")
     if generator is not None and generator._cdata not in _generators:
         raise RuntimeError(f"{function}: a generator of the CPU for a tensor on {NAME}")
+
+
+@functools.cache
+def is_fused(function: Callable) -> bool:
+    return str(function).startswith(FUSED)
 
 
 _generators: dict[int, torch.Generator] = {}  # kept, so that no other gets the same address

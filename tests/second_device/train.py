@@ -22,7 +22,7 @@ from tests.second_device.device import NAME
 from tests.small import base_recipe, tables, without_costs
 
 # Slow enough that the rounding of two devices does not send the samples another way.
-CALM = {"warm_start": {"steps": 25, "batch_size": 32}, "steps": 2}
+CALM = {"warm_start": {"steps": 15, "batch_size": 32}, "steps": 2}
 HUB = {
     "steps": 2,
     "algorithm": {"name": "reinforce"},
