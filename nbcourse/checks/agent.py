@@ -215,8 +215,8 @@ def _verdicts_on(attempt: Attempt, result: dict[str, Any]) -> None:
         explained < -1,
         "worse than nothing, says the monitor",
         otherwise=f"'slandered': the explained variance is {explained:.4g}. A critic that always "
-        "predicts the same has 0. To be worse, it must vary more than the returns do, or against "
-        "them.",
+        "predicts the same has 0. To fall below −1, it must vary more than the returns do, or "
+        "against them.",
     )
 
 

@@ -177,7 +177,7 @@ EVIDENCE = {
     "right": "these numbers agree with log π of the tokens to the fifth decimal. There is nothing "
     "to explain.",
     "shifted": "each number agrees with the *next* row of the logits, the one at the token's own "
-    "position. A mean over tokens would not have shown it.",
+    "position. Their mean is below chance, as that of a sampler's own tokens is not.",
     "temperature": "divide the logits by 0.6 before the softmax, and the numbers agree.",
     "truncated": "every number is larger than log π, by minus the log of what the three likeliest "
     "tokens of its row hold together.",

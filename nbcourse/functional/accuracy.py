@@ -58,7 +58,8 @@ def pass_at_k(correct: Annotated[Tensor, Axes("P n", "bools")], *, k: int) -> Te
     The fraction is the chance that k of the n samples, drawn without replacement, are all wrong.
     Its mean over all that could have been sampled is (1 − p)^k, so the estimator is unbiased. The
     plug-in 1 − (1 − c/n)^k is not: (1 − p)^k is convex in p, hence chance in c/n makes its mean
-    too large (Jensen), and the plug-in is too low on average for every k > 1.
+    too large (Jensen), and the plug-in is too low on average for every k > 1, unless p
+    is 0 or 1.
 
     Args:
         correct: (P, n) bool, the verdicts on n samples of each of P problems.

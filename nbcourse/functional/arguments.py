@@ -181,8 +181,8 @@ def one_of(value: str, choices: tuple[str, ...], *, name: str) -> None:
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Hold the arguments of each call against the `Axes` and bounds that their annotations state.
 
-    Half-precision tensors come in as float32: a difference of two log-probabilities of size 10 has
-    no correct digit left in bfloat16. float32 and float64 stay as they are.
+    Half-precision tensors come in as float32: a small difference of two log-probabilities of size
+    10 has no correct digit left in bfloat16. float32 and float64 stay as they are.
 
     >>> @checked
     ... def weigh(loss: BT, gain: BT, *, share: Share = 0.5) -> Tensor:

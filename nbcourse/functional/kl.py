@@ -8,8 +8,8 @@ are in use (Schulman 2020, "Approximating KL Divergence", there with r = π_ref/
     k3 = e^{−d} − 1 + d    unbiased, never negative
 
 An estimator of the *value* is not an estimator of the *gradient*: differentiating k1 gives zero on
-average, k3 the gradient of the other KL. `exact_surrogate` and `gradient_surrogate` are the ones to
-differentiate.
+average, k3 the gradient of the other KL in each state. `exact_surrogate` and `gradient_surrogate`
+are the ones to differentiate.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Returns and advantages that look forward in time: to-go, n-step, and GAE.
 
-All of them are one linear recurrence read from the end, xₜ = dₜ + c · xₜ₊₁, so they share one
-scan. They are targets: none of them lets a gradient through.
+Each is a linear recurrence read from the end, xₜ = dₜ + c · xₜ₊₁, computed a block of steps at a
+time. They are targets: none of them lets a gradient through.
 """
 
 import math
@@ -191,7 +191,8 @@ def n_step_returns(
         rewards: (B, T).
         values: (B, T+1), V(s₀) … V(s_T); the last column is 0 if the episode ended there, and
             the critic's estimate if it was merely cut off.
-        n: number of rewards, at least 1; n ≥ T is the Monte Carlo return.
+        n: number of rewards, at least 1; n ≥ T is the Monte Carlo return if the
+            episode ended.
         gamma: discount γ in [0, 1].
 
     Returns:

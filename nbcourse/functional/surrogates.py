@@ -119,7 +119,8 @@ def gspo(
         sᵢₜ = sg[sᵢ] · πᵢₜ / sg[πᵢₜ],      Lᵢₜ = −min(sᵢₜ Aᵢₜ, clip(sᵢₜ) Aᵢₜ)
 
     Every token of a response carries the response's ratio, so a response is clipped as a whole.
-    The gradient equals that of the sequence-level objective only under `seq-mean-token-mean`.
+    For responses of different lengths the gradient equals that of the sequence-level objective only
+    under `seq-mean-token-mean`.
 
     Args:
         log_probs: (B, T).
@@ -205,8 +206,8 @@ def gmpo(
         gᵢ = exp( (1/|yᵢ|) Σₜ hᵢₜ ),   Lᵢₜ = −Aᵢ · sg[gᵢ] · exp(hᵢₜ − sg[hᵢₜ])
 
     Tokens are clipped one by one, as in PPO and on the same side, before the mean is taken; GSPO
-    takes the mean first, and clips the response. The gradient equals that of the sequence-level
-    objective only under `seq-mean-token-mean`.
+    takes the mean first, and clips the response. For responses of different lengths the gradient
+    equals that of the sequence-level objective only under `seq-mean-token-mean`.
 
     Args:
         log_probs: (B, T).
@@ -298,8 +299,8 @@ def dppo(
                  two-sided (IPO): where either holds, whatever the sign of A
 
     |π − π_sampler| is the total variation between "this token" and "another one" under the two
-    policies. A token of probability 0.001 may become a hundred times as likely; one of 0.7 may not
-    rise to 0.95, whose ratio no clip would notice.
+    policies. A token of probability 0.001 may become a hundred times as likely; one of 0.75 may
+    not rise to 0.955, whose ratio of 1.27 a clip at 1.28 lets pass.
 
     Args:
         log_probs: any shape, usually (B, T).
@@ -363,7 +364,8 @@ def importance_weights(
         mask: bool, the shape of `log_probs`; None counts every token.
         floor: the smallest weight, from 0 to 1.
         cap: the largest weight, at least 1; it bounds the variance at the price of a bias.
-        level: "token", or "sequence" for the product over the last axis: exact, and noisier.
+        level: "token", or "sequence" for the product over the last axis: exact without a cap, and
+            noisier.
         outside: "truncate" (TIS), or "mask" (0: IcePop by token, TRL's default by sequence).
 
     Returns:

@@ -26,7 +26,8 @@ def value_loss(
         L = ½ mean max( (v − R)², (v_old + clip(v − v_old, ±clip) − R)² )
 
     The target R is the *return* (GAE advantages + old values), not the reward of the token.
-    With clipping, a prediction that has moved more than `clip` towards R gets no gradient.
+    With clipping, a prediction that has moved more than `clip` towards R gets no gradient, unless
+    it has passed R by so far that the unclipped error is the larger one.
 
     Args:
         values: (B, T) predictions, with gradient.
@@ -65,7 +66,7 @@ def explained_variance(values: AnyShape, returns: AnyShape, mask: AnyMask) -> fl
 
         1 − Var(R − V) / Var(R)
 
-    1 is a perfect critic, 0 one that says the same everywhere, below 0 one that does harm.
+    1 is a critic that is right up to a constant, 0 one that says the same everywhere.
 
     Args:
         values: any shape, predictions at sampling time.

@@ -96,7 +96,7 @@ def test_a_leak_stops_the_release_and_leaves_nothing(tmp_path, monkeypatch):
     )
     # the hint's text stands in for a solution
     notebook = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
-    planted = notebook.replace("solves an exercise", line)
+    planted = notebook.replace("is the answer; the chapter", line)
     assert planted != notebook
     root = tmp_path / "root"
     (root / "book" / "exercises").mkdir(parents=True)
