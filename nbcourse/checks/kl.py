@@ -236,7 +236,7 @@ def _far_enough(attempt: Attempt, p: float, q: float) -> None:
             "averaged over the policy's answers."
         )
     elif (p - q) * (q - 0.5) > 0:
-        says += " On that side there is not enough room: even certainty is near."
+        says += " On that side there is little room: go nearer to certainty, if that is far enough."
     else:
         says += " Near the reference nearly nothing pulls; go farther."
     attempt.holds(_far(p, q), f"both at least {NATS} nats away", otherwise=says)

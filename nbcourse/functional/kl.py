@@ -242,8 +242,9 @@ def gradient_surrogate(
         "token":     wₜ = π(aₜ|·)/π_old(aₜ|·)             biased: states stay those of π_old
 
     The weight keeps its gradient. That is what makes the identity E_old[w(θ) k(θ)] = KL(θ) hold as
-    a function of θ, so differentiating both sides is allowed; a detached weight gives zero for k1
-    and the forward KL for k3. On-policy the weight has the value 1 but not the gradient 0.
+    a function of θ, so differentiating both sides is allowed; a detached weight gives zero for k1,
+    and for k3 the forward KL of each state that π visits. On-policy the weight has the value 1 but
+    not the gradient 0.
 
     Args:
         log_probs: (B, T), with gradient.

@@ -364,8 +364,7 @@ def importance_weights(
         mask: bool, the shape of `log_probs`; None counts every token.
         floor: the smallest weight, from 0 to 1.
         cap: the largest weight, at least 1; it bounds the variance at the price of a bias.
-        level: "token", or "sequence" for the product over the last axis: exact without a cap, and
-            noisier.
+        level: "token", or "sequence" for the product over the last axis: exact, uncapped; noisier.
         outside: "truncate" (TIS), or "mask" (0: IcePop by token, TRL's default by sequence).
 
     Returns:
