@@ -39,6 +39,7 @@ from tests.browser import fonts
 from tests.browser.conftest import OVERLAPS
 from tests.coin_walk import coin_walk
 from tests.conftest import Watched
+from tests.effort import swept
 from tests.tasks.test_answers import CASES
 
 BATCH = records.RUNS / "smollm2-word-problems-batch"
@@ -283,7 +284,7 @@ def test_no_letters_cover_others_on_a_phone(opened, name):
     part.get_by_role("button", name="Start again").click()
 
 
-@pytest.mark.parametrize("name", fonts.SETS)
+@pytest.mark.parametrize("name", swept(fonts.SETS, keep=["wide"]))
 def test_no_letters_cover_others_whatever_fonts_a_machine_has(browser, file, tmp_path, name):
     with fonts.browser_with(name, browser, tmp_path) as other:
         tab = Watched(other, viewport={"width": 390, "height": 800}, offline=True)
