@@ -130,3 +130,11 @@ SAID = {
         STEPS: "n-steps-to-the-edge: right.",
     },
 }
+# What `make test` types: each exercise's right answer, and of each way to be told the first.
+KEPT = [
+    *((exercise, f"{exercise}: right.") for exercise in SAID),
+    ("mend-the-reset", "IndexError"),
+    ("mend-the-reset", "NaN times 0 is NaN"),
+    ("mend-the-reset", "changed its argument number 1 in place"),
+    ("whose-advantages", "Expected a dict with one word for each"),
+]

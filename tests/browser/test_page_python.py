@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import io
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from tests.browser.test_pages import (
 from tests.checks import masters
 from tests.classroom.test_page_python import page_of, rounded, wrong_module
 from tests.conftest import Watched
+from tests.effort import swept
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, masters.needed]
 
@@ -115,14 +117,18 @@ def tab(open_tab, address) -> Iterator[Watched]:
 
 
 @pytest.fixture(scope="module")
-def third_sheet(browser, address) -> Iterator[Watched]:
-    """Opened once, so that Python is loaded once for all of its exercises."""
+def loaded(request, browser, address) -> Iterator[Watched]:
+    """The page of a sheet, opened once, so that Python is loaded once for all of its tests."""
     tab = Watched(browser)
-    tab.page.goto(address.replace("01-bandit", "03-critics"))
+    tab.page.goto(address.replace("01-bandit", request.param))
     yield tab
     assert tab.foreign == []
     assert tab.errors == []
     tab.context.close()
+
+
+def on_sheet(name: str):
+    return pytest.mark.parametrize("loaded", [name], indirect=True)
 
 
 def names(requests: list[str]) -> set[str]:
@@ -158,8 +164,9 @@ def test_python_comes_with_the_first_check_and_not_before(tab, built):
     assert {path for path in asked if path.endswith(".js")} == {f"/_static/{page_python.FILE}"}
 
 
-def test_a_mistake_is_told_in_the_words_of_the_notebook(tab):
-    cell = Cell(tab)
+@on_sheet("01-bandit")
+def test_a_mistake_is_told_in_the_words_of_the_notebook(loaded):
+    cell = Cell(loaded)
     cell.check(RIGHT.replace("-total", "total"))
     said = cell.says("wrong")
 
@@ -173,8 +180,9 @@ def test_a_mistake_is_told_in_the_words_of_the_notebook(tab):
     assert "the sign is the wrong way round" in said
 
 
-def test_what_does_not_run_is_told_with_its_line(tab):
-    cell = Cell(tab)
+@on_sheet("01-bandit")
+def test_what_does_not_run_is_told_with_its_line(loaded):
+    cell = Cell(loaded)
     cell.check("def policy_loss(logits, arms, rewards)\n    return 0\n")
     assert cell.says("error").startswith("line 1: def policy_loss(logits, arms, rewards)\nSyntax")
     cell.check("print(0.1 + 0.2)\nprint(1 / 0)")
@@ -192,22 +200,39 @@ def test_what_does_not_run_is_told_with_its_line(tab):
     assert cell.says("not yet").startswith("mend-the-loss: Not implemented yet.")
 
 
-def test_an_endless_loop_is_stopped_and_the_page_goes_on(tab):
-    cell, other = Cell(tab), Cell(tab, 2)
+@on_sheet("01-bandit")
+def test_an_endless_loop_is_stopped_and_the_page_goes_on(loaded):
+    cell, other = Cell(loaded), Cell(loaded, 2)
     cell.check(ENDLESS)
-    tab.page.get_by_text("on and on", exact=True).wait_for()
+    loaded.page.get_by_text("on and on", exact=True).wait_for()
     cell.press("Stop")
     assert cell.says("stopped") == "on and on\n\nStopped."
     cell.check(ENDLESS)
-    tab.page.get_by_text("on and on", exact=True).wait_for()
+    loaded.page.get_by_text("on and on", exact=True).wait_for()
     other.check("def harmful_bandit():\n    return [0.9, 0.1], [1.0, 0.0]\n")
     assert "64 times the variance" in other.says("right")
     assert cell.says("stopped").endswith("Stopped.")
 
 
-def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(tab):
-    cell = Cell(tab)
-    page = tab.page
+@on_sheet("01-bandit")
+def test_a_cell_is_there_for_everyone(loaded):
+    """The page around it is looked at with the other pages."""
+    cell = Cell(loaded)
+    for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
+        cell.check(code)
+        cell.says(verdict)
+        for look in LOOKS.values():
+            loaded.page.emulate_media(color_scheme=look["color_scheme"])
+            loaded.page.set_viewport_size(look["viewport"])
+            assert objections(loaded.page, ".nb-python") == []
+            assert not loaded.page.evaluate(WIDER_THAN_THE_PAGE)
+    assert cell.box.evaluate(SMALL_TARGETS) == []
+
+
+@on_sheet("01-bandit")
+def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(loaded):
+    cell = Cell(loaded)
+    page = loaded.page
     cell.field.focus()
     page.keyboard.press("Control+a")
     page.keyboard.type("def policy_loss(logits, arms, rewards):")
@@ -225,28 +250,39 @@ def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(tab):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Check"
     page.reload()
-    assert Cell(tab).field.input_value() == typed
+    assert Cell(loaded).field.input_value() == typed
 
 
-def test_the_second_sheet_is_checked_too(tab, address):
-    tab.page.goto(address.replace("01-bandit", "02-sequences"))
-    cell = Cell(tab)
+@on_sheet("02-sequences")
+def test_the_second_sheet_is_checked_too(loaded):
+    cell = Cell(loaded)
     cell.check(SECOND)
     assert "12 rewards, groups of 4" in cell.says("right")
     cell.check(SECOND.replace(" / group_size", ""))
     assert "Likely mistake: that is the sum of each group" in cell.says("wrong")
 
 
-@pytest.mark.parametrize("exercise", plain_answers.SAID)
-def test_the_third_sheet_says_what_python_says_without_a_browser(third_sheet, exercise):
-    cell = Cell(third_sheet, list(plain_answers.SAID).index(exercise))
+ANSWERS = {
+    (exercise, words): code
+    for exercise, said in plain_answers.SAID.items()
+    for code, words in said.items()
+}
+
+
+@on_sheet("03-critics")
+@pytest.mark.parametrize(
+    ("exercise", "words"),
+    swept(ANSWERS, keep=plain_answers.KEPT),
+)
+def test_the_third_sheet_says_what_python_says_without_a_browser(loaded, exercise, words):
+    cell = Cell(loaded, list(plain_answers.SAID).index(exercise))
+    cell.press("Start over")
     given, _, _ = cell.field.input_value().partition("def ")
-    page = page_of("03-critics")
-    for code, words in plain_answers.SAID[exercise].items():
-        verdict, said = page.says(exercise, given + code)
-        assert words in said
-        cell.check(given + code)
-        assert cell.says(verdict) == said
+    code = given + ANSWERS[exercise, words]
+    verdict, said = page_of("03-critics").says(exercise, code)
+    assert words in said
+    cell.check(code)
+    assert cell.says(verdict) == said
 
 
 @pytest.mark.parametrize("chapter", ENDINGS)
@@ -267,29 +303,36 @@ def test_a_chapter_ends_with_its_first_exercise(open_tab, address, built, chapte
     assert not any(f"def {name.replace('-', '_')}(" in text for name in others)
 
 
-@pytest.mark.parametrize("sheet", WITH_TENSORS)
-def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(open_tab, address, sheet):
-    """The master's answers and known mistakes, typed into the page."""
-    page, tab = page_of(sheet), open_tab()
-    tab.page.goto(address.replace("01-bandit", sheet))
-    wrong = inspect.getsource(wrong_module(sheet))
+TENSORS = [*itertools.product(WITH_TENSORS, (0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "nth"),
+    swept(TENSORS, keep=[one for one in TENSORS if one[1] == 0]),
+    indirect=["loaded"],
+    scope="module",
+)
+def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(loaded, nth):
+    """The master's answers, and the nth known mistake of each exercise, typed into the page."""
+    sheet = Path(urlsplit(loaded.page.url).path).stem
+    page = page_of(sheet)
+    # They are read once, with the first one that is typed: Brython takes most of a second for it.
+    given = f"{inspect.getsource(wrong_module(sheet))}\nsheet.known = wrong_answers(sheet)\n"
     for number, (exercise, (name, _)) in enumerate(page.stubs.items()):
-        cell = Cell(tab, number)
-        mistakes = list(page.wrong_answers()[exercise])[:2]
-        typed = [page.solution(exercise)] + [
-            f"{wrong}\n\n{name} = wrong_answers(sheet)[{exercise!r}][{mistake!r}][0]\n"
-            for mistake in mistakes
-        ]
-        for code in typed:
-            verdict, said = page.says(exercise, code)
-            assert verdict == ("right" if code is typed[0] else "wrong")
-            cell.check(code)
+        cell = Cell(loaded, number)
+        for mistake in (None, list(page.wrong_answers()[exercise])[nth]):
+            code = f"{given}{name} = sheet.known[{exercise!r}][{mistake!r}][0]\n"
+            given = given if mistake is None else ""
+            typed = page.solution(exercise) if mistake is None else code
+            verdict, said = page.says(exercise, typed)
+            assert verdict == ("wrong" if mistake else "right")
+            cell.check(typed)
             assert rounded(cell.says(verdict)) == rounded(said)
-    assert tab.foreign == []
 
 
-def test_python_in_the_browser_compares_tensors_by_their_truth(tab):
-    cell = Cell(tab)
+@on_sheet("01-bandit")
+def test_python_in_the_browser_compares_tensors_by_their_truth(loaded):
+    cell = Cell(loaded)
     cell.check(COMPARISONS)
     said, _, _ = cell.says("error").partition("\nThere is no")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -297,14 +340,13 @@ def test_python_in_the_browser_compares_tensors_by_their_truth(tab):
     assert said == printed.getvalue().strip()
 
 
-def test_what_is_typed_in_a_sheet_with_tensors_is_there_after_a_reload(open_tab, address):
-    tab = open_tab()
-    tab.page.goto(address.replace("01-bandit", "10-grpo"))
+@on_sheet("10-grpo")
+def test_what_is_typed_in_a_sheet_with_tensors_is_there_after_a_reload(loaded):
     typed = [f"import torch\n\nx = torch.tensor({number})\n" for number in range(2)]
     for number, code in enumerate(typed):
-        Cell(tab, number).field.fill(code)
-    tab.page.reload()
-    assert [Cell(tab, number).field.input_value() for number in range(2)] == typed
+        Cell(loaded, number).field.fill(code)
+    loaded.page.reload()
+    assert [Cell(loaded, number).field.input_value() for number in range(2)] == typed
 
 
 def test_it_works_straight_from_the_disk(open_tab, built):
@@ -323,17 +365,3 @@ def test_without_scripts_there_is_the_notebook(open_tab, address):
     link = box.get_by_role("link", name="the notebook")
     assert link.get_attribute("href") == "../_sources/exercises/01-bandit.ipynb"
     assert "raise NotImplementedError" not in box.inner_text()
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_cell_is_there_for_everyone(open_tab, address, look):
-    """The page around it is looked at with the other pages."""
-    tab = open_tab(**LOOKS[look])
-    tab.page.goto(address)
-    cell = Cell(tab)
-    for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
-        cell.check(code)
-        cell.says(verdict)
-        assert objections(tab.page, ".nb-python") == []
-        assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
-    assert cell.box.evaluate(SMALL_TARGETS) == []
