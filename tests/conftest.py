@@ -32,6 +32,7 @@ gc.disable()
 BROWSER_OPTIONS = [
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -143,6 +144,17 @@ class Watched:
         else:
             self.foreign.append(route.request.url)
             route.abort()
+
+    def forget(self) -> None:
+        """Leave the page, and keep nothing of it: neither what it stored nor what was noticed."""
+        addresses = {urlsplit(url) for url in self.requests}
+        tools = self.context.new_cdp_session(self.page)
+        for origin in {f"{address.scheme}://{address.netloc}" for address in addresses}:
+            tools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+        tools.detach()
+        self.page.goto("about:blank")
+        for noticed in (self.requests, self.foreign, self.errors):
+            noticed.clear()
 
     def _listen(self, message) -> None:
         if message.type == "error":

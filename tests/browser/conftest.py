@@ -30,6 +30,35 @@ OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
 })"""
 
 
+SIZE = {"width": 1280, "height": 720}  # of a window, unless a test says another
+
+
+@pytest.fixture(scope="module")
+def lent(browser) -> Iterator[Callable[..., Watched]]:
+    """lent(**options) → a Watched tab of this kind, the same one each time, with a blank page.
+
+    A page takes half as much time in it as in a new one. What lasts longer than a page, such as an
+    init script or a slow network, belongs into `open_tab`.
+    """
+    tabs: dict[str, Watched] = {}
+
+    def one(**options) -> Watched:
+        kind = repr(options)
+        if kind in tabs:
+            tabs[kind].forget()
+            tabs[kind].page.mouse.move(0, 0)
+            scheme = options.get("color_scheme", "light")
+            tabs[kind].page.emulate_media(media="null", color_scheme=scheme)
+            tabs[kind].page.set_viewport_size(options.get("viewport", SIZE))
+        else:
+            tabs[kind] = Watched(browser, **options)
+        return tabs[kind]
+
+    yield one
+    for tab in tabs.values():
+        tab.context.close()
+
+
 @pytest.fixture(scope="module")
 def offline(browser) -> Iterator[Callable[[bool], Watched]]:
     """offline(has_touch) → a tab without a network, one each for mouse and finger."""

@@ -7,6 +7,7 @@ import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from nbcourse.publishing import (
     stored,
 )
 from tests.browser import fonts
-from tests.browser.conftest import OVERLAPS
+from tests.browser.conftest import OVERLAPS, SIZE
 from tests.browser.searches import SEARCHES
 from tests.conftest import Watched
 from tests.effort import swept
@@ -70,14 +71,13 @@ def address(built, serve) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab(request, browser, address) -> Iterator[Watched]:
+def tab(request, lent, address) -> Iterator[Watched]:
     """The tab with a page, by its name; it is loaded once, and has all its tests in a row."""
-    watched = Watched(browser)
+    watched = lent(viewport=SIZE)  # the tests between them that open pages have another
     watched.page.goto(f"{address}/{request.param}.html#main-content")  # all of it is laid out
     yield watched
     assert watched.foreign == []
     assert watched.errors == []
-    watched.context.close()
 
 
 def on_pages(*names: str):
@@ -110,8 +110,8 @@ NOTHING_TO_DO = """() => new Promise(done =>
   requestIdleCallback(() => requestIdleCallback(() => setTimeout(done))))"""
 
 
-def test_the_address_of_the_site_leads_to_the_front_page(open_tab, address):
-    tab = open_tab()
+def test_the_address_of_the_site_leads_to_the_front_page(lent, address):
+    tab = lent()
     tab.page.goto(f"{address}/")
     tab.page.wait_for_url("**/intro.html")
     assert tab.foreign == []
@@ -199,18 +199,19 @@ READ_THROUGH = """async () => {
 }"""
 
 
-# A page of each kind in both looks; the long lines of the command line are the phone's matter.
-KEPT = [*itertools.product(["intro", CHAPTERS[1], "exercises/02-sequences"], LOOKS)]
-KEPT += [(f"reference/{reference.COMMAND_LINE}", "dark, on a phone")]
+# A page of each kind, a chapter in both looks; the long lines of the command line on a phone.
+LIGHT, DARK = LOOKS
+KEPT = [("intro", LIGHT), (CHAPTERS[4], LIGHT), (CHAPTERS[4], DARK)]
+KEPT += [("exercises/02-sequences", LIGHT), (f"reference/{reference.COMMAND_LINE}", DARK)]
 
 
 @pytest.mark.parametrize(
     ("name", "look"),
     swept(itertools.product([*PAGES, *CHAPTERS, *SHEETS, *REFERENCE], LOOKS), keep=KEPT),
 )
-def test_a_page_is_there_for_everyone(open_tab, address, name, look):
+def test_a_page_is_there_for_everyone(lent, address, name, look):
     """Nothing that axe objects to, and nothing that pushes a page beyond its window."""
-    tab = open_tab(**LOOKS[look])
+    tab = lent(**LOOKS[look])
     tab.page.goto(f"{address}/{name}.html")
     unfold(tab.page)
     tab.page.mouse.move(0, 0)
@@ -231,12 +232,17 @@ def hover_all(page, selector: str) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_what_is_under_the_mouse_keeps_its_contrast(open_tab, address, look):
-    page = open_tab(**LOOKS[look]).page
-    page.goto(f"{address}/{CHAPTERS[1]}.html#main-content")
+@pytest.mark.parametrize(
+    ("name", "look"),
+    swept(
+        itertools.product(["exercises/02-sequences", CHAPTERS[1]], LOOKS),
+        keep=[("exercises/02-sequences", look) for look in LOOKS],
+    ),
+)
+def test_what_is_under_the_mouse_keeps_its_contrast(lent, address, name, look):
+    page = lent(**LOOKS[look]).page
+    page.goto(f"{address}/{name}.html#main-content")
     unfold(page)
-    page.mouse.move(0, 0)
     page.evaluate(READ_THROUGH)
     assert hover_all(page, "a, button, summary, label, h2, h3") > 100
     assert objections(page, runOnly=["color-contrast"]) == []
@@ -293,9 +299,9 @@ def test_results_come_while_typing_and_a_search_is_light(found, built):
     assert sum((built / path).stat().st_size for path in paths) < 300_000
 
 
-def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(open_tab, address):
-    page = open_tab().page
-    page.goto(f"{address}/{CHAPTERS[10]}.html")
+def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(lent, address):
+    page = lent().page
+    page.goto(f"{address}/{CHAPTERS[4]}.html")
     page.keyboard.press("Control+k")
     page.locator(".search-button__search-container input").press_sequentially(
         "advantage of a dual clip"
@@ -306,7 +312,7 @@ def test_a_search_arrives_at_the_match_in_its_fold_and_marks_no_other_page(open_
     arrived.wait_for()
     assert arrived.evaluate("one => one.closest('details').open")
     assert page.url.endswith("/05-ppo.html#sec-5-8")
-    page.goto(f"{address}/06-ppo-in-practice.html")
+    page.goto(f"{address}/17-one-gpu.html")
     assert page.locator(".nb-arrived, .highlighted, mark").count() == 0
 
 
@@ -317,8 +323,8 @@ WHOLLY_SEEN = """part => {
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
-def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(open_tab, address):
-    page = open_tab(**PHONE).page
+def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(lent, address):
+    page = lent(**PHONE).page
     page.goto(f"{address}/intro.html")
     picture = page.locator(".nb-explorer svg").bounding_box()
     assert picture["y"] + picture["height"] < 844
@@ -330,9 +336,9 @@ def test_a_phone_shows_the_explorer_of_the_front_page_and_one_button(open_tab, a
     page.wait_for_url("**/00-start-here.html")
 
 
-def test_what_a_control_changes_is_in_sight_with_it_on_a_phone(open_tab, address):
+def test_what_a_control_changes_is_in_sight_with_it_on_a_phone(lent, address):
     """Chapter 11's bars stay above what they change; a word's numbers stand below the words."""
-    page = open_tab(**PHONE).page
+    page = lent(**PHONE).page
     page.goto(f"{address}/{CHAPTERS[11]}.html#main-content")
     page.locator(".nb-gradients").evaluate("drawn => drawn.scrollIntoView({ block: 'end' })")
     for control in (".nb-bars svg", ".nb-bars input"):
@@ -359,8 +365,8 @@ OUT_OF_REACH = """() => [...document.querySelectorAll("article mjx-container:not
 
 
 @pytest.mark.parametrize("name", swept(CHAPTERS, keep=[CHAPTERS[12]]))
-def test_a_formula_that_is_wider_than_a_phone_moves_under_the_finger(open_tab, address, name):
-    page = open_tab(**PHONE).page
+def test_a_formula_that_is_wider_than_a_phone_moves_under_the_finger(lent, address, name):
+    page = lent(**PHONE).page
     page.goto(f"{address}/{name}.html#main-content")
     unfold(page)
     page.evaluate(NOTHING_TO_DO)
@@ -387,8 +393,8 @@ def swipe(page, slider, across: int, along: int) -> None:
     tools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
-def test_a_swipe_up_scrolls_past_a_slider_and_one_across_moves_it(open_tab, address):
-    page = open_tab(**PHONE).page
+def test_a_swipe_up_scrolls_past_a_slider_and_one_across_moves_it(lent, address):
+    page = lent(**PHONE).page
     page.goto(f"{address}/{CHAPTERS[12]}.html#main-content")
     unfold(page)
     slider = page.locator(".nb-explorer").get_by_role("slider").first
@@ -545,9 +551,9 @@ IN_SIGHT = """id => { const { top } = document.getElementById(id).getBoundingCli
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_link_leads_to_its_place_far_down_the_page(open_tab, address, look):
+def test_a_link_leads_to_its_place_far_down_the_page(lent, address, look):
     """From the top of the page past sections that were never in sight, from elsewhere, and back."""
-    page = open_tab(**LOOKS[look]).page
+    page = lent(**LOOKS[look]).page
     name = CHAPTERS[11]
     anchor = [place.anchor for place in numbering.places().values() if place.chapter == name][-1]
     page.goto(f"{address}/{name}.html")
@@ -585,7 +591,7 @@ def test_a_first_screen_needs_no_script_and_stays_where_it_is(open_tab, address,
     places = []
     for script in (False, True):
         page = open_tab(java_script_enabled=script, **LOOKS[look]).page
-        page.goto(f"{address}/{CHAPTERS[10]}.html")
+        page.goto(f"{address}/{CHAPTERS[9]}.html")
         first = page.locator(".nb-first")
         assert first.evaluate("image => image.complete && image.naturalWidth") > 0
         if script:
@@ -600,8 +606,8 @@ BESIDE = """id => { const caption = document.querySelector(`#${id} > .nb-caption
   return [left >= shown.right, top >= shown.bottom]; }"""
 
 
-def test_a_caption_stands_beside_what_it_belongs_to_where_both_have_room(open_tab, address):
-    page = open_tab().page
+def test_a_caption_stands_beside_what_it_belongs_to_where_both_have_room(lent, address):
+    page = lent().page
     page.goto(f"{address}/{CHAPTERS[10]}.html#main-content")
     for width, figure, table in ((1600, True, True), (1400, False, True), (1000, False, False)):
         page.set_viewport_size({"width": width, "height": 900})
@@ -615,8 +621,8 @@ LAID_OUT = """() => [...document.querySelectorAll(".bd-article > section > secti
   getComputedStyle(one).contentVisibility === "visible")"""
 
 
-def test_the_reference_is_laid_out_while_nothing_else_is_to_do(open_tab, address):
-    page = open_tab().page
+def test_the_reference_is_laid_out_while_nothing_else_is_to_do(lent, address):
+    page = lent().page
     page.goto(f"{address}/reference/functional.html")
     assert page.locator(".nb-from-the-top").count() == 1
     page.wait_for_function(LAID_OUT)
@@ -641,31 +647,40 @@ CUT = """explorer => [...explorer.querySelectorAll(":not(svg, svg *, .nb-inspect
 
 @pytest.fixture(scope="module")
 def machines(browser, tmp_path_factory):
-    """Browsers on two machines with other fonts."""
+    """A tab on each of two machines with other fonts, by what those are; opened when asked for."""
     with ExitStack() as open_ones:
-        yield [
-            open_ones.enter_context(
-                fonts.browser_with(name, browser, tmp_path_factory.mktemp(name))
+        yield cache(
+            lambda name: Watched(
+                open_ones.enter_context(
+                    fonts.browser_with(name, browser, tmp_path_factory.mktemp(name))
+                )
             )
-            for name in fonts.SETS
-        ]
+        )
 
 
-@pytest.mark.parametrize("name", swept(["intro", *CHAPTERS], keep=[CHAPTERS[5], CHAPTERS[11]]))
-def test_letters_of_drawings_are_the_sites_and_none_is_cut_off(machines, address, name):
-    """Greek ones too, on a desk and on a phone, whatever fonts a machine has."""
-    for browser, width in itertools.product(machines, (390, 1400)):
-        tab = Watched(browser, viewport={"width": width, "height": 844})
-        tab.page.goto(f"{address}/{name}.html#main-content")
-        unfold(tab.page)
-        for explorer in tab.page.locator(".nb-explorer").all():
+@pytest.mark.parametrize(
+    ("name", "letters_there"),
+    swept(
+        itertools.product(["intro", *CHAPTERS], fonts.SETS),
+        keep=[(CHAPTERS[5], "wide"), (CHAPTERS[11], "wide")],
+    ),
+)
+def test_letters_of_drawings_are_the_sites_and_none_is_cut_off(
+    machines, address, name, letters_there
+):
+    """Greek ones too, on a phone and on a desk, whatever fonts a machine has."""
+    page = machines(letters_there).page
+    page.goto(f"{address}/{name}.html#main-content")
+    unfold(page)
+    for width in (390, 1400):
+        page.set_viewport_size({"width": width, "height": 844})
+        for explorer in page.locator(".nb-explorer").all():
             assert explorer.evaluate(OVERLAPS) == []
             assert explorer.evaluate(CUT) == []
-        own, others = fonts.faces(tab.page, ".nb-explorer svg text")
+        own, others = fonts.faces(page, ".nb-explorer svg text")
         assert others == {}
         assert own.keys() <= {"Source Serif 4", "Source Serif 4 SemiBold", letters.NAME}
-        assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
-        tab.context.close()
+        assert not page.evaluate(WIDER_THAN_THE_PAGE)
 
 
 def test_a_title_stays_where_it_is_while_its_letters_come(open_tab, address):
@@ -718,8 +733,8 @@ def test_a_reference_shows_its_table(tab):
     page.wait_for_function(IN_SIGHT, arg="tab-walk-by-hand")
 
 
-def test_an_old_link_finds_what_moved_to_another_page(open_tab, address):
-    page = open_tab().page
+def test_an_old_link_finds_what_moved_to_another_page(lent, address):
+    page = lent().page
     page.goto(f"{address}/10-grpo.html#eq-cispo")
     page.wait_for_url("**/appendix-i-family.html#eq-cispo")
     page.wait_for_function(IN_SIGHT, arg="eq-cispo")
@@ -736,8 +751,8 @@ def test_a_reference_shows_its_section_to_the_keyboard(tab):
     assert page.locator(PREVIEW).count() == 0
 
 
-def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
-    tab = open_tab(viewport={"width": 390, "height": 844}, has_touch=True)
+def test_what_unfolds_is_as_large_as_a_finger(lent, address):
+    tab = lent(viewport={"width": 390, "height": 844}, has_touch=True)
     tab.page.goto(f"{address}/{CHAPTERS[10]}.html")
     small = """parts => parts.map(part => part.getBoundingClientRect())
       .filter(box => box.width < 44 || box.height < 44).length"""
@@ -748,10 +763,10 @@ def test_what_unfolds_is_as_large_as_a_finger(open_tab, address):
 
 @pytest.mark.parametrize(
     ("page", "part"),
-    [(CHAPTERS[10], "Chapters"), ("exercises/10-grpo", "Exercises"), ("reference/lm", "Reference")],
+    [(CHAPTERS[4], "Chapters"), ("exercises/10-grpo", "Exercises"), ("reference/lm", "Reference")],
 )
-def test_a_page_says_where_it_stands(open_tab, address, page, part):
-    tab = open_tab(viewport={"width": 900, "height": 900})
+def test_a_page_says_where_it_stands(lent, address, page, part):
+    tab = lent(viewport={"width": 900, "height": 900})
     tab.page.goto(f"{address}/{page}.html#main-content")
     book, *rest = tab.page.locator(".nb-breadcrumbs li").all()
     title = tab.page.locator("article h1").inner_text().removesuffix("#")
@@ -765,16 +780,16 @@ def test_a_page_says_where_it_stands(open_tab, address, page, part):
 
 
 @pytest.mark.parametrize("page", [CHAPTERS[10], "appendix-f-capstone"])  # neighbours of long words
-def test_a_phone_shows_the_arrows_to_both_neighbours(open_tab, address, page):
-    tab = open_tab(viewport={"width": 390, "height": 844})
+def test_a_phone_shows_the_arrows_to_both_neighbours(lent, address, page):
+    tab = lent(viewport={"width": 390, "height": 844})
     tab.page.goto(f"{address}/{page}.html#main-content")
     arrows = [arrow.bounding_box() for arrow in tab.page.locator(".prev-next-area i").all()]
     assert len(arrows) == 2
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in arrows)
 
 
-def test_a_button_makes_the_text_of_all_pages_larger(open_tab, address):
-    tab = open_tab(viewport={"width": 390, "height": 844})
+def test_a_button_makes_the_text_of_all_pages_larger(lent, address):
+    tab = lent(viewport={"width": 390, "height": 844})
     size = "() => parseFloat(getComputedStyle(document.querySelector('section > p')).fontSize)"
     tab.page.goto(f"{address}/{CHAPTERS[13]}.html#main-content")
     button, sizes = tab.page.locator(".nb-text-size"), []
@@ -798,8 +813,8 @@ def test_a_button_makes_the_text_of_all_pages_larger(open_tab, address):
     assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_a_page_leads_to_how_the_book_is_cited(open_tab, address):
-    tab = open_tab()
+def test_a_page_leads_to_how_the_book_is_cited(lent, address):
+    tab = lent()
     tab.page.goto(f"{address}/exercises/10-grpo.html#main-content")
     tab.page.get_by_role("link", name="How to cite this book").click()
     assert tab.page.locator("details:target summary").inner_text() == "How to cite the book"
@@ -817,8 +832,8 @@ def chapter(page) -> Path:
     return chapters.find(Path(urlsplit(page.url).path).stem)
 
 
-def test_the_pages_work_straight_from_the_disk(open_tab, built):
-    tab = open_tab()
+def test_the_pages_work_straight_from_the_disk(lent, built):
+    tab = lent()
     tab.page.goto(f"{built.as_uri()}/{CHAPTERS[10]}.html")
     assert tab.page.locator("mjx-container").count() > 0
     assert tab.foreign == []
@@ -837,10 +852,16 @@ STICKS_OUT = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("chapter", ["01-bandit", "02-sequences", "07-language-model", "10-grpo"])
-def test_slides_show_all_that_they_have(open_tab, address, built, chapter):
+@pytest.mark.parametrize(
+    "chapter",
+    swept(
+        ["01-bandit", "02-sequences", "07-language-model", "10-grpo"],
+        keep=["02-sequences", "10-grpo"],
+    ),
+)
+def test_slides_show_all_that_they_have(lent, address, built, chapter):
     slides.write(chapter, built)
-    page = open_tab(viewport={"width": 1280, "height": 720}).page
+    page = lent(viewport={"width": 1280, "height": 720}).page
     page.goto(f"{address}/slides/{chapter}.html")
     page.wait_for_load_state("networkidle")
     wrong, polls = [], 0
