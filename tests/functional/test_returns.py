@@ -155,11 +155,11 @@ class TestNStepReturns:
     def test_equals_the_definition(self, length, n, gamma):
         rewards, values = random(3, length, seed=1), random(3, length + 1, seed=2)
         expected = torch.zeros_like(rewards)
-        for b in range(3):
+        for b, (r, v) in enumerate(zip(rewards.tolist(), values.tolist(), strict=True)):
             for t in range(length):
                 end = min(t + n, length)
-                paid = sum(gamma ** (k - t) * rewards[b, k].item() for k in range(t, end))
-                expected[b, t] = paid + gamma ** (end - t) * values[b, end].item()
+                paid = sum(gamma ** (k - t) * r[k] for k in range(t, end))
+                expected[b, t] = paid + gamma ** (end - t) * v[end]
         found = n_step_returns(rewards, values, n=n, gamma=gamma)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
@@ -448,13 +448,13 @@ class TestEnvGae:
             terminated[2, 0] = truncated[2, 0] = True
         expected = torch.zeros_like(rewards)
         for n in range(3):
-            ends = [t for t in range(steps) if terminated[t, n] or truncated[t, n]]
+            r, v, following = (x[:, n].tolist() for x in (rewards, values, next_values))
+            final, over = terminated[:, n].tolist(), (terminated | truncated)[:, n].tolist()
+            ends = [t for t in range(steps) if over[t]]
             begin = 0
             for end in sorted({*ends, steps - 1}):
                 deltas = [
-                    rewards[t, n].item()
-                    + (0.0 if terminated[t, n] else gamma * next_values[t, n].item())
-                    - values[t, n].item()
+                    r[t] + (0.0 if final[t] else gamma * following[t]) - v[t]
                     for t in range(begin, end + 1)
                 ]
                 for t in range(begin, end + 1):
