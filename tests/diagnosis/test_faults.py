@@ -76,6 +76,8 @@ def test_no_row_of_the_table_is_accused(name):
 def test_a_run_whose_batches_are_not_full_is_not_accused():
     """Dynamic sampling makes do with the groups that it has, in fewer minibatches."""
     changes = {
+        "steps": 4,
+        "witness": {"every": 4},
         "algorithm": {"name": "dapo"},
         "optimiser": {"minibatches": 8},
         "task": {"digits": 2},

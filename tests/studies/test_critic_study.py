@@ -18,10 +18,20 @@ from tests.small import ALONE, learner, recipe
 NAMES = ("shared", "own", "own, warmed up")
 WARM = {"steps": 25, "batch_size": 32}
 SMALL = recipe("ppo", warm_start=WARM)
+FEW = 3  # rounds, in the place of `ROUNDS`
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def few_rounds():
+    warmed_up = {**CONFIGURATIONS["own, warmed up"], "critic_rounds": FEW}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(critic_study, "ROUNDS", FEW)
+        patch.setitem(CONFIGURATIONS, "own, warmed up", warmed_up)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(few_rounds, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "critic-study"
     critic_study.record(SMALL, folder, seeds=(3, 4), names=NAMES, progress=False)
     return folder
@@ -33,8 +43,8 @@ def test_every_configuration_is_trained_with_every_seed(folder):
     assert [(one["configuration"], one["seed"]) for one in found] == expected
     for one in found:
         assert all(len(one[name]) == SMALL.steps for name in NUMBERS)
-        assert len(one["stopped"]) == ROUNDS
-        assert len(one["before"]) == (ROUNDS if one["configuration"] == "own, warmed up" else 0)
+        assert len(one["stopped"]) == FEW
+        assert len(one["before"]) == (FEW if one["configuration"] == "own, warmed up" else 0)
 
 
 def test_configurations_of_a_seed_begin_with_the_same_samples(folder):
@@ -44,7 +54,7 @@ def test_configurations_of_a_seed_begin_with_the_same_samples(folder):
     assert [len(firsts) for firsts in by_seed.values()] == [1, 1]
 
 
-def test_the_kl_is_measured_in_every_step(folder):
+def test_the_kl_is_measured_in_every_step(few_rounds):
     """Where the loop measures it in few of them; in these it says the same."""
     tables = critic_study.configurations(SMALL, ["own"])["own"]
     tables = {**tables, "steps": 4, "evaluation": {"every": 4, "problems": 8}}
@@ -111,5 +121,10 @@ def test_the_recorded_study_is_whole_and_of_the_recipe_in_the_package():
     found = [(one["configuration"], one["seed"]) for one in results]
     assert found == [(name, seed) for seed in range(3) for name in CONFIGURATIONS]
     assert all(len(one["reward"]) == made.steps for one in results)
+    assert {(one["configuration"] == "own, warmed up", len(one["before"])) for one in results} == {
+        (True, ROUNDS),
+        (False, 0),
+    }
+    assert {len(one["stopped"]) for one in results} == {ROUNDS}
     assert not records.read_json(run / records.ENVIRONMENT)["uncommitted_changes"]
     assert records.read_json(run / records.SUMMARY)["trainings"] == len(results)
