@@ -5,6 +5,7 @@ follow, its page says so, and a person is asked.
 """
 
 import contextlib
+import functools
 import io
 import tarfile
 
@@ -37,6 +38,7 @@ GRADED = swept(
 )
 
 
+@functools.cache
 def of_book(chapter):
     return classroom_masters.load_master(classroom_masters.find_master(chapter))
 
@@ -86,9 +88,8 @@ def test_what_passes_its_own_checks_earns_its_points(server, tmp_path, chapter, 
         assert passed_in_jupyter(cells) == checked(master)
 
 
-def found(cells, master):
+def found(read, master):
     """Exercise → for each function, the source of the cell that counts, and its name there."""
-    read = notebooks.read_cells(mangled.as_file(cells))
     answers = matching.match(read, master)
     return {
         solution: {
@@ -104,8 +105,9 @@ def found(cells, master):
 def test_every_answer_is_found_in_every_sheet(chapter, way):
     master = of_book(chapter)
     cells = mangled.WAYS[way](mangled.solved(chapter), chapter)
-    places, notes = found(cells, master)
-    stubs = {name: source for name, source in mangled.stubs(chapter).items()}
+    read = notebooks.read_cells(mangled.as_file(cells))
+    places, notes = found(read, master)
+    stubs = mangled.stubs(chapter)
     for solution, names in places.items():
         for source, name in names.values():
             assert f"def {name}(" in source or f"\n{name} = " in source, (solution, name)
@@ -119,7 +121,6 @@ def test_every_answer_is_found_in_every_sheet(chapter, way):
         "functions_renamed",
     )
     assert any("in cell" in note for note in notes) or not lost
-    read = notebooks.read_cells(mangled.as_file(cells))
     assert all(matching.written(read, master).values())
 
 
@@ -134,7 +135,7 @@ def test_answers_are_found_after_several_ways_one_after_the_other(chapter, ways)
         if "sources_in_lines" in ways[:1]:
             cells = [cell | {"source": "".join(cell["source"])} for cell in cells]
         cells = mangled.WAYS[way](cells, chapter)
-    places, _ = found(cells, master)
+    places, _ = found(notebooks.read_cells(mangled.as_file(cells)), master)
     for solution, names in places.items():
         for source, name in names.values():
             assert f"def {name}(" in source or f"\n{name} = " in source, (solution, name, ways)

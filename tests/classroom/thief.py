@@ -15,6 +15,7 @@ It knows nothing of any exercise. `Thief.answer` makes an answer for one of them
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import inspect
@@ -233,10 +234,15 @@ class Thief:
             module.__path__ = []
         for name in (".attempt", ".sheet", ".worked", f".{self.room}", ""):
             path = (CHECKS + (name or ".__init__")).replace(".", "/") + ".py"
-            code = compile(self.bundle[path], path, "exec")
-            exec(code, sys.modules[CHECKS + name].__dict__)
+            exec(_compiled(self.bundle[path], path), sys.modules[CHECKS + name].__dict__)
         sheet = sys.modules[CHECKS].Sheet(self.chapter, variant=self.variant)
         return sheet, sys.modules[f"{CHECKS}.{self.room}"]
+
+
+@functools.cache
+def _compiled(source, path):
+    """Each answer runs the bundle anew, and need not translate it anew."""
+    return compile(source, path, "exec")
 
 
 def _orders(count):

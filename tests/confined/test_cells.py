@@ -1,6 +1,12 @@
 """A cell of IPython's is plain Python, in which magics and shell commands do nothing."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.inputtransformer2 import TransformerManager
+
 from nbcourse.confined.cells import WithoutIPython, plain_python, writable
+from tests.effort import examples
 
 
 def test_magics_do_nothing_but_cells_that_are_only_timed_are_run():
@@ -13,6 +19,17 @@ def test_magics_do_nothing_but_cells_that_are_only_timed_are_run():
 
 def test_lines_keep_their_numbers():
     assert plain_python("%time\nx = 1\n").splitlines()[1] == "x = 1"
+
+
+PIECES = [*"%!?,;/=()x1 #\"'\\\n\t\f\v\r:", "\x1c", "\u2028", "%%", "??", ">>> ", "In [1]: ", '"""']
+
+
+@pytest.mark.filterwarnings("ignore:`make_tokens_by_line` received")
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@examples(400)
+def test_a_cell_is_read_as_ipython_reads_it(source):
+    theirs = TransformerManager().transform_cell(source)
+    assert plain_python(source) == theirs.removesuffix("\n")
 
 
 def test_every_text_can_be_written_to_a_file():
