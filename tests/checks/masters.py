@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import nbformat
@@ -49,8 +50,13 @@ def work(notebook: NotebookNode, *, variant: int) -> dict[str, Any]:
     for cell in notebook.cells:
         if cell.cell_type == "code" and not grader(cell).get("grade"):
             source = cell.source.replace("variant=0", f"variant={variant}")
-            exec(compile(source, f"<cell {cell.id}>", "exec"), namespace)
+            exec(_compiled(source, f"<cell {cell.id}>"), namespace)
     return namespace
+
+
+@cache
+def _compiled(source: str, name: str) -> CodeType:
+    return compile(source, name, "exec")
 
 
 def check_cell(notebook: NotebookNode, exercise: str) -> str:
