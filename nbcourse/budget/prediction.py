@@ -453,7 +453,10 @@ def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -
 
 
 def learning_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes in the backward pass of the largest slice, beside the standing ones."""
+    """Bytes in the backward pass of the largest slice, beside the standing ones.
+
+    What is kept to compare the halves of a batch is left out: 12 MB at most, see `halves.MOST`.
+    """
     shape, precision, checkpointing = plan.policy, plan.precision, plan.checkpointing
     passes = plan.learning(plan.slice, plan.recipe.rollouts.max_new_tokens)
     models = 2 if plan.has_own_critic else 1

@@ -23,7 +23,7 @@ from nbcourse.lm import lora, sampling
 from nbcourse.lm.cache import empty_cache
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
 from nbcourse.lm.rollouts import Rollout, with_room
-from nbcourse.training import diagnostics, loop
+from nbcourse.training import diagnostics, halves, loop
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import CHUNKED_VOCABULARY, Learner, assemble
@@ -202,6 +202,12 @@ def counting() -> FlopCounterMode:
         return 2 * left[0] * left[1] * right[1]
 
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: flops})
+
+
+@pytest.fixture(autouse=True)
+def few_weights_of_halves(monkeypatch):
+    """Of a batch's halves 12 MB are kept at most, which no plan counts: here that would be much."""
+    monkeypatch.setattr(halves, "MOST", 2**10)
 
 
 @pytest.fixture
