@@ -810,7 +810,18 @@ def test_a_button_makes_the_text_of_all_pages_larger(lent, address):
     assert len(boxes) == 6
     for left, right in itertools.pairwise(boxes):
         assert left["x"] + left["width"] <= right["x"]
-    assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
+    assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
+
+
+@pytest.mark.parametrize("page", swept([*CHAPTERS, *PAGES], keep=[CHAPTERS[10], CHAPTERS[16]]))
+def test_at_the_largest_text_a_phone_shows_all_of_an_explorer(lent, address, page):
+    tab = lent(viewport={"width": 390, "height": 844})
+    tab.page.goto(f"{address}/{page}.html#main-content")
+    for _ in range(3):
+        tab.page.locator(".nb-text-size").click()
+    tab.page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
+    assert tab.page.locator(".nb-text-size").get_attribute("aria-label") == "Text size: 150 %"
+    assert not tab.page.evaluate(WIDER_THAN_THE_PAGE)
 
 
 def test_a_page_leads_to_how_the_book_is_cited(lent, address):
