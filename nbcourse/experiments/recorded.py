@@ -11,6 +11,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -67,9 +68,17 @@ def recorded(name: str, *, live: Sequence[int] = (0,)) -> Callable[[Run], Run]:
 
 
 def _key(configuration: Any, seed: int) -> str:
-    """A run by all its settings; functions and classes by their names."""
-    settings = {**fields_of(configuration), "seed": seed}
+    """A run by all its settings; functions, classes and recorded models by their names."""
+    settings = {name: _portable(value) for name, value in fields_of(configuration).items()}
+    settings["seed"] = seed
     return json.dumps(settings, default=lambda value: getattr(value, "__name__", str(value)))
+
+
+def _portable(value: Any) -> Any:
+    """What lies among the recorded runs lies elsewhere in another clone."""
+    if isinstance(value, str) and Path(value).is_relative_to(records.RUNS):
+        return Path(value).relative_to(records.RUNS).as_posix()
+    return value
 
 
 def _columns(rows: Rows) -> dict[str, Any]:

@@ -70,3 +70,15 @@ def test_without_the_book_every_run_is_made(folder, monkeypatch):
     trained = []
     trainer("lesson", trained)({"rate": 0.5}, 7)
     assert trained == [(0.5, 7)]
+
+
+def test_another_clone_finds_what_was_trained_from_a_recorded_model(folder, monkeypatch):
+    """Where the repository lies is no setting of a run."""
+    keys = []
+    for root in ("here/runs", "there/runs"):
+        monkeypatch.setattr(module.records, "RUNS", folder.parent / root)
+        source = folder.parent / root / "arithmetic-sft-seed0" / "model"
+        keys.append(module._key({"model": {"source": str(source)}, "rate": 0.5}, 1))
+    assert keys[0] == keys[1]
+    assert "arithmetic-sft-seed0/model" in keys[0]
+    assert str(folder.parent) not in keys[0]
