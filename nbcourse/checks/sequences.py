@@ -137,7 +137,7 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
         torch.tensor([[3.0, 2.0, 1.0], [9.0, 1.0, 0.0]]),
         case="rewards [[1, 2, 4], [8, 2, pad]], γ = 0.5",
         mistakes={
-            "the factor γᵗ in front is missing: these weights follow no objective at all": (
+            "the factor γᵗ in front is missing: in general these weights follow no objective": (
                 torch.tensor([[3.0, 4.0, 4.0], [9.0, 2.0, 0.0]])
             ),
             "the token's own reward is missing: the sum begins at s = t": torch.tensor(

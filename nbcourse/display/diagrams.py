@@ -24,7 +24,7 @@ STAGES = (
 
 
 def training_loop() -> Figure:
-    """The map of the book: six stages in a circle, each with the chapters that explain it."""
+    """The map of the book: six stages in a row, each with the chapters that explain it."""
     fig, axis = figure(height=2.6)
     axis.set(xlim=(0, 6), ylim=(-0.45, 1.1))
     axis.axis("off")
