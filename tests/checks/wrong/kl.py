@@ -150,7 +150,7 @@ def wrong_answers(sheet):
             ),
             "a little surer": (
                 lambda q: ((1 + q) / 2 if q > 0.5 else q / 2, 0.5),
-                "On that side there is not enough room",
+                "On that side there is little room",
             ),
             "undecided twice": (lambda q: (0.5, 0.5), "look for a policy that is surer"),
             "as far as possible": (
