@@ -97,6 +97,7 @@ def _write(name: str, runs: Mapping[str, Any]) -> None:
     """The file, with a line for each run."""
     FOLDER.mkdir(exist_ok=True)
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(run)}" for key, run in runs.items())
-    made = json.dumps(records.environment(1), indent=1)
+    command = f"{RECORD}=1 make chapters CH={name.partition('-')[0].lstrip('0')}"
+    made = json.dumps(records.environment(1) | {"command": command}, indent=1)
     text = f'{{"environment": {made},\n"runs": {{\n{lines}\n}}}}\n'
     durable.write(FOLDER / f"{name}.json", text.encode())

@@ -63,6 +63,7 @@ def test_a_record_says_where_it_was_made(folder, monkeypatch):
     made = module.records.read_json(folder / "lesson.json")["environment"]
     assert made["versions"]["torch"] == torch.__version__
     assert made["hardware"]
+    assert made["command"] == "NBCOURSE_RECORD=1 make chapters CH=lesson"
 
 
 def test_without_the_book_every_run_is_made(folder, monkeypatch):
