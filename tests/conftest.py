@@ -21,7 +21,7 @@ import pytest
 
 from nbcourse import installation
 from nbcourse.repository import ROOT
-from tests import effort, forked_kernels
+from tests import effort, forked_kernels, script
 from tests.effort import PATIENCE
 
 # What collecting makes stays to the end: to look through it again and again for garbage would take
@@ -75,6 +75,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail if a test or a chapter has changed the repository."""
+    script.stop()
     before = session.config.stash.get(CLEAN, None)
     if before is not None and (left := changed_files() - before):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

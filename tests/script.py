@@ -71,6 +71,13 @@ def share(server: Mapping[str, Any]) -> None:
     vars(forkserver._forkserver).update(server, ensure_running=lambda: None)
 
 
+def stop() -> None:
+    """End the server of these processes, and wait for it: what it used counts as this process's."""
+    from multiprocessing import forkserver
+
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
 def end_with_the_parent() -> None:
     """Whoever asked for this process may be gone before it could say so."""
 
