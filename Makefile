@@ -87,12 +87,13 @@ sft-runs: $(READY)  ## make anew the models that chapters 8 to 10 start from: a 
 	OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-sft --set warm_start.steps=400 \
 	  --set warm_start.careless_steps=100 --out book/runs/arithmetic-sft-careless-seed0
 
-# The recorded runs that chapter 10 draws. A run that was interrupted is taken up again.
+# The recorded runs that chapter 10 draws, with the warm start that the recipes had when they were
+# recorded. A run that was interrupted is taken up again.
 FAMILY := reinforce rloo ppo grpo dr-grpo dapo
 runs: $(READY)  ## train the recorded comparison of chapter 10 again: ten minutes
 	@for seed in 0 1 2; do for name in $(FAMILY); do \
 	  OMP_NUM_THREADS=1 $(PY) -m nbcourse train arithmetic-$$name --set seed=$$seed \
-	    --set evaluation.every=2 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
+	    --set evaluation.every=2 --set warm_start.steps=500 --out book/runs/arithmetic-family/$$name-seed$$seed --resume || exit 1; done; done
 
 # The recorded study of chapter 8: what decides how much a critic explains.
 critic-runs: $(READY)  ## train the recorded study of chapter 8 again: a quarter of an hour

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 TASK = Arithmetic(digits=2, operations="+")
-TEACHERS = [(500, 0.0, 5e-3), (60, 0.9, 1e-3)]  # steps, share of careless answers, learning rate
+TEACHERS = [(800, 0.0, 5e-3), (60, 0.9, 1e-3)]  # steps, share of careless answers, learning rate
 STEPS, PROMPTS, GROUP_SIZE, MAX_NEW_TOKENS = 80, 128, 8, 8
 EPS = 1e-4  # added to the standard deviation
 CLIP, AGGREGATION = 0.2, "seq-mean-token-mean"
