@@ -13,7 +13,6 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from nbcourse.confined import cgroups
@@ -45,12 +44,7 @@ class Zygote:
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._orders.close()
         self._process.kill()  # it may still be importing torch; what was forked from it goes on
         self._process.wait()
@@ -86,12 +80,7 @@ class ForkServer:
         self._ready = False  # the zygote imports torch, and so can we meanwhile
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._control, suppress(ConnectionError):
             if self._ready:
                 self._control.shutdown(socket.SHUT_WR)
