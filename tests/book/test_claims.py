@@ -15,6 +15,7 @@ import torch
 from nbcourse.budget import machines, prediction, shapes
 from nbcourse.experiments import records
 from nbcourse.experiments.controlled import interval
+from nbcourse.experiments.evaluation import asked_of
 from nbcourse.publishing import libraries
 from nbcourse.tasks import answers
 
@@ -420,6 +421,25 @@ def test_a_bfloat16_below_minus_sixteen_is_off_by_more_than_three_per_cent():
         exact = torch.linspace(low, high, 10_001, dtype=DOUBLE)[1:-1]
         ratio = (exact.bfloat16().to(DOUBLE) - exact).exp()
         assert ratio.max().item() == pytest.approx(most, abs=2e-3)
+
+
+def test_from_right_and_wrong_a_model_learned_to_multiply_better_and_not_when_to():
+    """Section J.3: most questions call for a product, and the others are not answered better."""
+    for name in ("grpo", "rloo", "ppo", "reinforce"):
+        right = {(when, product): 0 for when in ("before", "after") for product in (True, False)}
+        products = 0
+        for seed in range(3):
+            folder = records.RUNS / f"word-problems-tiny-{name}-seed{seed}"
+            told = records.read_json(folder / "evaluation-word-problems-validation.json")
+            recipe = records.read_recipe(folder)
+            asked = asked_of(recipe, recipe.task.build(), "validation", 1000)
+            products += sum("*" in problem.solution for problem in asked)
+            for when in ("before", "after"):
+                for problem, verdict in zip(asked, told[when]["verdicts"]["strict"], strict=True):
+                    right[when, "*" in problem.solution] += int(verdict)
+        assert products > 0.8 * 3000
+        assert right["after", True] > 1.4 * right["before", True]
+        assert right["after", False] < right["before", False]
 
 
 def test_what_equal_numbers_of_answers_cost():
