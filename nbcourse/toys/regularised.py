@@ -8,6 +8,7 @@ comes from the form in which the KL was written.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -80,16 +81,19 @@ class Batch:
     """All sequences, as the policy that sampled and the one that learns see them.
 
     Attributes:
+        space: the sequences.
+        logits: (S, V) of the policy that learns.
+        ref_logits: (S, V).
         log_probs: (N, T) of the policy that learns, with gradient.
-        conditional_kl: (N, T) KL(π‖π_ref) over the vocabulary in the state of each token, with
-            gradient; 0 behind the end.
         old_log_probs: (N, T) of the policy that sampled.
         ref_log_probs: (N, T).
         mask: (N, T) bool.
     """
 
+    space: SequenceSpace
+    logits: Tensor
+    ref_logits: Tensor
     log_probs: Tensor
-    conditional_kl: Tensor
     old_log_probs: Tensor
     ref_log_probs: Tensor
     mask: Tensor
@@ -99,14 +103,17 @@ class Batch:
         cls, space: SequenceSpace, logits: Tensor, old_logits: Tensor, ref_logits: Tensor
     ) -> "Batch":
         """From the tables of the three policies, (S, V) each; gradients flow to the first."""
-        per_state = kl.exact(logits, ref_logits)
-        return cls(
-            space.log_probs(logits),
-            per_state[space.states].masked_fill(~space.mask, 0.0),
-            space.log_probs(old_logits),
-            space.log_probs(ref_logits),
-            space.mask,
-        )
+        tables = (logits, old_logits, ref_logits)
+        return cls(space, logits, ref_logits, *map(space.log_probs, tables), space.mask)
+
+    @cached_property
+    def conditional_kl(self) -> Tensor:
+        """(N, T) KL(π‖π_ref) over the vocabulary in the state of each token, with gradient.
+
+        It is 0 behind the end.
+        """
+        per_state = kl.exact(self.logits, self.ref_logits)
+        return per_state[self.space.states].masked_fill(~self.mask, 0.0)
 
     def weighted(self, returns: Tensor) -> Tensor:
         """Mean of π(y)/π_old(y) · return, less the mean return of the policy that sampled.
@@ -225,9 +232,9 @@ def gradient(
     batch = Batch.of(space, logits, old_logits, ref_logits)
     # The loss is a mean, in which each sequence has the share 1/N, and not that of the batch.
     scale = len(shares) * shares[:, None]
-    for seen in (batch.log_probs, batch.conditional_kl):
-        seen.register_hook(lambda slope: scale * slope)
     loss = beta * FORMS[form](batch) - batch.weighted(rewards)
+    for name in {"log_probs", "conditional_kl"} & vars(batch).keys():  # few forms ask for the KL
+        getattr(batch, name).register_hook(lambda slope: scale * slope)
     return -torch.autograd.grad(loss, logits)[0]
 
 
