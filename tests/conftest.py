@@ -60,11 +60,19 @@ def pytest_configure(config: pytest.Config) -> None:
     the cache of whoever runs the tests is not read. Cases of a sweep that it would drop are not
     even made: that takes time and memory.
     """
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        script.share(config.workerinput["server"])
+    else:
         folder = tempfile.TemporaryDirectory(prefix="nbcourse-warm-starts-")
         config.add_cleanup(folder.cleanup)
         os.environ["NBCOURSE_WARM_STARTS"] = folder.name
     effort.sweeping = "not sweep" not in config.option.markexpr
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    """Workers of pytest-xdist share one server of processes: its imports take 5 seconds."""
+    node.workerinput["server"] = script.server()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -68,7 +68,10 @@ def share(server: Mapping[str, Any]) -> None:
     """What this process starts in turn comes from a server that is there already."""
     from multiprocessing import forkserver
 
-    vars(forkserver._forkserver).update(server, ensure_running=lambda: None)
+    known: Any = forkserver._forkserver
+    vars(known).update(server, ensure_running=lambda: None)
+    if known._forkserver_alive_fd is None:  # not from that server itself, nor holding it open
+        known._forkserver_alive_fd = os.open(os.devnull, os.O_WRONLY)
 
 
 def stop() -> None:
