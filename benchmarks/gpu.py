@@ -206,7 +206,10 @@ def kernels(model, rows: int) -> Iterator[dict]:
     if model.device.type != "cuda":
         return
     job, learner = job_of(model, 8 * rows, 16), partial(backward, model, rollout_of(model, rows))
-    work = {name: partial(write, model, job, name) for name in ("eager", "static-graphs")}
+    work = {
+        name: partial(write, model, job, name)
+        for name in ("eager", "static-graphs", "packed-graphs")
+    }
     for name, call in {**work, "learning": learner}.items():
         call()
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:

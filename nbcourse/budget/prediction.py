@@ -19,6 +19,7 @@ from nbcourse.budget.machines import BYTES, FLOAT32, Machine, roofline
 from nbcourse.budget.shapes import Shape
 from nbcourse.errors import UserError
 from nbcourse.lm.log_probs import CHUNK, KEPT, ON_A_CARD, ROWS
+from nbcourse.lm.packed import Packed
 from nbcourse.lm.rollouts import with_room
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
@@ -416,7 +417,10 @@ def sampling_bytes(plan: Plan, prompts: int, group_size: int) -> dict[str, int]:
         ),
         "working set": _layer_bytes(plan, prompt, adapter=bool(shape.rank)),
     }
-    return _copies(plan, saved=shape.matrices) | _largest(drawing, growing, reading)
+    copies = _copies(plan, saved=shape.matrices)
+    if plan.static and plan.static.decoder is Packed:
+        copies["packed"] = BYTES[plan.precision] * shape.layers * shape.layer_packed
+    return copies | _largest(drawing, growing, reading)
 
 
 def consulting_bytes(plan: Plan) -> dict[str, int]:

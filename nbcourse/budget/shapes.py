@@ -92,6 +92,11 @@ class Shape:
         return attention + 3 * self.width * self.feed_forward
 
     @property
+    def layer_packed(self) -> int:
+        """Weights of one layer that `lm.packed` lays side by side: those with one input."""
+        return self.width * (self.width + 2 * self.keys) + 2 * self.width * self.feed_forward
+
+    @property
     def layer_adapter(self) -> int:
         """Weights of the adapter in one layer: r (m + n) beside a matrix (m, n)."""
         attention = 2 * (2 * self.width + self.width + self.keys)

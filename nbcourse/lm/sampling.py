@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nbcourse.lm.casting import cast_once
 from nbcourse.lm.engines import Engine, Job, eager
+from nbcourse.lm.packed import Packed
 from nbcourse.lm.rollouts import Rollout, encode
 from nbcourse.lm.static import Static, in_a_graph
 
@@ -18,6 +19,8 @@ ENGINES: Mapping[str, Engine] = {
     "eager": eager,
     "static": Static(),
     "static-graphs": Static(prepare=in_a_graph),
+    "packed": Static(decoder=Packed),
+    "packed-graphs": Static(decoder=Packed, prepare=in_a_graph),
 }
 """What can write responses, by the name that recipes give it."""
 

@@ -23,6 +23,25 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 Step = Callable[[], None]
+Decoder = Callable[[Tensor, Tensor, Tensor, "Cache"], Tensor]
+"""The last token of each row, (B, 1), its position, (B, 1), which columns count, (B, 1, 1, C), and
+keys and values of the tokens before, which get its own → logits of the next token, (B, V)."""
+
+
+def whole(model: "PreTrainedModel") -> Decoder:
+    """The model as it is."""
+
+    def decode(token: Tensor, position: Tensor, attended: Tensor, cache: "Cache") -> Tensor:
+        output = model(
+            input_ids=token,
+            attention_mask=attended,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return output.logits[:, -1]
+
+    return decode
 
 
 def as_it_is(step: Step, job: Job) -> Step:
@@ -41,12 +60,14 @@ class Static:
         columns: keys and values have room for a multiple of this.
         prepare: makes of a step what is called for each token until shapes change; `in_a_graph`
             records it.
+        decoder: makes of the model what computes a token's logits; `Packed` takes few kernels.
     """
 
     check_every: int = 32
     rows: int = 8
     columns: int = 64
     prepare: Callable[[Step, Job], Step] = as_it_is
+    decoder: Callable[["PreTrainedModel"], Decoder] = whole
 
     def __call__(self, model: "PreTrainedModel", job: Job) -> Responses:
         """Write the responses.
@@ -54,11 +75,11 @@ class Static:
         Raises:
             FloatingPointError: if the model gives logits that are not finite.
             ValueError: if the model keeps only a window of keys, or has an attention whose mask is
-                not a table of bools.
+                not a table of bools, or the decoder does not take it.
         """
-        limit = job.max_new_tokens
+        limit, decode = job.max_new_tokens, self.decoder(model)
         logits, cache = read_prompts(model, job)
-        now = _Now(model, job, cache, columns=self.room(job.prompt_ids.shape[1], 0, limit))
+        now = _Now(model, decode, job, cache, columns=self.room(job.prompt_ids.shape[1], 0, limit))
         with _without_a_cache_of_weights(model.device.type):
             now.write(logits.repeat_interleave(job.group_size, dim=0))
             step = self.prepare(now.step, job)
@@ -97,7 +118,15 @@ class _Now:
         attended: (B, 1, 1, C) which columns count.
     """
 
-    def __init__(self, model: "PreTrainedModel", job: Job, cache: "Cache", *, columns: int) -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        decode: Decoder,
+        job: Job,
+        cache: "Cache",
+        *,
+        columns: int,
+    ) -> None:
         from nbcourse.lm.cache import fix
 
         if model.config._attn_implementation != "sdpa":
@@ -105,7 +134,7 @@ class _Now:
                 f"the model's attention is {model.config._attn_implementation!r}, expected 'sdpa' "
                 "for a static engine"
             )
-        self.model, self.job = model, job
+        self.decode, self.job = decode, job
         mask = job.prompt_mask.repeat_interleave(job.group_size, dim=0)
         rows, prompt = mask.shape
 
@@ -126,16 +155,10 @@ class _Now:
     def step(self) -> None:
         """Read the last token, and write the next."""
         self.attended.index_fill_(3, self.column, True)
-        output = self.model(
-            input_ids=self.token,
-            attention_mask=self.attended,
-            position_ids=self.position,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        logits = self.decode(self.token, self.position, self.attended, self.cache)
         self.column += 1
         self.position += 1
-        self.write(output.logits[:, -1])
+        self.write(logits)
 
     def write(self, logits: Tensor) -> None:
         """Choose a token for each row that goes on, padding for the others."""

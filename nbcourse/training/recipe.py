@@ -380,6 +380,11 @@ class Recipe(RunSection):
                 f"{warm_up}with model.lora_rank the reference is the model without its adapter, "
                 "as it was before the warm start"
             )
+        if self.model.lora_rank and rollouts.engine.startswith("packed"):
+            yield (
+                f"rollouts.engine is {rollouts.engine!r}, expected eager or static with "
+                "model.lora_rank: a packed engine takes no adapter"
+            )
         if self.model.lora_rank and self.reward.source == "reward_model":
             yield (
                 "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there "

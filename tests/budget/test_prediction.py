@@ -267,7 +267,7 @@ def test_what_vllm_would_need_is_not_predicted():
         prediction.predict(chosen, SHAPES["shared keys"], DATASHEETS["H200"], prompt_tokens=6)
 
 
-@pytest.mark.parametrize("engine", sampling.ENGINES)
+@pytest.mark.parametrize("engine", ["eager", "static", "static-graphs"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_each_engine_s_cache_has_at_its_largest_the_bytes_foreseen(engine, precision):
     """Of 24 + 49 − 1 columns: the next multiple of 8, or of 64 where shapes are fixed."""
@@ -511,6 +511,12 @@ PEAKS = {
         "grpo",
         {"rollouts": STATIC, "model": {"precision": "bfloat16"}},
     ),
+    "packed": (SHAPES["untied"], "grpo", {"rollouts": STATIC | {"engine": "packed"}}),
+    "packed, bfloat16": (
+        SHAPES["shared keys"],
+        "grpo",
+        {"rollouts": STATIC | {"engine": "packed"}, "model": {"precision": "bfloat16"}},
+    ),
 }
 
 
@@ -519,7 +525,7 @@ PEAKS = {
     swept(
         PEAKS,
         keep=[
-            *("plain", "static", "chunked, in pieces", "own critic"),
+            *("plain", "static", "packed", "chunked, in pieces", "own critic"),
             *("adapter, bfloat16", "adapter, checkpointing"),
         ],
     ),

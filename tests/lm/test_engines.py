@@ -256,8 +256,9 @@ def test_a_step_reads_no_number_on_the_host(model, tokenizer, greedy):
     job = job_of(model, tokenizer)
     _, prompts = engines.read_prompts(model, job)
     columns = job.prompt_ids.shape[1] + 8
-    now = static._Now(copy.deepcopy(model), job, prompts, columns=columns)
-    now.model.to("meta")
+    there = copy.deepcopy(model)
+    now = static._Now(there, static.whole(there), job, prompts, columns=columns)
+    there.to("meta")
     now.job = replace(job, ends=job.ends.to("meta"))
     if not greedy:  # a generator of that device there is not
         now.job = NoGenerator(**{**vars(now.job), "ends": now.job.ends})
@@ -319,15 +320,10 @@ class Tape(TorchDispatchMode):
                     old.copy_(new)
 
 
-@pytest.mark.parametrize(
-    ("greedy", "precision"),
-    swept(product([True, False], PRECISIONS), keep=[(True, "float32"), (False, "bfloat16")]),
-)
-def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, precision, greedy):
-    """Each new shape is run once as it is, once while it is noted, and then from the notes."""
-    replayed = []
+def taped(replayed):
+    """Steps that run once as they are, once noted, and then from the notes, which are counted."""
 
-    def taped(step, job):
+    def prepare(step, job):
         tape, calls = Tape(), []
 
         def call():
@@ -343,9 +339,20 @@ def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, precision
 
         return call
 
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("greedy", "precision"),
+    swept(product([True, False], PRECISIONS), keep=[(True, "float32"), (False, "bfloat16")]),
+)
+def test_a_recorded_step_writes_what_the_step_writes(model, tokenizer, precision, greedy):
+    """Each new shape is run once as it is, once while it is noted, and then from the notes."""
+    replayed = []
     options = {"dtype": PRECISIONS[precision], "greedy": greedy}
     plain = write(model, tokenizer, Static(8, columns=16), **options)
-    assert_same(write(model, tokenizer, Static(8, columns=16, prepare=taped), **options), plain)
+    recorded = Static(8, columns=16, prepare=taped(replayed))
+    assert_same(write(model, tokenizer, recorded, **options), plain)
     assert len(replayed) > 50
 
 

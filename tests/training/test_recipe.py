@@ -509,6 +509,11 @@ UNUSED = {
         "warm_start.steps is 5, expected 0: with model.lora_rank the reference is the model "
         "without its adapter, as it was before the warm start",
     ),
+    "an adapter and an engine of plain matrices": (
+        {"model": {"lora_rank": 2}, "rollouts": {"engine": "packed"}},
+        "rollouts.engine is 'packed', expected eager or static with model.lora_rank: a packed "
+        "engine takes no adapter",
+    ),
     "an adapter and a reward model": (
         {"model": {"lora_rank": 2}, "reward": {"source": "reward_model"}},
         "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there is no "
