@@ -12,8 +12,9 @@ from typing import Any
 from nbcourse.examine import decode, facts, known
 from nbcourse.examine.conventions import CONVENTIONS, OFFERED
 from nbcourse.examine.pinned import assert_gradient
+from nbcourse.examine.remembered import Remembered
 from nbcourse.examine.report import REQUIREMENTS, Report
-from nbcourse.examine.subject import Remembered, Subject
+from nbcourse.examine.subject import Subject
 
 __all__ = [
     "CONVENTIONS",

@@ -5,12 +5,13 @@ the value. It compares a loss with itself and not with a reference, so a formula
 differently and does the same passes, and what a probe finds has a name.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
 
-from nbcourse.examine.subject import LossInputs, Subject
+from nbcourse.examine.subject import Batches, LossInputs, Subject
 
 TOLERANCE = 1e-6  # relative; losses may well compute in float32
 MIXED = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
@@ -76,6 +77,15 @@ def of_rewards(subject: Subject, one: LossInputs) -> Tensor:
     nothing = subject.weights(one.without_rewards())
     # a flat group may give NaN, which `flat_groups` tells
     return subject.weights(one) - nothing.nan_to_num(nan=0.0)
+
+
+def of_rewards_of_each(subject: Subject, each: Sequence[LossInputs]) -> Tensor:
+    """The same for each of several batches of one shape: (M, B, T)."""
+    if len(each) == 1:
+        return of_rewards(subject, each[0])[None]
+    both = [*(one.without_rewards() for one in each), *each]
+    nothing, weights = subject.weights_of_each(Batches(both)).split(len(each))
+    return weights - nothing.nan_to_num(nan=0.0)
 
 
 def finite(subject: Subject, one: LossInputs) -> bool:

@@ -14,7 +14,8 @@ from nbcourse.examine import credit, ratio
 from nbcourse.examine.batches import MIXED, batch, reference_is_the_sampler, without_reference
 from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
-from nbcourse.examine.subject import Remembered, Subject, content
+from nbcourse.examine.remembered import Remembered
+from nbcourse.examine.subject import Batches, Subject, content
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
@@ -49,7 +50,31 @@ def row(
             f"{did_you_mean(name, ALGORITHMS)}"
         )
     made = _Row(ALGORITHMS[name], beta, average, longest)
-    return Subject(name, made.loss, made.takes(handed=handed))
+    of_given = Subject(name, made.loss, made.takes(handed=True))
+    if handed:
+        return of_given
+    return Row(name, made.loss, made.takes(handed=False), made=made, handed=of_given)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Row(Subject):
+    """A row that makes its own advantages.
+
+    Attributes:
+        made: with its settings.
+        handed: the same row, which is handed them.
+    """
+
+    made: "_Row"
+    handed: Subject
+
+    def prepared(self, batches: Batches) -> tuple[Subject, Batches]:
+        """Advantages look into their arguments, and do not depend on log-probs."""
+        every = [
+            one.with_(advantages=self.made.advantages(**one.offered(self.takes)))
+            for one in batches.each
+        ]
+        return self.handed, Batches(every)
 
 
 @dataclass(frozen=True)
@@ -96,23 +121,17 @@ class _Row:
         *,
         log_probs: Tensor,
         mask: Tensor,
-        rewards: Tensor | None = None,
-        group_size: int = 1,
         advantages: Tensor | None = None,
         values: Tensor | None = None,
-        **others: Tensor,
+        **others: Any,
     ) -> Tensor:
         """Of what it reads; a policy that it does not read is the one that learns."""
         old, ref = (
             others.get(name, log_probs).detach() for name in ("old_log_probs", "ref_log_probs")
         )
         if advantages is None:
-            assert rewards is not None
-            charged = (old, ref) if self.penalty.placement == "reward" else ()
-            asked = tuple(map(content, (rewards, mask, group_size, values, *charged)))
-            if asked not in self._made:
-                self._made[asked] = self._advantages(rewards, mask, group_size, values, *charged)
-            advantages = self._made[asked]
+            policies = {"old_log_probs": old, "ref_log_probs": ref}
+            advantages = self.advantages(mask=mask, values=values, **{**others, **policies})
         return policy_loss(
             self.algorithm,
             self.settings,
@@ -120,6 +139,24 @@ class _Row:
             Tokens(log_probs, old, ref, advantages, mask, values, others.get("sampler_log_probs")),
             max_length=self.longest,
         )
+
+    def advantages(
+        self,
+        *,
+        rewards: Tensor,
+        mask: Tensor,
+        group_size: int,
+        values: Tensor | None = None,
+        **others: Tensor,
+    ) -> Tensor:
+        """Its own, (B, T)."""
+        policies = ("old_log_probs", "ref_log_probs") if self.penalty.placement == "reward" else ()
+        charged = (others[name] for name in policies)
+        given: tuple[Any, ...] = (rewards, mask, group_size, values, *charged)
+        asked = tuple(map(content, given))
+        if asked not in self._made:
+            self._made[asked] = self._advantages(*given)
+        return self._made[asked]
 
     def _advantages(
         self,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.examine import direction, facts, hygiene
+from nbcourse.examine.remembered import Remembered
 from nbcourse.examine.subject import Subject
 
 CLOSE = 1e-5  # of the gradient's length: a loss may compute in float32
@@ -30,7 +31,7 @@ def expected(loss: Callable[..., Any] | Subject) -> dict[str, Tensor]:
 
     Book: appendix B, "Examine a loss of your own".
     """
-    subject = loss if isinstance(loss, Subject) else Subject.of(loss)
+    subject = Remembered.by(loss if isinstance(loss, Subject) else Subject.of(loss))
     hygiene.require_loss(subject)
     ordered = not hygiene.order_of_responses_changes_nothing(subject)
     seen = facts.directions(subject, ordered=ordered)

@@ -16,6 +16,7 @@ from torch import Tensor
 from nbcourse.examine.batches import (
     batch,
     of_rewards,
+    of_rewards_of_each,
     reference_is_the_sampler,
     without_reference,
 )
@@ -188,14 +189,12 @@ class _Reader:
 
     def weights(self, sign: int, likely: float, logs: Sequence[float]) -> list[float]:
         """By log-ratios, relative to a fresh token of the same probability."""
-        unit, *moved = (self._weight(sign, likely, log) for log in (0.0, *logs))
+        asked = [(sign, likely, log) for log in (0.0, *logs)]
+        if new := [one for one in dict.fromkeys(asked) if one not in self._read]:
+            found = of_rewards_of_each(self.subject, [self.batch(*one) for one in new])
+            self._read.update(zip(new, found[:, 0, 0].tolist(), strict=True))
+        unit, *moved = (self._read[one] for one in asked)
         return [w / unit if unit else math.nan for w in moved]
-
-    def _weight(self, sign: int, likely: float, log: float) -> float:
-        asked = sign, likely, log
-        if asked not in self._read:
-            self._read[asked] = of_rewards(self.subject, self.batch(*asked))[0, 0].item()
-        return self._read[asked]
 
     def value(self, sign: int, likely: float, log: float) -> float:
         """Of the loss."""
@@ -330,20 +329,19 @@ def _edge(
     As far as both policies have probabilities.
     """
 
-    def gone(log: float) -> bool:
-        (weight,) = reader.weights(sign, likely, [log])
-        return abs(weight) < NOTHING
+    def gone(*logs: float) -> list[bool]:
+        return [abs(weight) < NOTHING for weight in reader.weights(sign, likely, logs)]
 
     reach = direction * abs(math.log(_reach(likely, direction)))
-    if not gone(reach):
+    if gone(reach) == [False]:
         return None
     logs = [*(direction * u for u in UP if u < abs(reach)), reach]
-    zero = [gone(log) for log in logs]
+    zero = gone(*logs)
     first = zero.index(True)
     if not all(zero[first:]):
         return None
     inside, outside = (logs[first - 1] if first else 0.0), logs[first]
-    return _last(inside, outside, lambda log: not gone(log), guess=guess)
+    return _last(inside, outside, lambda log: gone(log) == [False], guess=guess)
 
 
 def _last(

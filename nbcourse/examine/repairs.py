@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbcourse.examine.subject import OF_TOKENS, LossInputs, Remembered, Subject
+from nbcourse.examine.remembered import Remembered
+from nbcourse.examine.subject import OF_TOKENS, Batches, LossInputs, Subject
 
 NEUTRAL = {**dict.fromkeys(OF_TOKENS, -1.0), "entropy": 0.7, "values": 0.0, "mask": True}
 
@@ -35,7 +36,14 @@ class Spared(Remembered):
         A flat group gets the mean of what it would get with some spread, and with the opposite one,
         on fresh samples: advantages cancel, and what does not come from rewards stays.
         """
-        weights = super().weights(batch)
+        return self._cleaned(batch, self.seen(batch))
+
+    def weights_of_each(self, batches: Batches) -> Tensor:
+        """The same of each: (M, B, T)."""
+        every = zip(batches.each, self.seen_of_each(batches), strict=True)
+        return torch.stack([self._cleaned(*one) for one in every])
+
+    def _cleaned(self, batch: LossInputs, weights: Tensor) -> Tensor:
         if self.flat and not bool(weights.isfinite().all()):
             groups = batch.rewards.view(-1, batch.group_size)
             alike = (groups == groups[:, :1]).all(dim=1, keepdim=True)
@@ -43,9 +51,9 @@ class Spared(Remembered):
             spread = torch.where(alike, pattern, 0.0).view(-1)
             spreads = [batch.with_(rewards=batch.rewards + k * spread) for k in (1, -1)]
             fresh = {"old_log_probs": batch.log_probs, "sampler_log_probs": None}
-            one, other = (super(Spared, self).weights(x.with_(**fresh)) for x in spreads)
+            one, other = (self.seen(x.with_(**fresh)) for x in spreads)
             flat = alike.expand(groups.shape).reshape(-1, 1)
-            weights = torch.where(flat, (one + other) / 2, super().weights(spreads[0]))
+            weights = torch.where(flat, (one + other) / 2, self.seen(spreads[0]))
         return weights.masked_fill(~batch.mask, 0.0) if self.padding else weights
 
 

@@ -5,7 +5,7 @@ package is computed from these weights, ∂L/∂log π of each token of a batch.
 """
 
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -62,7 +62,7 @@ class LossInputs:
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
-        given = {name: self._there(name) for name in names}
+        given = {name: self.quantity(name) for name in names}
         return {
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for name, value in given.items()
@@ -72,10 +72,11 @@ class LossInputs:
         """What is in the quantities of these names: equal where batches are."""
         for name in names:
             if name not in self._contents:
-                self._contents[name] = content(self._there(name))
+                self._contents[name] = content(self.quantity(name))
         return tuple(self._contents[name] for name in names)
 
-    def _there(self, name: str) -> Any:
+    def quantity(self, name: str) -> Any:
+        """Its own, or what stands for it where it has none."""
         own = getattr(self, name)
         return DEFAULTS[name](self) if own is None else own
 
@@ -119,6 +120,33 @@ DEFAULTS: Mapping[str, Callable[[LossInputs], Tensor]] = {  # of quantities that
     "truncated": lambda batch: torch.zeros(len(batch.mask), dtype=torch.bool),
     "batch_tokens": lambda batch: batch.mask.sum(),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Batches of one shape.
+
+    Attributes:
+        each: the M of them.
+    """
+
+    each: Sequence[LossInputs]
+    _stacked: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _contents: dict[str, Hashable] = field(default_factory=dict, init=False, repr=False)
+
+    def stacked(self, name: str) -> Any:
+        """A quantity of all of them, with the batch as its first axis; `group_size` as it is."""
+        if name not in self._stacked:
+            (own, *_) = every = [one.quantity(name) for one in self.each]
+            self._stacked[name] = torch.stack(every) if isinstance(own, Tensor) else own
+        return self._stacked[name]
+
+    def content(self, names: Collection[str]) -> Hashable:
+        """What is in the quantities of these names: equal where all batches are."""
+        for name in names:
+            if name not in self._contents:
+                self._contents[name] = content(self.stacked(name))
+        return tuple(self._contents[name] for name in names)
 
 
 def content(value: Any) -> Hashable:
@@ -206,10 +234,11 @@ class Subject:
 
     def quantities(self, batch: LossInputs) -> dict[str, Any]:
         """What it takes of a batch, and the mask."""
-        return batch.offered(self._asks)
+        return batch.offered(self.asks)
 
     @cached_property
-    def _asks(self) -> tuple[str, ...]:
+    def asks(self) -> tuple[str, ...]:
+        """The names of these quantities."""
         return tuple(dict.fromkeys((*self.takes, "mask")))
 
     def loss(self, quantities: Mapping[str, Any], *, seed: int = 0) -> Tensor:
@@ -251,6 +280,14 @@ class Subject:
         """
         return self.plain(batch, seed=0)
 
+    def weights_of_each(self, batches: Batches) -> Tensor:
+        """Those of several batches: (M, B, T)."""
+        return torch.stack([self.weights(batch) for batch in batches.each])
+
+    def prepared(self, batches: Batches) -> tuple["Subject", Batches]:
+        """A loss that does the same to these batches in one call, and what it is given."""
+        return self, batches
+
     def plain(self, batch: LossInputs, *, seed: int) -> Tensor:
         """The same with other random numbers, and asked anew."""
         quantities = self.quantities(batch)
@@ -277,25 +314,3 @@ def _meant(name: str, known: Collection[str]) -> str:
     """The nearest name on offer; none where it would put one policy in the place of another."""
     of_policy = re.compile(r"log_?p(rob)?s?$").search
     return did_you_mean(name, [one for one in known if not (of_policy(name) and of_policy(one))])
-
-
-@dataclass(frozen=True, eq=False)
-class Remembered(Subject):
-    """A subject that is asked once for the weights of equal batches.
-
-    Probes share batches, and to a loss that takes no `old_log_probs` stale samples are fresh ones.
-    """
-
-    _known: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False)
-
-    @classmethod
-    def by(cls, subject: Subject) -> "Remembered":
-        """The same loss, with nothing known yet."""
-        return cls(subject.name, subject.function, subject.takes, subject.by_name)
-
-    def weights(self, batch: LossInputs) -> Tensor:
-        """As of the loss."""
-        asked = batch.content(self._asks)
-        if asked not in self._known:
-            self._known[asked] = super().weights(batch)
-        return self._known[asked]

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import accumulate, combinations_with_replacement, product
@@ -10,7 +10,7 @@ from itertools import accumulate, combinations_with_replacement, product
 import torch
 from torch import Tensor
 
-from nbcourse.examine.subject import LossInputs, Subject
+from nbcourse.examine.subject import Batches, LossInputs, Subject
 from nbcourse.functional import kl
 from nbcourse.toys.sequences import SequenceSpace, exact_gradient, gradient_estimates
 
@@ -98,8 +98,12 @@ class World:
             ordered: whether the order within a group may matter to it; if not, one order of each
                 group stands for all.
         """
+        return self.mean(subject.weights_of_each, ordered=ordered)
+
+    def mean(self, weigh: Callable[[Batches], Tensor], *, ordered: bool = False) -> list[Tensor]:
+        """The same of losses that weigh the tokens of each batch so, (M, B, T)."""
         listed = self._in_order if ordered else self._as_sets
-        weights = torch.stack([subject.weights(batch).double() for batch in listed.batches])
+        weights = weigh(listed.batches).double()
         parts = (listed.chances[:, None, None] * weights).split(self.group_size, dim=1)
         expected = []
         for prompt, rows, part in zip(self.prompts, listed.rows.unbind(1), parts, strict=True):
@@ -108,19 +112,17 @@ class World:
             expected.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
         return expected
 
-    def listed(self) -> Iterator[tuple[float, Tensor, LossInputs]]:
-        """Every batch, one order of a group for all: probability, responses to each prompt."""
-        listed = self._as_sets
-        chances = listed.chances.tolist()
-        yield from zip(chances, listed.rows, listed.batches, strict=True)
+    def listed(self) -> Sequence[LossInputs]:
+        """Every batch, one order of a group for all."""
+        return self._as_sets.batches.each
 
     def batches(
         self, subject: Subject, *, ordered: bool = True
     ) -> Iterator[tuple[float, Tensor, Tensor]]:
         """Every batch: its probability, the responses to each prompt, and ∂L/∂log π (B, T)."""
         listed = self._in_order if ordered else self._as_sets
-        for chance, rows, batch in zip(listed.chances, listed.rows, listed.batches, strict=True):
-            yield chance.item(), rows, subject.weights(batch).double()
+        weights = subject.weights_of_each(listed.batches).double()
+        yield from zip(listed.chances.tolist(), listed.rows, weights, strict=True)
 
     @cached_property
     def _in_order(self) -> "_Listed":
@@ -155,7 +157,7 @@ class World:
             )
             for learner, old, ref, sampler, entropy, mask, rewards in zip(*cut, strict=True)
         ]
-        return _Listed(torch.tensor(chances, dtype=torch.float64), rows, batches)
+        return _Listed(torch.tensor(chances, dtype=torch.float64), rows, Batches(batches))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,7 @@ class _Listed:
 
     chances: Tensor
     rows: Tensor
-    batches: list[LossInputs]
+    batches: Batches
 
 
 def _groups(
