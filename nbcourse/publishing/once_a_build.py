@@ -1,0 +1,77 @@
+"""What Sphinx does anew for every page or listing, done once: a Sphinx extension.
+
+The sidebar names every page of the book on every page. Sphinx copies the contents of all of them
+for it, each time with all their sections, of which only the titles stay. And for each of three
+thousand listings it makes a formatter, with a style sheet that nobody reads.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from docutils import nodes
+from pygments.formatter import Formatter
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
+
+
+def titles(contents: nodes.bullet_list) -> nodes.bullet_list:
+    """The contents of a page without its sections: its title, and what lists other pages."""
+    kept = contents.copy()
+    for item in contents.children:
+        if isinstance(item, nodes.list_item) and len(item) > 1:
+            first = item.copy()
+            lists = [found.deepcopy() for found in item.findall(addnodes.toctree)]
+            first += [item[0].deepcopy(), *([nodes.bullet_list("", *lists)] if lists else [])]
+            kept += first
+        else:
+            kept += item.deepcopy()
+    return kept
+
+
+def shorten(app: Sphinx, name: str, template: str, context: dict[str, Any], page: Any) -> None:
+    """Let what asks for the titles of all pages find nothing else."""
+    if "toctree" in context:
+        context["toctree"] = _shortened(app, context["toctree"])
+
+
+def _shortened(app: Sphinx, whole: Callable[..., str]) -> Callable[..., str]:
+    def toctree(**options: Any) -> str:
+        if not options.get("titles_only"):
+            return whole(**options)
+        tocs = app.env.tocs
+        app.env.tocs = _all_titles(app)
+        try:
+            return whole(**options)
+        finally:
+            app.env.tocs = tocs
+
+    return toctree
+
+
+@cache
+def _all_titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
+    return {name: titles(contents) for name, contents in app.env.tocs.items()}
+
+
+def keep_formatters(app: Sphinx) -> None:
+    """Make a formatter for each kind of listing, and not for each listing."""
+    if isinstance(app.builder, StandaloneHTMLBuilder):
+        highlighter = app.builder.highlighter
+        make, made = highlighter.get_formatter, {}
+
+        def get_formatter(**options: Any) -> Formatter:
+            kind = repr(options)  # some options are lists
+            if kind not in made:
+                made[kind] = make(**options)
+            return made[kind]
+
+        highlighter.get_formatter = get_formatter  # type: ignore[method-assign]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("builder-inited", keep_formatters)
+    app.connect("html-page-context", shorten, priority=100)  # before the theme asks for a sidebar
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
