@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
@@ -81,6 +82,9 @@ def _kernel(
     sys.path.insert(0, "")
     matplotlib.rcParams["backend"] = "module://matplotlib_inline.backend_inline"
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if Path("nbcourse").is_dir():  # a folder with checks of its own, as students get it
+        for name in [name for name in sys.modules if name.partition(".")[0] == "nbcourse"]:
+            del sys.modules[name]
     if silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     script.end_with_the_parent()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests import script
+from tests import forked_kernels, script
 
 SPAWNED = subprocess.Popen
 NAMES = tuple(inspect.signature(SPAWNED._execute_child).parameters)  # type: ignore[attr-defined]
@@ -21,8 +21,12 @@ NAMES = tuple(inspect.signature(SPAWNED._execute_child).parameters)  # type: ign
 
 def use() -> None:
     """Let every `python -m` that this process starts be forked, where the system can fork."""
-    if sys.platform == "linux":
-        subprocess.Popen = Forked  # type: ignore[misc]
+    subprocess.Popen = popen()  # type: ignore[misc]
+
+
+def popen() -> type[SPAWNED]:
+    """What starts a `python -m` as a fork, where the system can fork."""
+    return Forked if sys.platform == "linux" else SPAWNED
 
 
 class Forked(SPAWNED):
@@ -80,4 +84,5 @@ def _program(
     sys.path.insert(0, folder)
     sys.argv = [*words]
     use()
+    forked_kernels.use()
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)

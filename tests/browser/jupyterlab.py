@@ -3,18 +3,19 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
 from nbcourse.publishing import reading
+from tests import forked_programs
 from tests.effort import PATIENCE
 
 TOKEN = "only-for-this-test"
@@ -64,10 +65,11 @@ def serve(folder: Path, private: Path) -> Iterator[str]:
     options = ["--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     options += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
     options += ["--LanguageServerManager.autodetect=False"]  # to look for some takes a second
+    options += ["--LabApp.expose_app_in_browser=True"]  # for `open_notebook`
     options += ["--allow-root"] if os.geteuid() == 0 else []
     log = private / "log"
     with log.open("wb") as stream:
-        server = subprocess.Popen(
+        server = forked_programs.popen()(
             [sys.executable, "-m", "jupyterlab", *options],
             cwd=folder,
             env={**os.environ, **{name: str(path) for name, path in places.items()}},
@@ -89,7 +91,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+def _wait_for(address: str, server: Popen, log: Path) -> None:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and server.poll() is None:
         try:
@@ -100,11 +102,34 @@ def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
     pytest.fail(f"JupyterLab does not answer:\n{log.read_text()[-2000:]}")
 
 
-def open_notebook(page, address: str, notebook: str) -> None:
-    """Open a notebook, by its path below the served folder, and wait for its kernel."""
-    page.goto(f"{address}/lab/tree/{notebook}?token={TOKEN}&reset")
+def start(page, address: str) -> None:
+    """Open JupyterLab, which takes 8 processor seconds: notebooks need not do that each."""
+    page.goto(f"{address}/lab?token={TOKEN}&reset")
+    page.wait_for_function("() => window.jupyterapp")
+    page.evaluate("async () => { await jupyterapp.restored; }")
+
+
+def open_notebook(page, notebook: str) -> None:
+    """Open a notebook, by its path below the served folder, and wait for its kernel.
+
+    What was open is saved and closed.
+    """
+    page.evaluate(
+        """async path => {
+          const { commands } = jupyterapp;
+          await commands.execute("docmanager:save-all");
+          await commands.execute("application:close-all");
+          await commands.execute("docmanager:open", { path });
+        }""",
+        notebook,
+    )
     # The status bar: the tool bar calls a kernel idle before there is one.
     page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for()
+
+
+def choose_theme(page, theme: str) -> None:
+    """As the menu of settings does; it lasts."""
+    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
 
 
 def run_all(page) -> None:

@@ -1,18 +1,28 @@
-"""A chapter as a reader meets it: JupyterLab in a browser, Run All, explorers by key and mouse."""
+"""Notebooks as readers and students meet them: in one JupyterLab, one after the other.
 
-import os
+A chapter: Run All, explorers by key and mouse. The training panel: a run is started, stopped and
+resumed by its buttons. A new student: the bundle unpacked somewhere, an exercise left alone, done
+wrong, done right.
+"""
+
 import re
 import shutil
 import subprocess
-import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
+from nbcourse.classroom.release import write_bundles
+from nbcourse.experiments import records, run
 from nbcourse.publishing import chapters, numbering, stored
+from tests.checks import masters
 from tests.conftest import Watched
 from tests.effort import swept
+from tests.small import recipe, without_costs
 
 from . import jupyterlab
 from .jupyterlab import ERRORS, FINISHED, PROMPTS
@@ -33,22 +43,56 @@ AT_THE_TOP = """([heading, view]) => {
   return below >= 0 && below < 300;
 }"""
 
+TAB = ".lm-DockPanel-tabBar .lm-TabBar-tab"
+
+CHANGES = {"steps": 8, "evaluation": {"every": 2, "problems": 8}}
+HELD = 3  # steps before the run waits for Stop to be pressed
+CELLS = [
+    f"""import time
+from nbcourse.display import training_panel
+from nbcourse.training import recipe
+panel = training_panel(
+    recipe.check({recipe(**CHANGES).model_dump(exclude_unset=True)!r}),
+    folder="run", compare=["other"],
+)
+def hold():
+    while panel.run.step == {HELD} and panel.run.state == "training":
+        time.sleep(0.02)
+panel.run.listeners.append(hold)""",
+    "panel",
+    'print("the kernel answers:", panel.run.state)',
+]
+# The points of a chart; the second runs are drawn first, so that all of both are counted.
+POINTS = """chart => [...document.querySelectorAll(".nb-panel .nb-curves svg")][chart]
+  .querySelectorAll("circle").length"""
+
+OUTPUTS = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
+  .map(output => output.textContent)"""
+WRONG = """def group_means(rewards, group_size):
+return rewards.mean().expand(len(rewards))"""  # the editor indents the second line itself
+RIGHT = """def group_means(rewards, group_size):
+return rewards.view(-1, group_size).mean(1).repeat_interleave(group_size)"""
+
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Iterator[tuple[str, Path]]:
-    """A private JupyterLab: its address, and its copy of the book."""
+    """A private JupyterLab: its address, and its folder with a copy of the book."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(chapters.ROOT / "book", folder / "book")
+    shutil.copytree(
+        chapters.ROOT / "book", folder / "book", ignore=shutil.ignore_patterns("exercises", "text")
+    )
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     with jupyterlab.serve(folder, folder) as address:
         yield address, folder
 
 
-def open_chapter(page, lab: tuple[str, Path], name: str) -> None:
+def open_chapter(page, folder: Path, name: str) -> None:
     """Open a chapter that has no outputs yet, and whose deeper sections are unfolded."""
-    address, folder = lab
+    if page.locator(TAB, has_text=name).count():
+        return
     file = folder / "book" / f"{name}.ipynb"
     notebook = stored.read(file)
     for cell in notebook.cells:
@@ -58,21 +102,29 @@ def open_chapter(page, lab: tuple[str, Path], name: str) -> None:
             cell.outputs, cell.execution_count = [], None
     stored.write(notebook, file)
     subprocess.run(["git", "add", str(file)], cwd=folder, check=True)
-    jupyterlab.open_notebook(page, address, f"book/{name}.ipynb")
+    jupyterlab.open_notebook(page, f"book/{name}.ipynb")
 
 
 @pytest.fixture(scope="module")
 def page(browser, lab):
-    """A chapter that four tests read one after the other, as a reader does."""
+    """JupyterLab in a browser: one notebook at a time."""
     tab = Watched(browser, viewport={"width": 1400, "height": 1000})
-    open_chapter(tab.page, lab, READ)
+    jupyterlab.start(tab.page, lab[0])
     yield tab.page
     assert tab.foreign == []
     tab.context.close()
 
 
-def test_numbers_and_links_are_those_of_the_book(page):
+@pytest.fixture
+def chapter_read(page, lab):
+    """A chapter that four tests read one after the other, as a reader does."""
+    open_chapter(page, lab[1], READ)
+    return page
+
+
+def test_numbers_and_links_are_those_of_the_book(chapter_read):
     """With the MyST extension, which has a numbering of its own."""
+    page = chapter_read
     places = [place for place in numbering.places().values() if place.chapter == READ]
     numbers = [f"({place.number})" for place in places if place.anchor.startswith("eq-")]
     tags = page.locator(".jp-MarkdownCell .katex-display .tag")
@@ -88,7 +140,8 @@ def test_numbers_and_links_are_those_of_the_book(page):
     page.wait_for_function(AT_THE_TOP, arg=[heading.element_handle(), view.element_handle()])
 
 
-def test_the_code_of_figures_is_folded_and_unfolds(page):
+def test_the_code_of_figures_is_folded_and_unfolds(chapter_read):
+    page = chapter_read
     cells = stored.read(chapters.find(READ)).cells
     plots = sum("hide-input" in cell.metadata.get("tags", []) for cell in cells)
     folded = page.locator(".jp-CodeCell .jp-InputPlaceholder")
@@ -101,8 +154,7 @@ def test_the_code_of_figures_is_folded_and_unfolds(page):
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_run_all(lab, page, chapter):
     file = lab[1] / "book" / chapter.name
-    if chapter.stem not in page.url:
-        open_chapter(page, lab, chapter.stem)
+    open_chapter(page, lab[1], chapter.stem)
     before_reading = file.read_bytes()
     jupyterlab.run_all(page)
     prompts = page.locator(PROMPTS)
@@ -125,10 +177,9 @@ def test_run_all(lab, page, chapter):
     assert file.read_bytes() == before_reading
 
 
-def test_a_chapter_looks_like_a_page_and_closing_it_asks_nothing(page, lab):
+def test_a_chapter_looks_like_a_page_and_closing_it_asks_nothing(chapter_read):
     """With the style sheet and the settings of `publishing.reading`."""
-    if READ not in page.url:
-        open_chapter(page, lab, READ)
+    page = chapter_read
     column, code = (
         page.locator(f".jp-Notebook {kind}:visible").first.bounding_box()["width"]
         for kind in (".jp-MarkdownCell .myst", ".jp-InputArea-editor")
@@ -141,7 +192,7 @@ def test_a_chapter_looks_like_a_page_and_closing_it_asks_nothing(page, lab):
     page.locator(".jp-CodeCell .jp-InputArea-editor:visible").first.click()
     with page.expect_response(jupyterlab.is_save, timeout=60_000):  # JupyterLab's own: 2 minutes
         page.keyboard.press("Shift+Enter")
-    tab = page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text=READ)
+    tab = page.locator(TAB, has_text=READ)
     page.wait_for_function("() => !document.querySelector('.lm-DockPanel-tabBar .jp-mod-dirty')")
     tab.locator(".lm-TabBar-tabCloseIcon").click()
     tab.wait_for(state="detached")
@@ -179,28 +230,111 @@ FAINT = """() => {
 @pytest.mark.parametrize(
     "cells", swept([slice(None), TWO_EXPLORERS], keep=[TWO_EXPLORERS]), ids=str
 )
-def test_in_the_dark_all_text_has_contrast_and_figures_the_ground_of_the_page(browser, lab, cells):
+def test_in_the_dark_all_text_has_contrast_and_figures_the_ground_of_the_page(page, lab, cells):
     """In a chapter whose explorers have tables, trusted as `make lab` trusts it."""
-    address, folder = lab
-    chosen = folder / "settings" / "@jupyterlab" / "apputils-extension" / "themes"
-    chosen.with_suffix(".jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
+    _, folder = lab
     notebook = stored.read(chapters.find(TABLES))
     notebook.cells = notebook.cells[cells]
-    stored.write(notebook, folder / "book" / f"{TABLES}.ipynb")
-    subprocess.run(
-        [sys.executable, "-m", "jupyter", "trust", folder / "book" / f"{TABLES}.ipynb"],
-        env={**os.environ, "JUPYTER_DATA_DIR": str(folder / "data")},
-        check=True,
-    )
-    tab = Watched(browser, viewport={"width": 1400, "height": 1000})
-    jupyterlab.open_notebook(tab.page, address, f"book/{TABLES}.ipynb")
-    tab.page.locator(".nb-explorer table").first.wait_for()
-    assert tab.page.locator("body").get_attribute("data-jp-theme-light") == "false"
-    tab.page.wait_for_timeout(1000)  # until the editors of code have their colours
-    assert tab.page.evaluate(FAINT) == []
-    figure = tab.page.locator(".jp-RenderedSVG img").first
+    file = folder / "book" / f"{TABLES}.ipynb"
+    stored.write(notebook, file)
+    NotebookNotary(data_dir=str(folder / "data")).sign(stored.read(file))
+    jupyterlab.choose_theme(page, "JupyterLab Dark")
+    jupyterlab.open_notebook(page, f"book/{TABLES}.ipynb")
+    page.locator(".nb-explorer table").first.wait_for()
+    assert page.locator("body").get_attribute("data-jp-theme-light") == "false"
+    page.wait_for_timeout(1000)  # until the editors of code have their colours
+    assert page.evaluate(FAINT) == []
+    figure = page.locator(".jp-RenderedSVG img").first
     assert "invert(1)" in figure.evaluate("image => getComputedStyle(image).filter")
-    tab.context.close()
+    jupyterlab.choose_theme(page, "JupyterLab Light")
+
+
+def test_a_run_is_started_stopped_and_resumed_by_mouse_and_keys(page, lab):
+    folder = lab[1] / "panel"
+    folder.mkdir()
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=stored.METADATA)
+    nbformat.write(notebook, folder / "panel.ipynb")
+    run.train(recipe(seed=1, **CHANGES), folder=folder / "other", progress=False)
+    jupyterlab.open_notebook(page, "panel/panel.ipynb")
+    jupyterlab.run_all(page)
+    panel = page.locator(".nb-panel")
+    state = panel.locator(".nb-state")
+    state.filter(has_text="Not started: 8 steps of grpo").wait_for()
+    buttons = {
+        name: panel.get_by_role("button", name=name, exact=True)
+        for name in ("Start", "Stop", "Resume", "Earlier", "Later")
+    }
+    assert enabled(buttons) == ["Start"]
+    assert page.evaluate(POINTS, 0) == 8  # the other run's
+
+    buttons["Start"].click()
+    state.filter(has_text=f"Training: step {HELD} of 8").wait_for()
+    assert "s left" in state.inner_text()
+    assert page.evaluate(POINTS, 0) == 8 + HELD  # the curve has grown
+    assert page.evaluate(POINTS, 1) == 5 + 2  # steps 0 and 2, and all of the other run's
+    assert panel.locator(".nb-texts tbody tr").count() == 6
+    page.locator(".jp-CodeCell").last.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+Enter")
+    page.get_by_text("the kernel answers: training").wait_for()  # while the run is at work
+
+    buttons["Stop"].focus()
+    page.keyboard.press("Enter")
+    state.filter(
+        has_text=f"Stopped after step {HELD + 1} of 8; Resume goes on from there"
+    ).wait_for()
+    assert enabled(buttons) == ["Resume"]
+    assert len(records.read_metrics(folder / "run")) == HELD + 1  # the step at work is kept
+
+    texts = panel.get_by_label("Texts of step")  # by keys, and by buttons for fingers
+    texts.fill("1")
+    texts.press("Enter")
+    panel.get_by_text("Written in step 1", exact=True).wait_for()
+    assert buttons["Earlier"].is_disabled()
+    buttons["Later"].click()
+    panel.get_by_text("Written in step 2", exact=True).wait_for()
+    for control in (*buttons.values(), texts):
+        assert control.bounding_box()["height"] >= 44
+
+    page.keyboard.press("Escape")
+    buttons["Resume"].focus()
+    page.keyboard.press("Space")
+    state.filter(has_text="Finished: 8 steps").wait_for()
+    assert page.evaluate(POINTS, 0) == 8 + 8
+    assert panel.get_by_text("Written in step 2", exact=True).is_visible()  # still being read
+    assert enabled(buttons) == []
+    assert "seed: 1, not 0" in panel.inner_text()
+    assert page.evaluate(ERRORS) == []
+
+    _, whole = run.train(recipe(**CHANGES), progress=False)
+    kept = records.read_metrics(folder / "run")
+    assert str(without_costs(kept)) == str(without_costs(whole))
+
+
+@masters.needed
+def test_a_student_leaves_a_stub_makes_a_mistake_and_gives_the_right_answer(page, lab):
+    """In an unpacked bundle, which brings its checks."""
+    folder = lab[1] / "student"
+    (bundle,) = write_bundles("2", folder)
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extractall(folder)
+    jupyterlab.open_notebook(page, "student/02-sequences/02-sequences.ipynb")
+
+    jupyterlab.run_all(page)  # the checks stop nothing: every cell has run
+    page.wait_for_function(FINISHED)
+    untouched = page.evaluate(ERRORS)
+    assert len(untouched) == 5
+    assert all("Not implemented yet" in message for message in untouched)
+    assert not any("Traceback" in message for message in untouched)
+
+    answer(page, WRONG)
+    page.wait_for_function(f"() => ({OUTPUTS})().some(o => o.includes('whole batch'))")
+    assert "the mean of the whole batch" in page.evaluate(ERRORS)[0]
+    assert "Look again at chapter 2" in page.evaluate(ERRORS)[0]
+
+    answer(page, RIGHT)
+    page.wait_for_function(f"() => ({OUTPUTS})().some(o => o.includes('mend-the-groups: right.'))")
+    assert len(page.evaluate(ERRORS)) == 4
 
 
 def code_cells(chapter: Path) -> int:
@@ -216,3 +350,21 @@ def drag_to_the_left(page, slider) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 4, y, steps=10)
     page.mouse.up()
+
+
+def enabled(buttons) -> list[str]:
+    """Which of the buttons for the run can be pressed."""
+    return [name for name in ("Start", "Stop", "Resume") if buttons[name].is_enabled()]
+
+
+def answer(page, source: str) -> None:
+    """Type an answer into the cell of the first exercise, run it, and run its check."""
+    cell = page.locator(".jp-CodeCell", has_text="def group_means").first
+    cell.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type(source)
+    page.keyboard.press("ControlOrMeta+Enter")
+    page.locator(".jp-CodeCell", has_text='"mend-the-groups", group_means').locator(
+        ".cm-content"
+    ).click()
+    page.keyboard.press("ControlOrMeta+Enter")
