@@ -19,7 +19,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
-from nbcourse import installation
 from nbcourse.repository import ROOT
 from tests import effort, forked_kernels, script
 from tests.effort import PATIENCE
@@ -113,23 +112,6 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """Headless Chromium. Without one the test is skipped, but under CI it fails."""
-    from playwright.sync_api import sync_playwright
-
-    path = installation.browser()
-    if path is None:
-        remedy = "no Chromium or Chrome found; install one, for example: apt install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(remedy)
-        pytest.skip(remedy)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=BROWSER_OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 class Watched:

@@ -1,10 +1,12 @@
 """An explorer on a page of its own, offline."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import Watched
+from nbcourse import installation
+from tests.conftest import BROWSER_OPTIONS, Watched
 
 # What is drawn over what in an element: pairs of texts of one drawing whose boxes share more than a
 # sliver, and texts that its frame cuts. Panels of frames hide what belongs to the others.
@@ -31,6 +33,26 @@ OVERLAPS = """element => [...element.querySelectorAll("svg")].flatMap(svg => {
 
 
 SIZE = {"width": 1280, "height": 720}  # of a window, unless a test says another
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator:
+    """Headless Chromium, for all tests of this folder: to start it takes over a processor second.
+
+    Without one the test is skipped, but under CI it fails.
+    """
+    from playwright.sync_api import sync_playwright
+
+    path = installation.browser()
+    if path is None:
+        remedy = "no Chromium or Chrome found; install one, for example: apt install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(remedy)
+        pytest.skip(remedy)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=BROWSER_OPTIONS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
