@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -12,6 +11,7 @@ import pytest
 
 from nbcourse import display
 from nbcourse.experiments import checkpoint, records
+from tests import forked_programs
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,13 +24,11 @@ rollouts = { prompts = 2, group_size = 2, max_new_tokens = 2 }
 evaluation = { every = 100_000, problems = 2 }
 checkpoint = { every = 100_000 }
 """
-CELL = """
-from nbcourse.display import command
-try:
-    command("train", "endless.toml", "--out", "run")
-except KeyboardInterrupt:
-    print("interrupted")
-"""
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", forked_programs.popen())
 
 
 def test_what_a_command_prints_appears_as_plain_text(capsys, monkeypatch):
@@ -56,12 +54,11 @@ def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     (tmp_path / "endless.toml").write_text(RECIPE)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     kernel = subprocess.Popen(
-        [sys.executable, "-c", CELL],
+        [sys.executable, "-m", "tests.display.interrupted"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-        start_new_session=True,
     )
     metrics, end = tmp_path / "run" / records.METRICS, monotonic() + PATIENCE
     try:
@@ -70,8 +67,7 @@ def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
         kernel.send_signal(signal.SIGINT)
         told, _ = kernel.communicate(timeout=PATIENCE)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(kernel.pid, signal.SIGKILL)  # whatever is left
+        kernel.kill()  # and what it started ends with it
     assert told.endswith("interrupted\n")
     assert "stopping after this step" in told
     done = len(records.read_metrics(tmp_path / "run"))
