@@ -98,13 +98,13 @@ def secrets(root: Path = ROOT) -> Secrets:
         secret += [(f"{path.stem}, {row['exercise']}", row["criterion"]) for row in criteria]
     public = "\n".join([*given, *checks])
     public_words = KEYWORDS.union(_words(public))
-    public_text = _dense(public)
+    public_text = _dense(public).encode()  # bytes: a text of wide characters takes twice the time
     public_forms = {form for text in given for piece in code_forms.pieces(text) for form in piece}
     lines: dict[str, str] = {}
     words: dict[str, str] = {}
     for where, text in secret:
         for line in map(_dense, text.splitlines()):
-            if len(line) >= SHORTEST_LINE and line not in public_text:
+            if len(line) >= SHORTEST_LINE and line.encode() not in public_text:
                 lines.setdefault(line, where)
         for word in _words(text):
             if len(word) >= SHORTEST_WORD and word not in public_words:
@@ -112,7 +112,7 @@ def secrets(root: Path = ROOT) -> Secrets:
     for path in sorted((root / "solutions" / "course").glob("*.md")):
         for key in KEY.findall(path.read_text(encoding="utf-8")):
             for phrase in map(_dense, MARKUP.split(key)):
-                if len(phrase) >= SHORTEST_PHRASE and phrase not in public_text:
+                if len(phrase) >= SHORTEST_PHRASE and phrase.encode() not in public_text:
                     lines.setdefault(phrase, f"the keys of {path.stem}")
     code = (
         Region(where, {f: n for f, n in forms.items() if f not in public_forms}, forms)

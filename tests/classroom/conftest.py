@@ -1,4 +1,3 @@
-import functools
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from nbcourse.confined import sandbox
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.repository import ROOT
+from tests.checks import masters
 from tests.classroom import a_class
 from tests.zygotes import zygote as zygote
 
@@ -29,12 +29,13 @@ def temporary_folder(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def secrets_of_the_book():
     """What no release may hold: no test changes the book's own masters, so it is read once."""
-    secrets = leaks.secrets
-    of_the_book = functools.cache(lambda: secrets(ROOT))
+    whole = leaks.secrets
+
+    def secrets(root=ROOT):
+        return masters.secrets() if root == ROOT else whole(root)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            leaks, "secrets", lambda root=ROOT: of_the_book() if root == ROOT else secrets(root)
-        )
+        patch.setattr(leaks, "secrets", secrets)
         yield
 
 
