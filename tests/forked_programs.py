@@ -42,7 +42,8 @@ class Forked(SPAWNED):
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [Connection(os.dup(i if end == -1 else end)) for i, end in enumerate(ends)]
         folder, env = asked["cwd"] or os.getcwd(), asked["env"] or os.environ
-        what = script.server(), words[2:], str(folder), dict(env), streams
+        leads = asked["start_new_session"]
+        what = script.server(), words[2:], str(folder), dict(env), streams, leads
         self.forked = script.process(_program, *what)
         self.pid, self._child_created = self.forked.pid, True
         for stream in streams:
@@ -71,8 +72,11 @@ def _program(
     folder: str,
     env: Mapping[str, str],
     streams: Sequence[Connection],
+    leads: bool,
 ) -> None:
-    """What `python -m` does, in a folder and with variables."""
+    """What `python -m` does, in a folder and with variables, in a session of its own or not."""
+    if leads:
+        os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()

@@ -17,6 +17,7 @@ from nbcourse.classroom import batch, masters, results
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import sandbox
 from nbcourse.confined.submission_errors import Ending
+from tests import forked_programs
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 
@@ -128,8 +129,11 @@ def background():
 
 
 @pytest.fixture
-def command(tmp_path, background):
-    """The command that grades a class, once it has graded ada and runs bob's endless loop."""
+def command(request, tmp_path, background):
+    """The command that grades a class, once it has graded ada and runs bob's endless loop.
+
+    It is started by `Popen`, or by what is given as a parameter.
+    """
     stub = (ROOT / "book" / "exercises" / "02-sequences.ipynb").read_text(encoding="utf-8")
     loop = stub.replace("raise NotImplementedError", "while True: pass")
     for student, content in (("ada", stub), ("bob", loop)):
@@ -138,7 +142,7 @@ def command(tmp_path, background):
         path.write_text(content, encoding="utf-8")
     arguments = ["grade", "submissions", "--assignment", "2", "--seconds", "600", "--jobs", "1"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored would be inherited
-    running = subprocess.Popen(
+    running = getattr(request, "param", subprocess.Popen)(
         [sys.executable, "-m", "nbcourse", *arguments],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
@@ -148,8 +152,9 @@ def command(tmp_path, background):
     stored = tmp_path / "graded" / "results" / "ada.json"
     wait_until(lambda: stored.exists() and running_submissions())
     yield running
-    if running.poll() is None or running_submissions():
-        os.killpg(running.pid, signal.SIGKILL)
+    for process in psutil.process_iter():  # what a test that fails has left
+        if is_in(tmp_path, process):
+            process.kill()
 
 
 def wait_until(condition):
@@ -158,6 +163,13 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.1)
+
+
+def is_in(folder: Path, process: psutil.Process) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:  # it has ended, or is not ours to look at
+        return False
 
 
 def ignores_ctrl_c(process: psutil.Process) -> bool:
@@ -183,8 +195,12 @@ def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
     assert json.loads(stored.read_text(encoding="utf-8"))["verdicts"][0]["state"] == "not attempted"
 
 
-def test_nothing_goes_on_when_the_command_is_killed(command):
+@pytest.mark.parametrize("command", [forked_programs.Forked], indirect=True)
+def test_nothing_goes_on_when_the_command_is_killed(command, tmp_path):
+    """Its grader is no child of a forked command, but starts in the same folder."""
     started = psutil.Process(command.pid).children(recursive=True)
+    started += [process for process in psutil.process_iter() if is_in(tmp_path, process)]
+    assert len(started) >= 5  # itself, two kinds of processes, and what one of them is forked from
     command.kill()
     command.communicate(timeout=300)  # returns when each process that could write has ended
     wait_until(lambda: not running_submissions())
