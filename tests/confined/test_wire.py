@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nbcourse.confined import wire
 from nbcourse.confined.wire import Malformed
+from tests.effort import examples
 
 PATIENT = settings(deadline=None, database=None)  # an example takes long on a busy machine
 scalars = (
@@ -94,7 +95,7 @@ def test_what_is_no_plain_data_is_refused_by_its_sender(value):
         wire.pack(value)
 
 
-@settings(PATIENT, max_examples=300)
+@examples(100)
 @given(almost_structures)
 def test_a_structure_is_read_or_refused_and_nothing_else(structure):
     try:

@@ -11,6 +11,7 @@ from annotated_types import Ge, Interval, Le
 
 from nbcourse.functional import aggregation, arguments, surrogates
 from nbcourse.functional.arguments import Axes
+from tests.effort import swept
 
 from .contracts import CALLS, GARBAGE, MASK, WITHOUT_CALL, every, once, public_functions
 
@@ -51,7 +52,7 @@ def test_every_public_function_has_a_call_or_a_reason_to_have_none():
 
 
 class TestWhatTheMaskHides:
-    @pytest.mark.parametrize("garbage", GARBAGE)
+    @pytest.mark.parametrize("garbage", swept(GARBAGE, keep=GARBAGE[:1]))
     @pytest.mark.parametrize(("name", "argument"), every("hidden"))
     def test_changes_neither_value_nor_gradient(self, name, argument, garbage):
         call = CALLS[name]

@@ -22,6 +22,7 @@ TESTED_OTHERWISE = {
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
 
 
+@functools.lru_cache(maxsize=1)  # who asks twice does so at once, and trees are large
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
