@@ -150,10 +150,10 @@ def command(request, tmp_path, background):
         start_new_session=True,
     )
     stored = tmp_path / "graded" / "results" / "ada.json"
-    wait_until(lambda: stored.exists() and running_submissions())
+    wait_until(lambda: stored.exists() and any(map(is_submission, below(running.pid))))
     yield running
     for process in psutil.process_iter():  # what a test that fails has left
-        if is_in(tmp_path, process):
+        if home(process) == tmp_path:
             process.kill()
 
 
@@ -165,11 +165,19 @@ def wait_until(condition):
         time.sleep(0.1)
 
 
-def is_in(folder: Path, process: psutil.Process) -> bool:
+def below(number: int) -> list[psutil.Process]:
+    return psutil.Process(number).children(recursive=True)
+
+
+def home(process: psutil.Process) -> Path:
     try:
-        return process.cwd() == str(folder)
+        return Path(process.cwd())
     except psutil.Error:  # it has ended, or is not ours to look at
-        return False
+        return Path("/")
+
+
+def is_submission(process: psutil.Process) -> bool:
+    return home(process).name.startswith("submission-")
 
 
 def ignores_ctrl_c(process: psutil.Process) -> bool:
@@ -181,7 +189,7 @@ def ignores_ctrl_c(process: psutil.Process) -> bool:
 def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
     """No other process sees it, not even while it starts, since what they are forked from ignores
     it: a stack trace would be the last thing on the screen."""
-    started = psutil.Process(command.pid).children(recursive=True)
+    started = below(command.pid)
     assert len(started) >= 5  # of two kinds, and what those are forked from
     assert all(map(ignores_ctrl_c, started))
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does
@@ -198,12 +206,12 @@ def test_the_command_stops_at_ctrl_c_with_what_is_done(tmp_path, command):
 @pytest.mark.parametrize("command", [forked_programs.Forked], indirect=True)
 def test_nothing_goes_on_when_the_command_is_killed(command, tmp_path):
     """Its grader is no child of a forked command, but starts in the same folder."""
-    started = psutil.Process(command.pid).children(recursive=True)
-    started += [process for process in psutil.process_iter() if is_in(tmp_path, process)]
+    started = below(command.pid)
+    assert any(map(is_submission, started))
+    started += [process for process in psutil.process_iter() if home(process) == tmp_path]
     assert len(started) >= 5  # itself, two kinds of processes, and what one of them is forked from
     command.kill()
     command.communicate(timeout=300)  # returns when each process that could write has ended
-    wait_until(lambda: not running_submissions())
     _, left = psutil.wait_procs(started, timeout=300)
     assert left == []
 
