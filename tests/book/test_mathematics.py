@@ -1,9 +1,11 @@
 """Formulas drawn while the site is built: their letters, their MathML, and their mistakes."""
 
 import re
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from docutils import nodes
 
 from nbcourse.publishing import bundles, mathematics
 
@@ -68,3 +70,21 @@ def test_the_sheet_draws_every_letter_and_of_others_none_is_kept():
     assert "mjx-c1D6FD" in sheet
     assert "mjx-c1D6FD" not in few
     assert len(few) < len(sheet) / 10
+
+
+@pytest.mark.parametrize(
+    ("tex", "nowrap", "rows"),
+    [
+        (r"a &= b \\ c &= d", False, 2),
+        (r"a = b", False, 0),
+        (r"\begin{align*} a &= b \\ c &= d \end{align*}", True, 2),
+    ],
+)
+def test_lines_of_a_formula_by_itself_stand_below_each_other(tex, nowrap, rows):
+    translator = SimpleNamespace(body=[], starttag=lambda *_, **__: "<div>")
+    node = nodes.math_block("", tex, number=None, nowrap=nowrap)
+    with pytest.raises(nodes.SkipNode):
+        mathematics.visit_block(translator, node)
+    page = "".join(translator.body)
+    assert mathml(page).get("display") == "block"
+    assert len(mathml(page).findall(".//{*}mtr")) == rows

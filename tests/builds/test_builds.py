@@ -264,6 +264,8 @@ def test_an_error_names_the_readers_line():
     assert first.as_dict()["finding"] == vars(first.finding)  # no row of the catalogue
     assert first.finding.evidence == "NameError: name 'nothing' is not defined (clip.py, line 18)"
     assert [one.verdict for one in others] == [report.Verdict.OPEN]
+    build = report.Build("clip", PieceState.OWN, "", [first, *others])
+    assert build.lines()[-1] == f"    not examined until that is fixed: {others[0].law.name}"
 
 
 # ---------------------------------------------------------------- tests that a reader writes
@@ -428,3 +430,25 @@ def test_reports_are_written_before_the_last_one_is_there(tmp_path, zygote):
     with pytest.raises(KeyboardInterrupt):
         grading.written(work, folders, tmp_path / "out", zygote=zygote, jobs=1, confined=False)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"ada.txt", "ada.json"}
+
+
+def test_one_at_a_time_is_graded_without_other_processes(monkeypatch, zygote):
+    def refused(*_):
+        raise AssertionError("asked for other processes")
+
+    monkeypatch.setattr(grading, "graders", refused)
+    work = lambda folder, given: (folder, given is zygote)  # noqa: E731
+    assert [*grading._each(work, ["a", "b"], zygote, 1)] == [("a", True), ("b", True)]
+    assert [*grading._each(work, ["a"], zygote, 8)] == [("a", True)]
+    with pytest.raises(AssertionError, match="asked for other processes"):
+        next(grading._each(work, ["a", "b"], zygote, 2))
+
+
+def test_a_verifier_that_pays_a_wrong_answer_is_told_what_it_paid():
+    (said, *_) = [
+        one.finding
+        for one in judged("verifier", "def reward(response, answer):\n    return 1.0\n")
+        if one.finding
+    ]
+    response = reading.PLAIN[0][0]
+    assert said.evidence == f"{response!r} earns 1.0, the answer being 19"

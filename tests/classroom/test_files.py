@@ -4,7 +4,9 @@ import os
 import resource
 import subprocess
 import sys
+import zipfile
 from contextlib import contextmanager
+from io import BytesIO
 
 import pytest
 
@@ -63,3 +65,11 @@ def test_two_processes_that_write_a_file_leave_it_whole(tmp_path):
             text = path.read_text()
             assert (len(text), len(set(text))) == (100_000, 1)
     assert [one.returncode for one in both] == [0, 0]
+
+
+def test_in_a_zip_programs_can_be_run_and_other_files_cannot():
+    data = files.zipped({"run": "#!/bin/sh", "notes.txt": "a"}, programs=["run"])
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+        assert archive.read("notes.txt") == b"a"
+    assert modes == {"run": 0o755, "notes.txt": 0o644}

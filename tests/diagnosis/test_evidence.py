@@ -218,4 +218,7 @@ def test_a_loss_that_is_upside_down_is_known_by_the_clip_that_the_run_states():
         "optimiser": {"epochs": 4, "minibatches": 2, "learning_rate": 0.02},
     }
     found = train(recipe_of(tables, SEED), "inverted-ratio", faults=["inverted-ratio"])
+    assert found.name == "inverted-ratio"
+    assert {"step", "reward"} < found.history[0].keys()  # what a run tells but for its seconds
+    assert not any("second" in key for row in found.history for key in row)
     assert causes(found) == ["inverted-ratio"]

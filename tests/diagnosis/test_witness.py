@@ -52,6 +52,14 @@ def test_the_first_step_has_one_and_every_nth():
     assert [witness.step for witness in found] == [1, 3, 6]
 
 
+def test_slices_are_counted_from_0_and_one_process_is_one():
+    _, found = witnesses(optimiser={"minibatches": 2})
+    assert [witness.facts["processes"] for witness in found] == [1, 1]
+    for number in ("slice", "minibatch"):  # -1 of a row that nothing is learned from
+        seen = {int(one) for witness in found for one in witness[number]}
+        assert seen - {-1} == {0, 1}
+
+
 def test_it_is_read_back_as_it_was_written():
     _, (witness, _) = witnesses("ppo", kl={"beta": 0.1})
     again = Witness.from_bytes(witness.to_bytes(), name="x")

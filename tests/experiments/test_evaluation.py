@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 
 import pytest
@@ -115,6 +115,8 @@ def spoken(copy, monkeypatch):
         PROBLEMS, split="validation", generator=generator(7, "evaluation")
     )
     monkeypatch.setattr(evaluation, "ask", stand_in)
+    clock = count(step=4)  # each look at it is four seconds after the last
+    monkeypatch.setattr(evaluation, "perf_counter", lambda: next(clock))
     result = evaluation.evaluate(folder, problems=PROBLEMS, samples=SAMPLES, progress=False)
     return stand_in, result, folder
 
@@ -153,12 +155,12 @@ def test_counts_and_intervals_are_those_of_the_responses(spoken):
             "no_answer": kinds.count(1) + kinds.count(3),
             "truncated": kinds.count(3) + unfinished,
         }
-        for key, count in counts.items():
+        for key, number in counts.items():
             assert result[label][key] == {
-                "count": count,
+                "count": number,
                 "of": PROBLEMS,
-                "share": count / PROBLEMS,
-                "interval_95": wilson_interval(count, PROBLEMS),
+                "share": number / PROBLEMS,
+                "interval_95": wilson_interval(number, PROBLEMS),
             }
         digits = result[label]["verdicts"]
         assert digits["strict"] == "".join("01"[right] for right in strict)
@@ -166,7 +168,7 @@ def test_counts_and_intervals_are_those_of_the_responses(spoken):
         texts = [response(p, k) for p, k in zip(stand_in.problems, kinds, strict=True)]
         lengths = [len(text) for text in texts]
         assert result[label]["mean_tokens"] == pytest.approx(sum(lengths) / PROBLEMS)
-        assert result[label]["tokens_per_second"] > 0
+        assert result[label]["tokens_per_second"] == sum(lengths) / 4
         assert result[label]["examples"] == [
             {
                 "question": p.prompt,

@@ -159,6 +159,13 @@ def test_a_model_is_measured_live(small):
     assert replace(found, tried=()) == again
 
 
+def test_a_bar_is_drawn_while_a_model_is_asked(small, capfd):
+    gauging.gauge(small, questions=8)
+    assert "%|" in "".join(capfd.readouterr())
+    gauging.gauge(small, questions=8, progress=False)
+    assert "%|" not in "".join(capfd.readouterr())
+
+
 def test_a_reward_that_is_paid_in_any_form_is_measured_as_it_is_paid(small, monkeypatch):
     """Else the gate would ask a recipe for the very setting that it has."""
     task = type(small.task.build())

@@ -76,3 +76,10 @@ def test_a_file_that_lacks_a_tensor_is_no_model(tmp_path, monkeypatch):
         UserError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight, and 0 more"
     ):
         conversion.convert(tmp_path / "half.gguf", tmp_path / "half")
+
+
+def test_a_file_that_is_no_model_is_named_with_the_reason(tmp_path):
+    file = tmp_path / "note.gguf"
+    file.write_bytes(b"not a model at all, but long enough for a header")
+    with pytest.raises(UserError, match=rf"^{file} cannot be read as a model in GGUF: \S"):
+        conversion.convert(file, tmp_path / "made")

@@ -11,7 +11,7 @@ from nbcourse.lm import rollouts, sampling, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
 from nbcourse.lm.log_probs import rollout_log_probs
 from nbcourse.lm.reward_model import RewardModel, bradley_terry_loss, fit
-from nbcourse.lm.warm_start import warm_start
+from nbcourse.lm.warm_start import imitation_loss, warm_start
 from nbcourse.tasks import arithmetic
 
 PROMPTS, RESPONSES = ["1+2=", "12+34=", "5-9="], ["3", "46", "-4"]
@@ -265,3 +265,23 @@ def test_a_warm_start_that_breaks_says_where(model, tokenizer):
         warm_start(model, tokenizer, lambda _: pairs, steps=2, batch_size=1, progress=False)
     with pytest.raises(ValueError, match="steps=0"):
         warm_start(model, tokenizer, lambda _: pairs, steps=0)
+
+
+def test_a_warm_start_asks_for_128_examples_unless_told_otherwise(model, tokenizer):
+    asked = []
+
+    def examples(count):
+        asked.append(count)
+        return [("1+2=", "3")]
+
+    warm_start(model, tokenizer, examples, steps=2, progress=False)
+    assert asked == [128, 128]
+
+
+def test_parts_of_a_batch_add_up_to_its_loss(model, rollout):
+    """Each row's share is its tokens: they have 2, 3 and 3, EOS counted."""
+    parts = [imitation_loss(model, rollout, torch.tensor([row])) for row in range(3)]
+    together = imitation_loss(model, rollout, torch.tensor([2, 0]))
+    assert_close(sum(parts), imitation_loss(model, rollout))
+    assert_close(together, parts[2] + parts[0])
+    assert min(parts) > 0

@@ -5,6 +5,7 @@ from itertools import count, pairwise
 import pytest
 from torch import nn
 
+from nbcourse.lm import descent
 from nbcourse.lm.descent import descend
 
 
@@ -49,3 +50,25 @@ def test_a_gradient_that_is_not_finite_is_told_at_its_own_step_and_moves_nothing
         descend(module, loss_of_batch, share=lambda _: 1.0, progress=False, **options)
     assert len(seen) == 2
     assert module.weight.item() == seen[1]
+
+
+def test_a_bar_is_drawn_unless_it_is_refused(monkeypatch):
+    seen = []
+
+    def track(losses, label, *, visible, total):
+        seen.append((label, visible, total))
+        return losses
+
+    monkeypatch.setattr(descent, "track", track)
+    for options in ({}, {"progress": False}):
+        module = nn.Linear(1, 1)
+        descend(
+            module,
+            lambda module=module: module.weight.sum(),
+            label="line",
+            steps=2,
+            batch_size=1,
+            learning_rate=0.1,
+            **options,
+        )
+    assert seen == [("line", True, 2), ("line", False, 2)]

@@ -80,6 +80,15 @@ def test_so_are_the_code_the_libraries_and_the_processor(name, monkeypatch):
     assert not built().warm_start_found
 
 
+def test_so_is_the_class_of_the_model():
+    """Another class may compute something else from the same configuration and weights."""
+    policy = built().policy
+    assert kept._digest(policy, ()) == kept._digest(policy, ())
+    before = kept._digest(policy, ())
+    policy.__class__ = type("Another", (type(policy),), {})
+    assert kept._digest(policy, ()) != before
+
+
 def test_so_are_threads_and_how_it_is_computed(monkeypatch):
     built()
     for name, value in (("get_num_threads", 7), ("get_float32_matmul_precision", "medium")):

@@ -156,6 +156,17 @@ def test_consumed_logits_give_the_same_gradient_in_their_own_memory():
     assert_close(*gradients)
 
 
+def test_a_gradient_goes_into_memory_that_fits_and_into_no_other():
+    logits = torch.randn(3, 5)
+    scratch = log_probs._Scratch(logits, 5, 1.0, 1)
+    given = (logits, torch.tensor([0, 4, 2]), torch.ones(3))
+    plain = scratch.gradient(*given).clone()
+    for there, used in ((torch.empty(3, 5), True), (torch.empty(3, 5).double(), False)):
+        found = scratch.gradient(*given, into=there)
+        assert (found.data_ptr() == there.data_ptr()) is used
+        assert torch.equal(found, plain)
+
+
 def test_whoever_needs_consumed_logits_again_is_told(monkeypatch):
     """tanh keeps its result for the way back; a gradient written over it must not go unnoticed."""
     monkeypatch.setattr(log_probs, "CHUNK", 1)

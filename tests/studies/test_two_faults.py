@@ -75,7 +75,9 @@ def test_pairs_are_all_that_go_together_once():
     ],
 )
 def test_each_of_several_faults_is_named(names):
-    seen = causes(combinations.train(names, SEED, "several"))
+    run = combinations.train(names, SEED, "several")
+    assert run.name == "several"
+    seen = causes(run)
     assert set(seen) == {FAULTS[name].cause for name in names}
 
 

@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 from nbcourse.experiments.run import keep_model
 from nbcourse.lm import bpe, loading, lora, tiny
 from nbcourse.lm.actor_critic import ActorCritic, Critic
-from nbcourse.lm.rollouts import encode
+from nbcourse.lm.rollouts import encode, from_texts
 from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.gsm8k import GSM8K
@@ -15,6 +15,7 @@ from nbcourse.training import preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.models import load_model, load_tokenizer
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
+from nbcourse.training.processes import Processes
 from nbcourse.training.recipe import check
 from tests import hub, small
 from tests.small import learner, recipe
@@ -109,6 +110,50 @@ def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch, tmp_path):
     assert seen[0] == seen[2] == (7, 5, 1e-2, 1.0)
     assert seen[1][:3] == (3, 5, pytest.approx(2e-3))
     assert 0.15 < seen[1][3] < 0.5  # two digits have nothing to carry about 0.3 of the time
+
+
+def test_a_teacher_who_is_never_careless_teaches_too():
+    tables = small.tables(model={"vocabulary": 300})
+    asked = check(tables | {"task": {"name": "word-problems"}})
+    pairs = preparation.demonstrations(asked, load_tokenizer(asked), generator(0, "x"), 0.0, 5)
+    assert len(pairs) == 5
+    assert all(prompt and "####" in solution for prompt, solution in pairs)
+
+
+def test_a_bar_is_drawn_of_a_warm_start_only_if_it_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("NBCOURSE_WARM_STARTS", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(preparation, "warm_start", lambda *_, progress, **__: seen.append(progress))
+    for seed, options in enumerate(({}, {"progress": True})):
+        preparation.build(recipe("rloo", seed=seed, warm_start=WARM), small.ALONE, **options)
+    assert seen == [False, True]
+
+
+def test_processes_wait_for_each_other_and_take_the_first_one_s_weights(monkeypatch):
+    told = []
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: told.append("barrier"))
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda _, src: told.append(src))
+    for count in (1, 2):
+        among = Processes(0, count, torch.device("cpu"))
+        among.wait()
+        among.agree([torch.zeros(1), torch.zeros(2)])
+    assert told == ["barrier", 0, 0]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_with_a_kl_over_the_vocabulary_values_are_the_critic_s(shared):
+    exact = {"beta": 0.1, "placement": "surrogate", "estimator": "exact"}
+    made = learner(recipe("ppo", kl=exact, critic={"shared": shared}))
+    head = made.critic.head.linear.weight
+    with torch.no_grad():
+        head.normal_(generator=generator(0, "head"))
+    batch = from_texts(made.tokenizer, ["1+2=", "3+4="], ["3", "7"])
+    log_probs, values = made.log_probs_and_values(batch, group_size=1)
+    found, others, divergences = made.log_probs_values_and_divergences(batch, group_size=1)
+    assert values.abs().max() > 0.1
+    torch.testing.assert_close(others, values)
+    torch.testing.assert_close(found, log_probs)
+    assert divergences.abs().max() < 1e-5  # of a policy that is its reference
 
 
 @pytest.mark.parametrize("shared", [True, False])

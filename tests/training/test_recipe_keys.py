@@ -34,6 +34,16 @@ def test_a_key_is_described(header, line):
     assert any(found.startswith(line) for found in TABLES[header].keys)
 
 
+def test_settings_stand_by_the_name_of_their_algorithm_or_task():
+    lines = recipe_keys.listing().splitlines()
+    (grpo,) = (line for line in lines if line.startswith("- `grpo`: "))
+    (reinforce,) = (line for line in lines if line.startswith("- `reinforce`: "))
+    assert "clip_high" in grpo
+    assert "; " in grpo
+    assert "clip_high" not in reinforce
+    assert sum(line.endswith(": none") for line in lines) < 5
+
+
 def test_the_tables_are_those_of_a_recipe():
     fixed = {f"[{name}]" for name, table in USUAL.items() if isinstance(table, dict)}
     assert {name for name in TABLES if "," not in name} == fixed - {"[algorithm]", "[task]"}
