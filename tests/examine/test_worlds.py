@@ -66,7 +66,7 @@ def test_a_loss_that_draws_is_asked_with_the_same_numbers_unless_told_otherwise(
         return mean_of_sums(-log_probs * advantages * torch.rand(mask.shape), mask)
 
     subject = Subject.of(noisy)
-    batch = FRESH[0]._in_order.batches[3]
+    batch = FRESH[0]._in_order.batches.each[3]
     quantities = subject.quantities(batch)
     assert subject.loss(quantities) == subject.loss(quantities, seed=0)
     assert subject.loss(quantities) != subject.loss(quantities, seed=1)
@@ -77,7 +77,7 @@ def test_a_loss_that_draws_is_asked_with_the_same_numbers_unless_told_otherwise(
 def test_the_loss_comes_first_of_what_a_function_returns(told):
     plain = Subject.of(reinforce)
     other = Subject(plain.name, lambda **given: told(reinforce(**given)), plain.takes)
-    batch = FRESH[0]._in_order.batches[3]
+    batch = FRESH[0]._in_order.batches.each[3]
     quantities = plain.quantities(batch)
     assert other.loss(quantities) == plain.loss(quantities) != 7
 
