@@ -2,7 +2,8 @@
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 OPERATORS: dict[type, ast.operator] = {
     ast.Add: ast.Sub(),
@@ -64,3 +65,62 @@ def changed(source: str, variants: Variants, place: int, which: int) -> ast.Modu
     tree = ast.parse(source)
     node = list(ast.walk(tree))[place]
     return ast.fix_missing_locations(Replace(node, variants(node)[which]).visit(tree))
+
+
+class Mutant(NamedTuple):
+    """A small change of the package, drawn by chance, and what notices it.
+
+    Attributes:
+        room: of the package, whose tests shall notice.
+        kind: of change, such as "dropped clause".
+        file: in `nbcourse/`.
+        line: the line of the file, without its indentation; the first such line, or the `nth`.
+        old: what stands there.
+        new: what stands there instead; in a line that has `old` more than once, `at` its place.
+        killer: a test that fails then; or, behind a dash, why none does.
+    """
+
+    room: str
+    kind: str
+    file: str
+    line: str
+    nth: int
+    at: int
+    old: str
+    new: str
+    killer: str
+
+    def __str__(self) -> str:
+        """Where and what."""
+        return f"{self.file}: {self.old} → {self.new}"
+
+    @property
+    def survives(self) -> bool:
+        """Whether no test notices it."""
+        return self.killer.startswith("–")
+
+    def source(self, package: Path) -> str:
+        """The text of the file with the change.
+
+        Raises:
+            ValueError: if the line is no longer there.
+        """
+        lines = (package / self.file).read_text(encoding="utf-8").split("\n")
+        places = [i for i, line in enumerate(lines) if line.strip() == self.line]
+        if self.nth >= len(places):
+            raise ValueError(f"{self.file} has no line {self.line!r}")
+        place = places[self.nth]
+        start = len(lines[place]) - len(lines[place].lstrip()) + self.at
+        assert lines[place][start:].startswith(self.old)
+        lines[place] = lines[place][:start] + self.new + lines[place][start + len(self.old) :]
+        return "\n".join(lines)
+
+
+def of_the_package() -> list[Mutant]:
+    """150 mutants of the rooms around the core, drawn by a seeded generator, by kind and room.
+
+    Of each kind and room in turn: a file, then a place in it, each as likely as any other.
+    """
+    text = Path(__file__).with_name("mutants.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return [Mutant(*row[:4], int(row[4]), int(row[5]), *row[6:]) for row in rows]

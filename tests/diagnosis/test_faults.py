@@ -4,6 +4,7 @@ import inspect
 import re
 
 import pytest
+import torch
 
 from book.studies.silent_failures import SOUND
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
@@ -33,6 +34,17 @@ SAMPLE += ("inverted-kl", "idle-optimiser", "re-tokenised", "trained-padding")
 @pytest.mark.parametrize("name", swept(FAULTS, keep=SAMPLE))
 def test_a_fault_has_one_name(name):
     assert causes(broken(name)) == [FAULTS[name].cause]
+
+
+def test_whitening_that_reads_padding_takes_it_for_zeros():
+    """By hand: 3, 1 and a padded 5, which counts as 0, have the mean 4/3."""
+    x, mask = torch.tensor([[3.0, 1.0, 5.0]]), torch.tensor([[True, True, False]])
+    with planted("padded-whitening"):
+        found = algorithms.masked_whiten(x, mask)
+    spread = torch.tensor([3.0, 1.0, 0.0]).std()
+    expected = torch.tensor([[5 / 3, -1 / 3, 0.0]]) / (spread + 1e-8)
+    torch.testing.assert_close(found, expected)
+    assert algorithms.masked_whiten(x, mask)[0, 0] == pytest.approx(1 / 2**0.5, abs=1e-3)
 
 
 @pytest.mark.parametrize(("minibatches", "seen"), [(1, []), (2, ["kl-sign"])])

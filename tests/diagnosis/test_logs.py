@@ -250,11 +250,15 @@ AT_A_LIMIT = {"length_min": lambda n: 90 + n % 7, "length_max": 1024}
         ({**ONE_LENGTH}, 12, None),  # of one response, as far as is known
         ({**ONE_LENGTH, "reward_std": 0.3, "truncated": 1.0}, 12, "all-truncated"),
         ({"length_min": 5, "length_max": 5, "reward_std": 0.3}, 12, None),  # answers of one form
-        (
-            # where all were cut off, their one length is the limit's, which has changed since
-            {**ONE_LENGTH, "reward_std": 0.3, "truncated": lambda n: float(n > 2)},
+        (  # of steps in which all were cut off nothing is learned about where responses end
+            {
+                **ONE_LENGTH,
+                "length_min": lambda n: 90 if n < 4 else 200 + n % 7,
+                "truncated": lambda n: float(n < 4),
+                "reward_std": 0.3,
+            },
             12,
-            "all-truncated",
+            "trained-padding",
         ),
         ({**AT_A_LIMIT, "reward_std": 0.3, "truncated": 0.0}, 12, "finished-by-last-column"),
         ({**AT_A_LIMIT, "reward_std": 0.3, "truncated": 0.1}, 12, None),

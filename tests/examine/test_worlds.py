@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nbcourse.examine import conventions, penalty, worlds
+from nbcourse.examine import batches, conventions, penalty, worlds
 from nbcourse.examine.remembered import Remembered
 from nbcourse.examine.subject import Subject
 from tests.examine.parts import clipped, mean_of_sums, ratio_of, with_kl
@@ -109,3 +109,10 @@ def test_packed_rows_stand_end_to_end_without_their_padding():
     assert made("cu_seqlens") == [0, 3, 7, 8]
     assert made("position_ids") == [[0, 1, 2, 0, 1, 2, 3, 0]]
     assert made("segment_ids") == [[1, 1, 1, 2, 2, 2, 2, 3]]
+
+
+def test_without_a_reference_it_is_the_policy_that_learns_unless_the_sampler_is_asked_for():
+    one = STALE[0]._in_order.batches.each[0]
+    assert not torch.equal(one.log_probs, one.old_log_probs)
+    for options, policy in (({}, one.log_probs), ({"sampler": True}, one.old_log_probs)):
+        assert torch.equal(batches.without_reference(one, **options).ref_log_probs, policy)
