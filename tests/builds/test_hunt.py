@@ -69,8 +69,10 @@ def broken(text, algorithm):
 # ---------------------------------------------------------------- trainers
 
 
-@pytest.mark.parametrize("algorithm", swept(CONTENTS, keep=["grpo"]))
-@pytest.mark.parametrize("forms", [(), EVERY], ids=["book", "other forms"])
+@pytest.mark.parametrize(
+    ("algorithm", "forms"),
+    swept([(name, forms) for name in CONTENTS for forms in ((), EVERY)], keep=[("grpo", EVERY)]),
+)
 def test_a_healthy_trainer_keeps_every_law(algorithm, forms):
     assert not broken(planted.trainer(algorithm, (), forms), algorithm)
 

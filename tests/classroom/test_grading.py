@@ -566,9 +566,9 @@ def _reported(message):
 
 def test_who_runs_out_of_time_reads_which_cell_ran_for_how_long(grade, grade_endless):
     found = grade_endless(double="def double(x):\n    while True:\n        pass")["double-check"]
-    assert re.search(r"`double` of cell 2 was still running after \d+ seconds", found.feedback)
+    assert re.search(r"`double` of cell 2 was still running after [\d.]+ seconds", found.feedback)
     found = grade_endless(double="while True:\n    pass")["double-check"]
-    assert re.search(r"cell 2 was still running after \d+ seconds", found.feedback)
+    assert re.search(r"cell 2 was still running after [\d.]+ seconds", found.feedback)
     slow = "import time\ntime.sleep(1.5)\ndef double(x):\n    time.sleep(9)\n    return 2 * x"
     found = grade(double=slow, limits=replace(LIMITS, total=4))["double-check"]
     assert re.search(r"took over 4 seconds, `double` of cell 2 \d\.\d of them", found.feedback)
@@ -594,6 +594,6 @@ def test_a_reply_of_millions_of_values_is_refused_before_it_takes_up_room(server
 
 
 def test_a_long_list_is_refused_in_words(grade):
-    found = grade(double="def double(x):\n    return [0] * 10**6")["double-check"]
+    found = grade(double="def double(x):\n    return [0] * 6 * 10**5")["double-check"]
     assert found.state == Ending.TOO_BIG
     assert "hand in a tensor instead of a long list" in found.feedback
