@@ -21,6 +21,7 @@ from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS, running_submissions
 from tests.classroom.test_hostile_submissions import NESTS, ROOT
+from tests.effort import swept
 from tests.zygotes import Here
 
 SERVERS = ("in a group", "of its own", "watched")
@@ -84,19 +85,26 @@ def graded(bounded, master, tmp_path):
     return grade
 
 
-@pytest.mark.parametrize(
-    ("bomb", "states"),
-    [
-        # by the kernel, where it limits threads: "can't start new thread"
-        (THREAD_BOMB, (Ending.TOO_MANY, Ending.RAISED)),
-        (FORK_BOMB, (Ending.PASSED,)),
-        (NESTS, (Ending.ENDED,)),
-    ],
-    ids=["threads", "forks", "nests"],
+BOMBS = {
+    # by the kernel, where it limits threads: "can't start new thread"
+    "threads": (THREAD_BOMB, (Ending.TOO_MANY, Ending.RAISED)),
+    "forks": (FORK_BOMB, (Ending.PASSED,)),
+    "nests": (NESTS, (Ending.ENDED,)),
+}
+# A fork is refused by the same filter everywhere.
+THROWN = swept(
+    [(server, bomb) for server in SERVERS for bomb in BOMBS],
+    keep=[(server, bomb) for server in SERVERS for bomb in ("threads", "nests")]
+    + [("watched", "forks")],
 )
+KEPT = swept(SERVERS, keep=[SERVERS[0], SERVERS[-1]])  # between them: with less of the kernel
+
+
+@pytest.mark.parametrize(("bounded", "name"), THROWN, indirect=["bounded"])
 def test_a_bomb_costs_its_own_exercise_and_the_next_submission_nothing(
-    graded, monkeypatch, tmp_path, bomb, states
+    graded, monkeypatch, tmp_path, name
 ):
+    bomb, states = BOMBS[name]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = graded(double=bomb)
     assert found.exercises[0].state in states, found.exercises[0].feedback
@@ -105,6 +113,7 @@ def test_a_bomb_costs_its_own_exercise_and_the_next_submission_nothing(
     assert graded().points == 6
 
 
+@pytest.mark.parametrize("bounded", KEPT, indirect=True)
 def test_ten_cells_that_are_killed_share_one_allowance(bounded, monkeypatch, tmp_path):
     """Each is run once; processor time counts over all processes; at the end nothing is there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -122,6 +131,7 @@ def test_ten_cells_that_are_killed_share_one_allowance(bounded, monkeypatch, tmp
     assert list(tmp_path.glob("submission-*")) == []
 
 
+@pytest.mark.parametrize("bounded", KEPT, indirect=True)
 def test_processor_time_that_is_used_up_is_not_given_again(bounded):
     limits = replace(LIMITS, total=1.0)
     spins = StudentCell(1, "import time\nwhile True: pass")
