@@ -7,7 +7,6 @@ that nothing is wrong with must get its points.
 import os
 import subprocess
 import tempfile
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from nbcourse.classroom import masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.confined import student
 from nbcourse.confined.forkserver import ForkServer
+from nbcourse.confined.remote import Session, StudentCell
 from nbcourse.confined.submission_errors import Ending
 from tests.classroom import a_class
 from tests.classroom.conftest import LIMITS
@@ -347,32 +347,51 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_the_kernel_refuses_to(grade, master, tmp_path, what):
-    neighbour = a_class.submission(tmp_path, b"{}", "neighbour").notebook.path
-    attempt = FORBIDDEN[what].format(master=str(master.path), neighbour=str(neighbour))
-    source = f"""
-    import ctypes, fcntl, os, resource, socket, subprocess
+TRY_EACH = """
+import ctypes, fcntl, os, resource, socket, subprocess
 
-    libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
-    def mine():
-        return os.open("mine", os.O_RDWR | os.O_CREAT)
+def mine():
+    return os.open("mine", os.O_RDWR | os.O_CREAT)
 
-    def raise_errno():
-        raise OSError(ctypes.get_errno(), "refused")
+def raise_errno():
+    raise OSError(ctypes.get_errno(), "refused")
 
-    def double(x):
+def became():
+    found = {}
+    for what, attempt in ATTEMPTS.items():
         try:
-            found = {attempt}
-        except (OSError, ValueError) as error:
-            return 2 * x  # as it should be
-        raise AssertionError(f"this worked: {{found!r:.100}}")
-    """
-    graded = grade(double=textwrap.dedent(source))
-    assert graded["double-check"].state == Ending.PASSED, graded["double-check"]
-    assert master.path.exists()
+            found[what] = f"this worked: {attempt()!r:.100}"
+        except (OSError, ValueError):
+            found[what] = "refused"
+        except Exception as error:
+            found[what] = repr(error)
+    return found
+"""
+
+
+@pytest.fixture(scope="module")
+def became(server, tmp_path_factory):
+    """What became of each attempt. All are made in one process: what is refused changes nothing."""
+    folder = tmp_path_factory.mktemp("attempts")
+    path = a_class.master(folder).path
+    neighbour = a_class.submission(folder, b"{}", "neighbour").notebook.path
+    attempts = ",".join(
+        f"{what!r}: lambda: {attempt.format(master=str(path), neighbour=str(neighbour))}"
+        for what, attempt in FORBIDDEN.items()
+    )
+    cell = StudentCell(1, f"{TRY_EACH}\nATTEMPTS = {{{attempts}}}", ("became",))
+    with Session(server, [cell], LIMITS) as session:
+        found = session.outcomes[1].defined["became"]()
+    assert path.exists()
     assert neighbour.read_bytes() == b"{}"
+    return found
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_the_kernel_refuses_to(became, what):
+    assert became[what] == "refused"
 
 
 def test_what_a_submission_knows_of_hidden_tests_never_comes_out(grade):

@@ -417,7 +417,7 @@ marker_lines = st.builds(
 
 
 @given(st.lists(marker_lines, min_size=1, max_size=2).map("\n".join))
-@examples(400)
+@examples(200)
 def test_oracle_agrees_on_random_marker_lines(text):
     assert as_fraction(extract(text, strict=True)) == oracle(text)
 

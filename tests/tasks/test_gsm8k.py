@@ -190,6 +190,7 @@ def test_a_bad_row_from_the_hub_is_named(monkeypatch):
     assert message.startswith("openai/gsm8k test, row 2: the solution gives no answer")
 
 
+@pytest.mark.sweep  # tests/house/test_contracts.py asks it of all that is imported before
 def test_datasets_is_imported_only_when_asked():
     code = "import sys, nbcourse.tasks.gsm8k; sys.exit('datasets' in sys.modules)"
     root = Path(gsm8k.__file__).parents[2]
