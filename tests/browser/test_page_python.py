@@ -107,15 +107,6 @@ def address(built, serve) -> Iterator[str]:
         yield f"{address}/exercises/01-bandit.html#main-content"  # all of it is laid out
 
 
-@pytest.fixture
-def tab(open_tab, address) -> Iterator[Watched]:
-    tab = open_tab()
-    tab.page.goto(address)
-    yield tab
-    assert tab.foreign == []
-    assert tab.errors == []
-
-
 @pytest.fixture(scope="module")
 def loaded(request, browser, address) -> Iterator[Watched]:
     """The page of a sheet, opened once, so that Python is loaded once for all of its tests."""
@@ -151,16 +142,18 @@ def test_every_exercise_of_the_sheets_has_its_cell(built):
     assert "nb-python" not in (built / "exercises" / "01-one.html").read_text("utf-8")
 
 
-def test_python_comes_with_the_first_check_and_not_before(tab, built):
-    tab.page.wait_for_load_state("networkidle")
-    opened = names(tab.requests)
+@on_sheet("01-bandit")
+def test_python_comes_with_the_first_check_and_not_before(loaded, built):
+    """The first test of this page: the others find Python there."""
+    loaded.page.wait_for_load_state("networkidle")
+    opened = names(loaded.requests)
     assert not any(page_python.FILE in path for path in opened)
     assert len(opened) <= MOST_REQUESTS
     assert sum((built / path.lstrip("/")).stat().st_size for path in opened) < MOST_BYTES
-    cell = Cell(tab)
+    cell = Cell(loaded)
     cell.check(RIGHT)
     assert cell.says("right").startswith("mend-the-loss: right. Checked: ")
-    asked = names(tab.requests) - opened  # fonts and pictures may come late as well
+    asked = names(loaded.requests) - opened  # fonts and pictures may come late as well
     assert {path for path in asked if path.endswith(".js")} == {f"/_static/{page_python.FILE}"}
 
 
@@ -230,6 +223,16 @@ def test_a_cell_is_there_for_everyone(loaded):
 
 
 @on_sheet("01-bandit")
+def test_python_in_the_browser_compares_tensors_by_their_truth(loaded):
+    cell = Cell(loaded)
+    cell.check(COMPARISONS)
+    said, _, _ = cell.says("error").partition("\nThere is no")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(COMPARISONS, {})
+    assert said == printed.getvalue().strip()
+
+
+@on_sheet("01-bandit")
 def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(loaded):
     cell = Cell(loaded)
     page = loaded.page
@@ -249,7 +252,7 @@ def test_a_cell_is_used_by_keys_and_keeps_what_is_typed(loaded):
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Check"
-    page.reload()
+    page.reload()  # Python is gone: whoever comes after this test fetches it anew
     assert Cell(loaded).field.input_value() == typed
 
 
@@ -303,24 +306,23 @@ def test_a_chapter_ends_with_its_first_exercise(open_tab, address, built, chapte
     assert not any(f"def {name.replace('-', '_')}(" in text for name in others)
 
 
-TENSORS = [*itertools.product(WITH_TENSORS, (0, 1))]
+TENSORS = [*itertools.product(WITH_TENSORS, (None, 0, 1))]
+KEPT = [("02-sequences", 0), ("07-language-model", None), ("10-grpo", None)]
 
 
 @pytest.mark.parametrize(
-    ("loaded", "nth"),
-    swept(TENSORS, keep=[one for one in TENSORS if one[1] == 0]),
-    indirect=["loaded"],
-    scope="module",
+    ("loaded", "nth"), swept(TENSORS, keep=KEPT), indirect=["loaded"], scope="module"
 )
 def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(loaded, nth):
-    """The master's answers, and the nth known mistake of each exercise, typed into the page."""
+    """The master's answers, and if there is an n the nth known mistake of each exercise, typed."""
     sheet = Path(urlsplit(loaded.page.url).path).stem
     page = page_of(sheet)
     # They are read once, with the first one that is typed: Brython takes most of a second for it.
     given = f"{inspect.getsource(wrong_module(sheet))}\nsheet.known = wrong_answers(sheet)\n"
     for number, (exercise, (name, _)) in enumerate(page.stubs.items()):
         cell = Cell(loaded, number)
-        for mistake in (None, list(page.wrong_answers()[exercise])[nth]):
+        known = [] if nth is None else [list(page.wrong_answers()[exercise])[nth]]
+        for mistake in (None, *known):
             code = f"{given}{name} = sheet.known[{exercise!r}][{mistake!r}][0]\n"
             given = given if mistake is None else ""
             typed = page.solution(exercise) if mistake is None else code
@@ -328,16 +330,6 @@ def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(loaded, nt
             assert verdict == ("wrong" if mistake else "right")
             cell.check(typed)
             assert rounded(cell.says(verdict)) == rounded(said)
-
-
-@on_sheet("01-bandit")
-def test_python_in_the_browser_compares_tensors_by_their_truth(loaded):
-    cell = Cell(loaded)
-    cell.check(COMPARISONS)
-    said, _, _ = cell.says("error").partition("\nThere is no")
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(COMPARISONS, {})
-    assert said == printed.getvalue().strip()
 
 
 @on_sheet("10-grpo")
