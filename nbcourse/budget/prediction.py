@@ -12,6 +12,7 @@ advantage are skipped, has less to do.
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from nbcourse.lm.sampling import ENGINES
 from nbcourse.lm.static import Static
 from nbcourse.seeds import generator
 from nbcourse.training.learner import CHUNKED_VOCABULARY
-from nbcourse.training.models import load_tokenizer, rendered
+from nbcourse.training.models import Reading, load_tokenizer, rendered
 from nbcourse.training.recipe import Pretraining, Recipe
 
 PROMPTS = 1_000  # looked at to find a long one
@@ -1000,7 +1001,17 @@ def prompt_lengths(recipe: Recipe | Pretraining) -> list[int]:
     Raises:
         OSError: if the tokenizer or the problems are not on this machine.
     """
+    reading = Reading.of(recipe)
+    from_files = recipe.model.source != "tiny" or reading.is_listed
+    return _lengths_anew(reading) if from_files else [*_lengths(reading)]
+
+
+def _lengths_anew(reading: Reading) -> list[int]:
+    recipe = reading.recipe
     tokenizer = load_tokenizer(recipe, local=True)
     drawn = recipe.examples(PROMPTS, generator(recipe.seed, "problems", 0))
     prompts = rendered(recipe.prompt, tokenizer, drawn)
     return [len(ids) for ids in tokenizer(prompts, add_special_tokens=False).input_ids]
+
+
+_lengths = lru_cache(maxsize=4)(_lengths_anew)  # a plan asks several times

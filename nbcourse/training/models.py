@@ -1,8 +1,9 @@
 """The models of a recipe, before any training: which tokenizer, which weights, which precision."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,11 +72,35 @@ def load_tokenizer(
     characters = recipe.task.build().characters
     if characters is not None:
         return tiny.tokenizer(characters)
-    return copy.deepcopy(_learned(recipe))  # its user may change how it pads
+    return copy.deepcopy(_learned(Reading.of(recipe)))  # its user may change how it pads
 
 
-@lru_cache(maxsize=1)  # learning takes a second, and a plan asks for the tokenizer several times
-def _learned(recipe: Recipe | Pretraining) -> "PreTrainedTokenizerBase":
+@dataclass(frozen=True)
+class Reading:
+    """A recipe, equal to all that draw the same problems and write them in the same tokens.
+
+    Attributes:
+        by: what both depend on.
+        recipe: one of them.
+    """
+
+    by: tuple[Hashable, ...]
+    recipe: Recipe | Pretraining = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, recipe: Recipe | Pretraining) -> "Reading":
+        shared = getattr(recipe, "gsm8k_share", 0.0)
+        return cls((recipe.seed, recipe.task, recipe.prompt, recipe.model, shared), recipe)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether problems come from files, which may change."""
+        return bool(self.by[-1]) or self.recipe.task.build().listed("train") is not None
+
+
+@lru_cache(maxsize=4)  # learning takes half a second, and a plan asks several times
+def _learned(reading: Reading) -> "PreTrainedTokenizerBase":
+    recipe = reading.recipe
     assert recipe.model.vocabulary is not None  # the recipe has been checked
     drawn = recipe.examples(TEXTS, generator(recipe.seed, "tokenizer"))
     texts = (problem.prompt + problem.solution for problem in drawn)

@@ -23,15 +23,16 @@ from nbcourse.lm import lora, sampling
 from nbcourse.lm.cache import empty_cache
 from nbcourse.lm.log_probs import rollout_log_probs, rollout_states
 from nbcourse.lm.rollouts import Rollout, with_room
-from nbcourse.training import diagnostics, halves, loop
+from nbcourse.training import diagnostics, halves, loop, models
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.experience import Experience, add_reference_and_values
 from nbcourse.training.learner import CHUNKED_VOCABULARY, Learner, assemble
 from nbcourse.training.models import reference_of
-from nbcourse.training.recipe import Recipe, check
+from nbcourse.training.recipe import Recipe, check, load
 from nbcourse.training.update import Update
 from tests.effort import swept
-from tests.small import ALONE, recipe
+from tests.experiments.test_own_code import CODE, RECIPE
+from tests.small import ALONE, base_recipe, recipe
 
 SHAPES = {
     "shared keys": Shape(3, 64, 4, 2, 160, 300, tied=True),
@@ -161,6 +162,35 @@ def test_a_model_of_a_shape_is_the_same_each_time_and_leaves_the_random_state_al
     assert all(map(torch.equal, one.parameters(), two.parameters()))
     assert {p.dtype for p in one.parameters()} == {torch.bfloat16}
     assert one.num_parameters() == shape.parameters
+
+
+def test_prompts_are_counted_once_for_recipes_that_read_the_same(monkeypatch, tmp_path):
+    """Another seed, task or vocabulary is another text; so is a task whose file was edited."""
+    counted = []
+
+    def rendered(*asked):
+        counted.append(asked)
+        return models.rendered(*asked)
+
+    monkeypatch.setattr(prediction, "rendered", rendered)
+    prediction._lengths.cache_clear()
+    (tmp_path / "mine.toml").write_text(RECIPE, encoding="utf-8")
+    changes = [
+        {"pretraining": {"steps": 5}},
+        {"seed": 3},
+        {"task": {"max_steps": 1}},
+        {"model": {"vocabulary": 310}},
+    ]
+    found = [prediction.prompt_lengths(base_recipe(**change)) for change in [{}, *changes]]
+    assert len(counted) == 4
+    assert found[0] == found[1]
+    assert all(other != found[0] for other in found[2:])
+    found[0].clear()
+    assert prediction.prompt_lengths(base_recipe(**changes[2])) == found[3]
+    for code in (CODE, f"{CODE}\n# edited\n"):
+        (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+        prediction.prompt_lengths(load(tmp_path / "mine.toml"))
+    assert len(counted) == 6
 
 
 def test_another_architecture_is_refused():
