@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -97,9 +98,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is collected, but of what the tests make alone."""
+    """From here on garbage is collected, but of what the tests make alone.
+
+    And what is logged goes up to the root. Where it does not, pytest adds its handlers to the
+    logger and takes them off, six times for each test; of torch's loggers 44 are such.
+    """
     gc.freeze()
     gc.enable()
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
