@@ -36,6 +36,13 @@ def evaluate(
     instruction: Annotated[
         str | None, typer.Option(help="How to answer; if not given, the recipe's.")
     ] = None,
+    base_instruction: Annotated[
+        str | None,
+        typer.Option(
+            help="How the model is to answer that the run began with, if that is where it is "
+            "better; if not given, as the trained one."
+        ),
+    ] = None,
 ) -> None:
     """Ask a run's model, and the model it was made from, problems they were not trained on.
 
@@ -69,7 +76,7 @@ def evaluate(
         problems=problems,
         samples=samples,
         temperature=temperature,
-        asking=evaluation.Asking(limit, instruction),
+        asking=evaluation.Asking(limit, instruction, base_instruction),
     )
     console = Console()
     table = Table("", *[name for name in ("before", "after") if name in result])

@@ -4,7 +4,7 @@ Everything that is compared is asked on the same problems: the model after train
 of reinforcement learning, the model before it.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -45,10 +45,12 @@ class Asking:
     Attributes:
         limit: of an answer, in tokens.
         instruction: of the prompt.
+        base_instruction: of the prompt, for the model that the run began with.
     """
 
     limit: int | None = None
     instruction: str | None = None
+    base_instruction: str | None = None
 
     def applied(self, recipe: Recipe | Pretraining) -> Recipe | Pretraining:
         """The recipe, with these."""
@@ -63,6 +65,11 @@ class Asking:
             else:
                 changed["rollouts"] = recipe.rollouts.model_copy(update=length)
         return recipe.model_copy(update=changed)
+
+    def of_the_base(self, recipe: Recipe | Pretraining) -> Recipe | Pretraining:
+        """The recipe by which the model is asked that the run began with."""
+        own = Asking(self.limit, self.base_instruction or self.instruction)
+        return own.applied(recipe)
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def evaluate(
         samples: sampled responses to each problem for pass@k, besides the greedy one.
         temperature: of the samples.
         progress: draw progress bars.
-        asking: another limit or instruction than the recipe's.
+        asking: another limit or instruction than the recipe's, or another one for the base.
 
     Returns:
         What was written to `evaluation-TASK-SPLIT.json` in the folder; with a limit N of its own,
@@ -149,7 +156,7 @@ def evaluate(
     _check_numbers(samples, problems, temperature)
     began = perf_counter()
     folder, recipe, single = _model_of(Path(folder), task)
-    recipe = asking.applied(recipe)
+    of_the_base, recipe = asking.of_the_base(recipe), asking.applied(recipe)
     environment = records.environment(1, recipe.own_code)
     name, asks = recipe.task.name, recipe.task.build()
     if task not in (None, name):
@@ -159,7 +166,7 @@ def evaluate(
     exam = Exam(recipe, name, asks, split, drawn, samples, temperature, progress, single)
     path = folder / evaluation_file(name, split, asking.limit)
     result = {
-        **_compared(exam, folder),
+        **_compared(exam, replace(exam, recipe=of_the_base), folder),
         "times_asked": _times_asked(folder, evaluation_file(name, split)) + 1,
         "file": path.name,
         "seconds": perf_counter() - began,
@@ -206,7 +213,7 @@ def _model_of(folder: Path, task: str | None) -> tuple[Path, Recipe | Pretrainin
     return model, check(tables, name=str(folder)), True
 
 
-def _compared(exam: Exam, folder: Path) -> dict[str, Any]:
+def _compared(exam: Exam, of_the_base: Exam, folder: Path) -> dict[str, Any]:
     """What is asked, how the model of a run did, and how the one that it was made from."""
     place = folder if exam.single else folder.resolve() / MODEL
     tokenizer, model = loading.load(place, own_device())
@@ -219,11 +226,12 @@ def _compared(exam: Exam, folder: Path) -> dict[str, Any]:
         "max_new_tokens": exam.max_new_tokens,
         "temperature": exam.temperature,
         "samples": exam.samples,
+        "base_instruction": of_the_base.recipe.prompt.instruction,
         "after": after,
     }
     if isinstance(exam.recipe, Recipe) and not exam.single:
         checkpoint.load_start(folder / CHECKPOINTS, model)  # the source may have gone meanwhile
-        result["before"], of_before = _examine(exam, tokenizer, model, "before")
+        result["before"], of_before = _examine(of_the_base, tokenizer, model, "before")
         result["gain"] = {
             name: _bootstrapped(difference, exam)
             for name, difference in _differences(of_before, of_after).items()

@@ -6,7 +6,7 @@ one operation. Query heads that share keys read them side by side: transformers,
 mask, writes the keys out once for each of them first.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -91,15 +91,14 @@ class Packed:
         """
         x = self.model.model.embed_tokens(token)
         turn = _quarter_turns(*self.model.model.rotary_emb(x, position))
-        for layer, kept in zip(self.layers, cache.layers, strict=True):
+        for index, layer in enumerate(self.layers):
             heads = layer.queries_keys_values(layer.before_attention(x)).unflatten(
                 -1, (self.heads + 2 * self.shared, -1)
             )
             turned = _turned(heads[:, :, : -self.shared], *turn)
             queries, keys = turned.split([self.heads, self.shared], dim=2)
-            keys, values = kept.update(
-                keys.transpose(1, 2), heads[:, :, -self.shared :].transpose(1, 2)
-            )
+            values = heads[:, :, -self.shared :].transpose(1, 2)
+            keys, values = cache.update(keys.transpose(1, 2), values, index)
             # (B, 1, H, D) → (B, K, H / K, D): the heads that share keys as that many queries
             queries = queries.reshape(len(x), self.shared, -1, queries.shape[-1])
             read = scaled_dot_product_attention(queries, keys, values, attn_mask=attended)
@@ -128,16 +127,18 @@ def _check(model: "PreTrainedModel") -> None:
             )
 
 
-def _norm(norm: nn.Module) -> _Norm:
+def _norm(norm: Any) -> _Norm:
     return _Norm(norm.weight, norm.variance_epsilon)
 
 
 def _product(*layers: nn.Linear) -> _Product:
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    weights = [layer.weight for layer in layers]
-    if len(layers) == 1:
-        return _Product(weights[0], *(biases or [None]))
-    return _Product(torch.cat(weights), torch.cat(biases) if biases else None)
+    weights: list[Tensor] = [layer.weight for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    return _Product(_joined(weights), _joined(biases) if biases else None)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _quarter_turns(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:

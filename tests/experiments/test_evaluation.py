@@ -572,3 +572,34 @@ def test_a_run_is_asked_with_another_limit(runs, tmp_path):
     assert result["max_new_tokens"] == 5
     assert "gain" in result or "before" not in result
     assert (folder / result["file"]).name.endswith("-5-tokens.json")
+
+
+@pytest.mark.parametrize(
+    ("asking", "asked"),
+    [
+        ({}, ("", "")),
+        ({"base_instruction": "Think."}, ("", "Think.")),
+        ({"instruction": "Count."}, ("Count.", "Count.")),
+        ({"instruction": "Count.", "base_instruction": "Think."}, ("Count.", "Think.")),
+    ],
+    ids=str,
+)
+def test_the_model_of_the_start_may_have_an_instruction_of_its_own(
+    copy, monkeypatch, asking, asked
+):
+    """The trained model is asked first."""
+    folder, ask, seen = copy("story"), evaluation.ask, []
+
+    def watched(model, tokenizer, prompts, **options):
+        seen.append(prompts[0])
+        return ask(model, tokenizer, prompts, **options)
+
+    monkeypatch.setattr(evaluation, "ask", watched)
+    result = evaluation.evaluate(
+        folder, problems=2, progress=False, asking=evaluation.Asking(limit=3, **asking)
+    )
+    assert result["max_new_tokens"] == 3
+    assert result["base_instruction"] == asked[1]
+    for prompt, instruction in zip(seen, asked, strict=True):
+        assert prompt.startswith(instruction)
+        assert instruction or not prompt.startswith(("Think.", "Count."))
