@@ -69,7 +69,7 @@ def made(name, **rollouts):
     content = tables(
         algorithm={"name": name},
         rollouts={"max_new_tokens": 6, **rollouts},
-        warm_start={"steps": 60, "batch_size": 64},
+        warm_start={"steps": 30, "batch_size": 64},
     )
     return learner(check({**content, "task": task}))
 
