@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
 from tests import forked_kernels, script
 
 SPAWNED = subprocess.Popen
@@ -20,8 +22,12 @@ NAMES = tuple(inspect.signature(SPAWNED._execute_child).parameters)  # type: ign
 
 
 def use() -> None:
-    """Let every `python -m` that this process starts be forked, where the system can fork."""
+    """Let every `python -m` that this process starts be forked, where the system can fork.
+
+    What torchrun starts as well, though it has a name of its own for Popen.
+    """
     subprocess.Popen = popen()  # type: ignore[misc]
+    vars(subprocess_handler).update(Popen=popen())
 
 
 def popen() -> type[SPAWNED]:

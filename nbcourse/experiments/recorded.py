@@ -27,15 +27,17 @@ RECORD = "NBCOURSE_RECORD"
 DIGITS = 9  # with so many no two numbers of float32 are taken for one
 
 
-def recorded(name: str, *, live: Sequence[int] = (0,)) -> Callable[[Run], Run]:
-    """For a function that trains: train for the seeds in `live`, and read all other runs.
+def recorded(
+    name: str, *, live: Callable[[Any, int], bool] = lambda configuration, seed: seed == 0
+) -> Callable[[Run], Run]:
+    """For a function that trains: train the runs that are `live`, and read all others.
 
     The function is like those that `controlled.experiment` takes: (configuration, seed) → the
     numbers after each update. A run that was made or read is not made again.
 
     Args:
         name: of the file. Without the book beside the package, every run is made.
-        live: the seeds that are trained each time.
+        live: (configuration, seed) → whether this run is trained each time; seed 0 of all.
 
     Raises:
         UserError: from the function, if a run that is to be read is not in the file.
@@ -52,7 +54,8 @@ def recorded(name: str, *, live: Sequence[int] = (0,)) -> Callable[[Run], Run]:
         @functools.wraps(run)
         def made_or_read(configuration: Any, seed: int) -> Rows:
             key = _key(configuration, seed)
-            if key not in made and (recording or seed in live or not records.RUNS.exists()):
+            trained = recording or live(configuration, seed) or not records.RUNS.exists()
+            if key not in made and trained:
                 began = perf_counter()
                 made[key] = run(configuration, seed)
                 runs[key] = {"seconds": round(perf_counter() - began, 1), **_columns(made[key])}

@@ -14,8 +14,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "chapters"
 
 
-def trainer(name, trained):
-    @recorded(name)
+def trainer(name, trained, **options):
+    @recorded(name, **options)
     def run(configuration, seed):
         trained.append((configuration["rate"], seed))
         noise = torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
@@ -41,6 +41,15 @@ def test_recording_trains_all_and_reading_trains_the_first(folder, monkeypatch):
         for now, then in zip(run({"rate": 0.5}, seed), rows, strict=True):
             assert now == pytest.approx(then, rel=1e-8)
     assert trained == [(0.5, 0)]
+
+
+def test_a_cell_says_which_of_its_runs_are_trained(folder, monkeypatch):
+    before, trained = record(monkeypatch), []
+    run = trainer("lesson", trained, live=lambda chosen, seed: (chosen["rate"], seed) == (0.5, 1))
+    for seed, rows in before.items():
+        for now, then in zip(run({"rate": 0.5}, seed), rows, strict=True):
+            assert now == pytest.approx(then, rel=1e-8)
+    assert trained == [(0.5, 1)]
 
 
 def test_a_run_is_made_once(folder):
