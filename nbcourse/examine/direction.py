@@ -1,14 +1,14 @@
 """Where a loss sends the policy in expectation, and how much a prompt counts on the way."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from nbcourse.examine.subject import Subject
+from nbcourse.examine.subject import Batches, Subject
 from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
 EQUAL = 1e-6  # a loss may compute in float32
@@ -143,18 +143,34 @@ def worst(subject: Subject) -> Worst:
     source = torch.Generator().manual_seed(0)
     best = Worst(math.inf, [], [])
     centre: tuple[Tensor, Tensor] | None = None
-    for i in range(TRIES):
-        noise = torch.randn(2, 3, generator=source, dtype=torch.float64)
-        if centre is None or i < TRIES // 3:
-            logits, rewards = 2 * noise[0], noise[1].mul(2).exp()
-        else:
-            logits, rewards = centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
-        one = Prompt(CHOICE, logits[None], rewards)
-        (gradient,) = World([one], 3).expected(subject, ordered=False)
-        if gradient.norm() < 1e-10 or one.gradient().norm() < 1e-10:
-            continue
-        cosine, _ = beside(-gradient, one.gradient())
-        if cosine < best.cosine:
-            best = Worst(cosine, logits.softmax(dim=0).tolist(), rewards.tolist())
-            centre = (logits, rewards)
+    at_random = TRIES // 3
+    for count in (at_random, *[1] * (TRIES - at_random)):
+        tried = [_drawn(source, None if count > 1 else centre) for _ in range(count)]
+        for cosine, (logits, rewards) in zip(_cosines(subject, tried), tried, strict=True):
+            if cosine < best.cosine:
+                best = Worst(cosine, logits.softmax(dim=0).tolist(), rewards.tolist())
+                centre = (logits, rewards)
     return best
+
+
+def _drawn(source: torch.Generator, centre: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Logits and rewards, near some or anywhere."""
+    noise = torch.randn(2, 3, generator=source, dtype=torch.float64)
+    if centre is None:
+        return 2 * noise[0], noise[1].mul(2).exp()
+    return centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
+
+
+def _cosines(subject: Subject, tried: Sequence[tuple[Tensor, Tensor]]) -> Iterator[float]:
+    """Of each, of all of whose batches the loss is asked at once; infinite where there is none."""
+    worlds = [World([Prompt(CHOICE, logits[None], rewards)], 3) for logits, rewards in tried]
+    weights = subject.weights_of_each(Batches([one for w in worlds for one in w.listed()]))
+    for world, part in zip(worlds, weights.chunk(len(worlds)), strict=True):
+
+        def known(_: Batches, part: Tensor = part) -> Tensor:
+            return part
+
+        (gradient,) = world.mean(known)
+        truth = world.prompts[0].gradient()
+        none = gradient.norm() < 1e-10 or truth.norm() < 1e-10
+        yield math.inf if none else beside(-gradient, truth)[0]
