@@ -604,7 +604,11 @@ def test_numbers_round_as_torch_rounds_them(name):
     numbers = draw(500, dtype=F64) * 10.0 ** torch.linspace(-46, 39, 500, dtype=F64)
     halves = (torch.arange(1, 65, dtype=F64) + 0.5) / 64 + 1  # some lie between two that are near
     ties = 1 + torch.arange(1, 12, 2, dtype=F64) * 2.0 ** -(dtypes_bits(name))
-    for row in (numbers, halves, ties, ODD.double()):
+    held = getattr(small, name)
+    powers = [2.0**exponent for exponent in (held.lowest - 1, held.highest - 1, held.highest)]
+    around = 1 + torch.tensor([-(2.0**-40), -(2.0**-53), 0, 2.0**-52, 2.0**-40], dtype=F64)
+    edges = torch.cat([around * power for power in [*powers, *ties.tolist()]])
+    for row in (numbers, halves, ties, edges, ODD.double()):
         wanted = row.to(torch.float32).to(dtype) if name != "float32" else row.to(dtype)
         given = row.to(torch.float32).double() if name != "float32" else row
         found = small.tensor(given.tolist(), dtype=getattr(small, name)).tolist()
