@@ -321,7 +321,7 @@ def test_a_sheet_with_tensors_says_what_python_says_without_a_browser(loaded, nt
     given = f"{inspect.getsource(wrong_module(sheet))}\nsheet.known = wrong_answers(sheet)\n"
     for number, (exercise, (name, _)) in enumerate(page.stubs.items()):
         cell = Cell(loaded, number)
-        known = [] if nth is None else [list(page.wrong_answers()[exercise])[nth]]
+        known = [] if nth is None else [list(page.wrong_answers[exercise])[nth]]
         for mistake in (None, *known):
             code = f"{given}{name} = sheet.known[{exercise!r}][{mistake!r}][0]\n"
             given = given if mistake is None else ""
