@@ -120,10 +120,11 @@ def _check(model: "PreTrainedModel") -> None:
             f"the model's activation is {config.hidden_act!r}, expected 'silu' for a packed engine"
         )
     for name, layer in model.model.layers[0].named_modules():
-        if name.endswith("_proj") and type(layer) is not nn.Linear:
+        kind = type(layer)
+        if name.endswith("_proj") and kind is not nn.Linear:
             raise ValueError(
-                f"{name} of the model is a {type(layer).__name__}, expected a plain linear layer "
-                "for a packed engine (an adapter takes another engine)"
+                f"{name} of the model is a {kind.__module__}.{kind.__name__}, expected a plain "
+                "linear layer for a packed engine (an adapter takes another engine)"
             )
 
 

@@ -189,7 +189,7 @@ def test_our_own_engines_are_for_evaluations_and_trl_is_told_nothing_of_them():
         trl_options.options(recipe("grpo", rollouts={"engine": own}), small.ALONE)
         for own in ENGINES
     ]
-    assert told == [told[0]] * 3
+    assert told == [told[0]] * len(ENGINES)
 
 
 def test_a_model_that_vllm_sampled_from_is_evaluated_by_our_own_engine():

@@ -40,6 +40,8 @@ class Casts(TorchDispatchMode):
 @pytest.mark.parametrize("engine", sampling.ENGINES)
 def test_each_matrix_is_cast_once_for_all_tokens_that_are_sampled(model, engine):
     """Two layers of three matrices, the middle one of other shape; and not one for each token."""
+    if engine.startswith("packed") and any("lora" in name for name, _ in model.named_modules()):
+        pytest.skip("a packed engine takes no adapter")
     weights = {p.shape for n, p in lora.own_parameters(model) if "mlp" in n}
     assert len(weights) == 2
     with autocast(), Casts(weights) as casts:
