@@ -180,8 +180,8 @@ def which_way(attempt: Attempt, generator: Generator) -> None:
             not _pulled_back(away, q),
             "the first policy is driven away",
             otherwise=f"With q = {q:.3g} the policy π(A) = {away:.3g} is pulled back. Its p(1 − p) "
-            "is larger than on the way to the reference; look for a policy that is surer, of "
-            "whichever answer.",
+            "is larger than on average on the way to the reference; look for a policy that is "
+            "surer, of whichever answer.",
         )
         says = f"With q = {q:.3g} the policy π(A) = {back:.3g} is driven away, too. "
         if (back - 0.5) * (q - 0.5) < 0:

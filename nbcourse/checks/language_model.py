@@ -181,7 +181,7 @@ EVIDENCE = {
     "temperature": "divide the logits by 0.6 before the softmax, and the numbers agree.",
     "truncated": "every number is larger than log π, by minus the log of what the three likeliest "
     "tokens of its row hold together.",
-    "rounded": "the numbers are off by hundredths, without a pattern: far more than float32 would "
+    "rounded": "the numbers are off by thousandths, without a pattern: far more than float32 would "
     "explain, and far less than another policy. That is bfloat16.",
 }
 

@@ -1,4 +1,4 @@
-"""How much better was this response than expected? One number for each response.
+"""How much better was this response than expected? A number for each response, or each token.
 
 Rewards come as `(B,)` with the responses to one prompt side by side: response j to prompt i is
 row `i * group_size + j`. The advantages come back in the same order. They are targets, not
@@ -242,7 +242,7 @@ def variance_optimal_baseline(probs: K, rewards: K, *, per_component: bool = Fal
         per_component: return one baseline for each logit.
 
     Returns:
-        A scalar, or (K,) if `per_component`; NaN for a policy that is certain, whose gradient
+        A scalar, or (K,) if `per_component`; NaN where no score varies, so that the gradient
         estimate is 0 whatever the baseline. No gradient.
 
     Raises:

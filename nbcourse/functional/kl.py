@@ -243,8 +243,8 @@ def gradient_surrogate(
 
     The weight keeps its gradient. That is what makes the identity E_old[w(θ) k(θ)] = KL(θ) hold as
     a function of θ, so differentiating both sides is allowed; a detached weight gives zero for k1,
-    and for k3 the forward KL of each state that π visits. On-policy the weight has the value 1 but
-    not the gradient 0.
+    and for k3 the forward KL of each state that is visited. On-policy the weight has the value 1
+    but not the gradient 0.
 
     Args:
         log_probs: (B, T), with gradient.

@@ -156,7 +156,7 @@ def discounted_returns(rewards: BT, mask: BTMask | None = None, *, gamma: Share 
     Args:
         rewards: (B, T), the reward that follows action t in column t.
         mask: (B, T) bool; masked positions are skipped, as if they were not there. None keeps all.
-        gamma: discount γ in [0, 1]; language-model episodes are short and use 1.
+        gamma: discount γ in [0, 1]; language models use 1.
 
     Returns:
         (B, T) returns, 0 where the mask is False, without gradient.
