@@ -90,7 +90,8 @@ class Reading:
     @classmethod
     def of(cls, recipe: Recipe | Pretraining) -> "Reading":
         shared = getattr(recipe, "gsm8k_share", 0.0)
-        return cls((recipe.seed, recipe.task, recipe.prompt, recipe.model, shared), recipe)
+        drawing = (type(recipe), recipe.seed, recipe.task)  # a base draws other problems
+        return cls((*drawing, TEXTS, recipe.prompt, recipe.model, shared), recipe)
 
     @property
     def is_listed(self) -> bool:

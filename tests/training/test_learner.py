@@ -11,7 +11,7 @@ from nbcourse.lm.rollouts import encode, from_texts
 from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.gsm8k import GSM8K
-from nbcourse.training import preparation
+from nbcourse.training import models, preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.models import load_model, load_tokenizer
 from nbcourse.training.preparation import sample_comparisons, train_reward_model
@@ -48,6 +48,22 @@ def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe():
     texts = [p.prompt + p.solution for p in asked.examples(4_000, generator(1, "tokenizer"))]
     by_hand = bpe.train_tokenizer(texts, vocabulary=asked.model.vocabulary)
     assert other.get_vocab() == by_hand.get_vocab() != second.get_vocab()
+
+
+def test_a_base_and_a_run_of_the_same_task_learn_tokenizers_of_their_own():
+    """Their texts are others: a base first draws which problems are GSM8K's."""
+    base = small.base_recipe()
+    tables = small.tables(model=base.model.model_dump()) | {"task": base.task.model_dump()}
+    run = check(tables)
+    assert (run.seed, run.task, run.prompt, run.model) == (
+        *(base.seed, base.task, base.prompt, base.model),
+    )
+    learned = {}
+    for first, then in ((base, run), (run, base)):
+        models._learned.cache_clear()
+        learned[first] = [load_tokenizer(one).get_vocab() for one in (first, then)]
+    assert learned[base] == learned[run][::-1]
+    assert learned[base][0] != learned[base][1]
 
 
 def test_of_finitely_many_problems_none_comes_again_before_all_have_come(tmp_path):
