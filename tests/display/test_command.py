@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -11,7 +12,6 @@ import pytest
 
 from nbcourse import display
 from nbcourse.experiments import checkpoint, records
-from tests import forked_programs
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,11 +24,13 @@ rollouts = { prompts = 2, group_size = 2, max_new_tokens = 2 }
 evaluation = { every = 100_000, problems = 2 }
 checkpoint = { every = 100_000 }
 """
-
-
-@pytest.fixture(autouse=True)
-def forked(monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", forked_programs.popen())
+CELL = """
+from nbcourse.display import command
+try:
+    command("train", "endless.toml", "--out", "run")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
 
 
 def test_what_a_command_prints_appears_as_plain_text(capsys, monkeypatch):
@@ -54,11 +56,12 @@ def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     (tmp_path / "endless.toml").write_text(RECIPE)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     kernel = subprocess.Popen(
-        [sys.executable, "-m", "tests.display.interrupted"],
+        [sys.executable, "-c", CELL],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        start_new_session=True,
     )
     metrics, end = tmp_path / "run" / records.METRICS, monotonic() + PATIENCE
     try:
@@ -67,7 +70,8 @@ def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
         kernel.send_signal(signal.SIGINT)
         told, _ = kernel.communicate(timeout=PATIENCE)
     finally:
-        kernel.kill()  # and what it started ends with it
+        with suppress(ProcessLookupError):
+            os.killpg(kernel.pid, signal.SIGKILL)  # whatever is left
     assert told.endswith("interrupted\n")
     assert "stopping after this step" in told
     done = len(records.read_metrics(tmp_path / "run"))
