@@ -1,6 +1,6 @@
 """One token for each row through a model of the Llama or Qwen2 shape, in few operations.
 
-A layer of transformers starts about forty kernels for a token, however little each has to do. Here
+A layer of transformers asks for 36 operations for a token, however little each has to do. Here
 products with the same input are one product, queries and keys are turned together, and a norm is
 one operation. Query heads that share keys read them side by side: transformers, where there is a
 mask, writes the keys out once for each of them first.

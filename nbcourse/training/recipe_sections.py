@@ -120,7 +120,7 @@ class RolloutSection(Section):
         description="what generates responses, also in evaluations: token by token (eager), or "
         "with fixed shapes, checked every 32 tokens (static); static-graphs records a step as a "
         "CUDA graph, on an H100 3 to 5 times as fast as eager; packed and packed-graphs do the "
-        "same in half as many kernels a layer, for models of the Llama and Qwen2 shapes without "
+        "same in half as many operations a layer, for models of the Llama and Qwen2 shapes without "
         "an adapter, and are untried on a GPU. With --engine trl these answer evaluations; vllm is "
         "for it alone, untried, and evaluates as eager does",
     )
