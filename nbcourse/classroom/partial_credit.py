@@ -80,15 +80,18 @@ class Cases:
     Args:
         asked: what is asked, and how many times.
         free: how much of each case, from 0 to 1, is right without an answer of one's own.
+        said: how much of the rest the luckiest word earns that is said each time. Which word
+            somebody says is not known, so it is a number of cases and none in particular.
     """
 
     asked: Mapping[str, int]
     free: Mapping[str, float]
+    said: float = 0.0
 
     @property
     def not_free(self) -> float:
         """How many cases nobody can look up."""
-        return sum(1.0 - self.free[what] for what in self.asked)
+        return sum(1.0 - self.free[what] for what in self.asked) - self.said
 
     def right(self, right: Mapping[str, int]) -> float:
         """How many cases are right, each in proportion to how many times it was asked."""
@@ -96,10 +99,8 @@ class Cases:
 
     def earned(self, right: Mapping[str, int]) -> float:
         """How many are right of the cases that nobody can look up."""
-        return sum(
-            max(0.0, min(1.0, right.get(what, 0) / times) - self.free[what])
-            for what, times in self.asked.items()
-        )
+        shares = {what: min(1.0, right.get(what, 0) / times) for what, times in self.asked.items()}
+        return max(0.0, _beyond(shares, self.free) - self.said)
 
     def share(self, right: Mapping[str, int]) -> tuple[float, str]:
         """The share of the points of an answer that failed, from 0 to 1, and why in words."""
@@ -141,10 +142,15 @@ def _cases(
         return {what: min(1.0, right[what] / times) for what, times in asked.items()}
 
     guessed = [free, *map(shares, GUESSES), shares(GUESSES[0], empty=True)]
+    free = {what: max(found[what] for found in guessed) for what in asked}
     words = {word for table in tables.values() for word in table.words}
-    said = [shares(partial(_say, word)) for word in sorted(words)]  # one can be said each time
-    guessed += [max(said, key=lambda found: sum(found.values()))] if said else []
-    return Cases(asked, {what: max(found[what] for found in guessed) for what in asked})
+    said = (_beyond(shares(partial(_say, word)), free) for word in words)
+    return Cases(asked, free, max(said, default=0.0))
+
+
+def _beyond(shares: Mapping[str, float], free: Mapping[str, float]) -> float:
+    """How many cases are right, less what is free of each."""
+    return sum(max(0.0, share - free[what]) for what, share in shares.items())
 
 
 # What somebody says who knows the right result's form only: by a table, and the arguments.

@@ -135,6 +135,18 @@ def test_what_can_be_looked_up_earns_nothing():
     assert partial_credit.Cases({"a": 1}, {"a": 1.0}).share({})[0] == 0
 
 
+def test_a_word_said_each_time_earns_nothing_whichever_it_is():
+    """Three words are asked for: whoever says one of them each time has one right."""
+    cases = partial_credit.Cases({"a": 1, "b": 1, "c": 1}, {"a": 0.0, "b": 0.0, "c": 0.0}, said=1.0)
+    assert cases.not_free == 2
+    assert [cases.earned(dict.fromkeys(right, 1)) for right in ("", "a", "b", "ac", "abc")] == [
+        *(0, 0, 0, 1, 2)
+    ]
+    assert cases.share({"b": 1})[0] == 0
+    assert cases.share({"a": 1, "c": 1})[0] == 0.5
+    assert partial_credit.Cases({"a": 1}, {"a": 0.0}, said=1.0).share({"a": 1})[0] == 0
+
+
 def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
     """What raises an error of its own is no case: three of three are right, and it failed."""
     from nbcourse.classroom import grading
