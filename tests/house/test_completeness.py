@@ -3,17 +3,14 @@
 The lists of exceptions hold a reason each, and nothing that has become needless.
 """
 
-import ast
-import functools
-from collections import defaultdict
 from pathlib import Path
 
 from nbcourse.tasks.table import TASKS
+from tests.house.sources import PACKAGE, ROOT, source
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted((ROOT / "nbcourse").rglob("*.py"))
+    for path in PACKAGE
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
@@ -22,38 +19,19 @@ TESTED_OTHERWISE = {
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
 
 
-@functools.lru_cache(maxsize=1)  # who asks twice does so at once, and trees are large
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def imported(path: Path) -> set[str]:
     """The modules of the package that a file imports, wherever in the file it does so.
 
     What is taken from a folder counts for the module that the folder's `__init__` has it from.
     """
-    found = set()
-    nodes = list(ast.walk(tree(path)))
-    taken = attributes(nodes)
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = {alias.name for alias in node.names}
-            found |= {node.module, *(f"{node.module}.{name}" for name in names)}
-            found |= handed_on(node.module, names)
-            for name in names:
-                found |= handed_on(f"{node.module}.{name}", taken[name])
+    file = source(path)
+    found = set(file.imports)
+    for module, names in file.taken:
+        found |= {module, *(f"{module}.{name}" for name in names)}
+        found |= handed_on(module, names)
+        for name in names:
+            found |= handed_on(f"{module}.{name}", file.attributes.get(name, set()))
     return found & set(MODULES)
-
-
-def attributes(nodes: list[ast.AST]) -> defaultdict[str, set[str]]:
-    """What is taken from each name: `display.show` takes "show" from "display"."""
-    taken = defaultdict(set)
-    for node in nodes:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            taken[node.value.id].add(node.attr)
-    return taken
 
 
 def handed_on(folder: str, names: set[str]) -> set[str]:
@@ -61,17 +39,7 @@ def handed_on(folder: str, names: set[str]) -> set[str]:
     path = MODULES.get(folder)
     if path is None or path.name != "__init__.py":
         return set()
-    return {module for module, its in taken_by(path) if names & its}
-
-
-@functools.cache
-def taken_by(init: Path) -> list[tuple[str, set[str]]]:
-    """What an `__init__` imports: module by module, which names."""
-    return [
-        (node.module, {alias.name for alias in node.names})
-        for node in tree(init).body
-        if isinstance(node, ast.ImportFrom) and node.module
-    ]
+    return {module for module, its in source(path).taken_at_top if names & its}
 
 
 def in_sheets() -> set[str]:
@@ -102,7 +70,7 @@ def of_commands() -> set[str]:
 def test_every_module_has_a_test_that_imports_it():
     tested = in_sheets() | of_tasks() | of_examinations() | of_readers() | of_commands()
     tested = tested.union(*map(imported, (ROOT / "tests").rglob("*.py")))
-    code = {name for name, path in MODULES.items() if tree(path).body[1:]}  # more than a docstring
+    code = {name for name, path in MODULES.items() if source(path).has_code}
     missing = code - tested - set(TESTED_OTHERWISE)
     assert not missing, f"no test imports {sorted(missing)}"
     needless = set(TESTED_OTHERWISE) & tested
@@ -112,13 +80,9 @@ def test_every_module_has_a_test_that_imports_it():
 
 def test_every_public_name_has_a_docstring():
     bare = [
-        f"{name}.{getattr(node, 'name', '')}".rstrip(".")
-        for name, path in MODULES.items()
-        if not name.startswith(tuple(DESCRIBED_OTHERWISE))
-        for node in [tree(path), *tree(path).body]
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
-        and node.body
-        and not getattr(node, "name", "").startswith("_")
-        and not ast.get_docstring(node)
+        f"{module}.{name}".rstrip(".")
+        for module, path in MODULES.items()
+        if not module.startswith(tuple(DESCRIBED_OTHERWISE))
+        for name in source(path).bare
     ]
     assert not bare

@@ -1,4 +1,4 @@
-"""The house: who may import whom, and what an import costs."""
+"""The house: who may import whom. (What an import costs: test_package.)"""
 
 import subprocess
 import sys
@@ -16,21 +16,3 @@ def test_the_layers_depend_on_each_other_in_one_direction():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_importing_every_layer_below_display_loads_nothing_heavy():
-    """Transformers, datasets, matplotlib and IPython load where they are used, not before."""
-    program = """
-import sys, nbcourse, nbcourse.installation, nbcourse.cli
-from nbcourse.functional import advantages, aggregation, kl, masking, returns, rewards
-from nbcourse.functional import surrogates, values
-from nbcourse.lm import log_probs, sampling, tiny
-from nbcourse.tasks import answers, arithmetic, gsm8k
-from nbcourse.toys import bandit, sequences
-heavy = {"transformers", "datasets", "matplotlib", "IPython", "ipywidgets", "nbclient", "trl"}
-print(*sorted(heavy & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == []

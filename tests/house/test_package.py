@@ -4,10 +4,14 @@ Nothing here needs the network: the wheel is built with the setuptools that is i
 an environment is a folder of links to packages that are installed here.
 """
 
+import compileall
+import contextlib
+import functools
 import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import tomllib
@@ -87,6 +91,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+    compileall.compile_dir(folder, quiet=2)  # as pip does
     return folder
 
 
@@ -131,29 +136,110 @@ def is_installed(name: str) -> bool:
     return next(iter(metadata.distributions(name=name)), None) is not None
 
 
+# A Python that has imported torch forks a child for each line: the folder to be in, the folders on
+# the path, and the words behind `python`. No one tidies up behind torch: that takes half a second.
+FORKS = """
+import json, os, runpy, sys, traceback
+import torch
+
+def run(folder, path, words):
+    os.chdir(folder)
+    for number, name in enumerate([os.devnull, "printed.txt", "errors.txt"]):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    sys.path[:0] = ["", *path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    flag, name, *sys.argv[1:] = words
+    try:
+        if flag == "-c":
+            exec(name, {"__name__": "__main__"})
+        else:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        code = run(*json.loads(line))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+
+
 @pytest.fixture(scope="module")
-def environment(installed, tmp_path_factory):
+def links(tmp_path_factory):
+    """links("torch") → a folder of links to torch and what that asks for, as far as it is here."""
+
+    @functools.cache
+    def make(*names: str) -> Path:
+        folder = tmp_path_factory.mktemp("environment")
+        for name in closure(names):
+            for top in tops(name) - {"..", "__pycache__"}:
+                if not (folder / top).exists():
+                    (folder / top).symlink_to(metadata.distribution(name).locate_file(top))
+        return folder
+
+    return make
+
+
+@functools.cache
+def tops(name: str) -> set[str]:
+    """What a package has put beside other packages."""
+    return {file.parts[0] for file in metadata.files(name)}
+
+
+@pytest.fixture(scope="module")
+def runner(links):
+    """runner(path, "torch") → a runner of programs with these folders on the path.
+
+    Each is forked from a Python that knows torch and nothing else, or what is named. It looks for
+    no other packages. Torch is imported once for all, which takes a second and a half.
+    """
+
+    @functools.cache
+    def server(*names: str) -> subprocess.Popen[str]:
+        return started.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-S", "-B", "-c", FORKS],
+                env={**os.environ, "PYTHONPATH": str(links(*names))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+
+    def make(path: Iterable[object], *names: str):
+        def run(cwd: Path, *words: str) -> subprocess.CompletedProcess:
+            forks = server(*names)
+            forks.stdin.write(f"{json.dumps([str(cwd), [*map(str, path)], words])}\n")
+            forks.stdin.flush()
+            code = int(forks.stdout.readline())
+            printed, errors = ((cwd / f"{of}.txt").read_text() for of in ("printed", "errors"))
+            return subprocess.CompletedProcess(words, code, printed, errors)
+
+        return run
+
+    with contextlib.ExitStack() as started:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def environment(installed, links, runner):
     """environment("torch") → a runner of programs in an environment with the wheel and torch.
 
-    What torch asks for is there too, and nothing else: a folder of links on the path, in a Python
-    that does not look for other packages.
+    What torch asks for is there too, and nothing else: a folder of links. Where NumPy is there,
+    torch has found it.
     """
 
     def make(*names: str):
-        folder = tmp_path_factory.mktemp("environment")
-        for name in closure(names):
-            for file in metadata.files(name):
-                top = file.parts[0]
-                if top not in ("..", "__pycache__") and not (folder / top).exists():
-                    (folder / top).symlink_to(metadata.distribution(name).locate_file(top))
-        paths = os.pathsep.join([str(installed), str(folder)])
-
-        def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess:
-            command = [sys.executable, "-S", "-B", *arguments]
-            variables = {**os.environ, "PYTHONPATH": paths}
-            return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
-
-        return run
+        found = [name for name in ("numpy", "torch") if name in closure(names)]
+        return runner([installed, links(*names)], *found)
 
     return make
 
@@ -204,6 +290,23 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(environment, co
     # torch, too, says something on standard error where NumPy is missing
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f'{line}nbcourse[lm]"')
     assert "Traceback" not in done.stderr
+
+
+def test_importing_every_layer_below_display_loads_nothing_heavy(runner, tmp_path):
+    """Transformers, datasets, matplotlib and IPython load where they are used, not before."""
+    program = """
+import sys, nbcourse, nbcourse.installation, nbcourse.cli
+from nbcourse.functional import advantages, aggregation, kl, masking, returns, rewards
+from nbcourse.functional import surrogates, values
+from nbcourse.lm import log_probs, sampling, tiny
+from nbcourse.tasks import answers, arithmetic, gsm8k
+from nbcourse.toys import bandit, sequences
+heavy = {"transformers", "datasets", "matplotlib", "IPython", "ipywidgets", "nbclient", "trl"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+    everything = [ROOT, *site.getsitepackages()]
+    done = runner(everything, "numpy", "torch")(tmp_path, "-c", program)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stdout + done.stderr
 
 
 LOSS = """
