@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from nbcourse.repository import ROOT
-from tests import effort, forked_kernels, script
+from tests import effort, forked_kernels, forked_programs, script
 from tests.effort import PATIENCE
 
 # What collecting makes stays to the end: to look through it again and again for garbage would take
@@ -69,6 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
         os.environ["NBCOURSE_WARM_STARTS"] = folder.name
     effort.sweeping = "not sweep" not in config.option.markexpr
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers too are forked from that server."""
+    forked_programs.use()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""`python -m …`, forked from a process that has done the imports.
+"""`python -m …` and the workers of pytest, forked from a process that has done the imports.
 
 Python by itself spends 5 processor seconds on what `nbcourse train` imports. A forked program is a
 process of its own all the same, with its own words, variables, folder and streams.
@@ -10,19 +10,22 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
+from execnet.gateway_io import popen_bootstrapline
 from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
 from tests import forked_kernels, script
 
 SPAWNED = subprocess.Popen
+WORKER = ["-c", popen_bootstrapline]  # what pytest-xdist gives Python, for a worker
 NAMES = tuple(inspect.signature(SPAWNED._execute_child).parameters)  # type: ignore[attr-defined]
 
 
 def use() -> None:
-    """Let every `python -m` that this process starts be forked, where the system can fork.
+    """Let all of these that this process starts be forked, where the system can fork.
 
     What torchrun starts as well, though it has a name of its own for Popen.
     """
@@ -31,7 +34,7 @@ def use() -> None:
 
 
 def popen() -> type[SPAWNED]:
-    """What starts a `python -m` as a fork, where the system can fork."""
+    """What starts them as a fork, where the system can fork."""
     return Forked if sys.platform == "linux" else SPAWNED
 
 
@@ -42,14 +45,14 @@ class Forked(SPAWNED):
 
     def _execute_child(self, *arguments: Any) -> None:
         asked = dict(zip(NAMES[1:], arguments, strict=True))
-        words = [word for word in asked["args"] if word != "-u"]
-        if words[:2] != [sys.executable, "-m"]:
+        python, *words = (word for word in asked["args"] if word != "-u")
+        if python != sys.executable or (words[:1] != ["-m"] and words != WORKER):
             return super()._execute_child(*arguments)  # type: ignore[misc]
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [Connection(os.dup(i if end == -1 else end)) for i, end in enumerate(ends)]
         folder, env = asked["cwd"] or os.getcwd(), asked["env"] or os.environ
         leads = asked["start_new_session"]
-        what = script.server(), words[2:], str(folder), dict(env), streams, leads
+        what = script.server(), words, str(folder), dict(env), streams, leads
         self.forked = script.process(_program, *what)
         self.pid, self._child_created = self.forked.pid, True
         for stream in streams:
@@ -80,19 +83,26 @@ def _program(
     streams: Sequence[Connection],
     leads: bool,
 ) -> None:
-    """What `python -m` does, in a folder and with variables, in a session of its own or not."""
+    """What Python does with these words, in a folder, in a session of its own or not."""
     if leads:
         os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
+    sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has put another there
     script.end_with_the_parent()
     script.share(server)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
     sys.path.insert(0, folder)
-    sys.argv = [*words]
+    option, what, *arguments = words
+    if option == "-c":
+        # what its tests kill leaves semaphores behind, of which a tracker of its own may speak
+        vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)  # type: ignore[attr-defined]
+        exec(what, {})
+        return
+    sys.argv = [what, *arguments]
     use()
     forked_kernels.use()
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
