@@ -122,6 +122,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path not in slow))
 
 
+@pytest.fixture(scope="module")
+def forked() -> Iterator[None]:
+    """Each `python -m` that a module starts is forked: sites are built without Sphinx's imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forked_programs.popen())
+        yield
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Ctrl-C interrupts, also where tests run in the background of a script, which ignores it."""

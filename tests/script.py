@@ -33,6 +33,10 @@ PRELOAD = [
     "tests.frozen",
     "nbcourse.classroom.grading",
     "nbcourse.builds.grading",
+    "nbcourse.publishing.jupyter_book",
+    "myst_nb.sphinx_ext",
+    "sphinx.builders.html",
+    "sphinx_book_theme",
 ]
 # What torchrun starts, it too forks, where that can be, and need not import everything anew.
 FORKING = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork" if sys.platform == "linux" else "spawn"}

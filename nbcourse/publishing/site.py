@@ -25,11 +25,6 @@ from nbcourse.publishing import (
 )
 from nbcourse.repository import ROOT
 
-# Pages are large trees that stay: to look through them for garbage as often as Python does by
-# default would take a sixth of the time.
-JUPYTER_BOOK = (
-    "import gc; gc.set_threshold(100_000, 50, 100); from jupyter_book.cli.main import main; main()"
-)
 FRONT_EXPLORER = ("01-bandit.ipynb", "explore_downhill")
 
 
@@ -48,7 +43,8 @@ def build(output: Path = ROOT, *, root: Path = ROOT) -> Path:
     with TemporaryDirectory() as folder:
         source = Path(folder)
         assemble(root, source)
-        command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(source / "book")]
+        command = [sys.executable, "-m", "nbcourse.publishing.jupyter_book"]
+        command += ["build", str(source / "book")]
         command += ["--config", str(source / "_config.yml"), "--toc", str(source / "_toc.yml")]
         command += ["--path-output", str(output), "-W", "--keep-going", "-n", "-q"]
         built = subprocess.run(

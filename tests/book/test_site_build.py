@@ -71,7 +71,7 @@ def write_book(root: Path, *cells: str | NotebookNode) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_reference():
+def without_reference(forked):
     """These books have no reference, whose equations they do not have either."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "ROOMS", {})

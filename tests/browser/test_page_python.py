@@ -88,7 +88,7 @@ class Cell:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
+def built(forked, tmp_path_factory) -> Path:
     """A small site with these sheets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "ROOMS", {})

@@ -60,7 +60,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
+def built(forked, tmp_path_factory) -> Path:
     return site.build(tmp_path_factory.mktemp("site"))
 
 

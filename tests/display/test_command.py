@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -14,7 +13,7 @@ from nbcourse import display
 from nbcourse.experiments import checkpoint, records
 from tests.effort import PATIENCE
 
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("forked")
 RECIPE = """
 steps = 100_000
 algorithm = { name = "grpo" }
@@ -25,11 +24,14 @@ evaluation = { every = 100_000, problems = 2 }
 checkpoint = { every = 100_000 }
 """
 CELL = """
+import signal
 from nbcourse.display import command
-try:
-    command("train", "endless.toml", "--out", "run")
-except KeyboardInterrupt:
-    print("interrupted")
+if __name__ == "__main__":  # what the command is forked from imports this, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a kernel has it
+    try:
+        command("train", "endless.toml", "--out", "run")
+    except KeyboardInterrupt:
+        print("interrupted")
 """
 
 
@@ -54,13 +56,13 @@ def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
 def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     """A kernel that is interrupted alone: nothing else tells its command."""
     (tmp_path / "endless.toml").write_text(RECIPE)
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    (tmp_path / "cell.py").write_text(CELL)
     kernel = subprocess.Popen(
-        [sys.executable, "-c", CELL],
+        [sys.executable, "-m", "cell"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         start_new_session=True,
     )
     metrics, end = tmp_path / "run" / records.METRICS, monotonic() + PATIENCE

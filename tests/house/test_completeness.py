@@ -14,6 +14,7 @@ MODULES = {
 }
 TESTED_OTHERWISE = {
     "nbcourse.__main__": "tests run it: python -m nbcourse",
+    "nbcourse.publishing.jupyter_book": "each build of the site runs it",
     "nbcourse.display.examination": "`nbcourse examine --html` draws with it",
 }
 DESCRIBED_OTHERWISE = {"nbcourse.checks": "a check is described by its exercise"}
