@@ -119,7 +119,7 @@ def _smallest(
     both: Callable[[Batches], Tensor],
 ) -> str:
     """Rewards and lengths of a batch whose weights differ, with as few tokens as possible."""
-    every = [one for world in worlds for one in world.listed()]
+    every = [one for world in worlds for one in world.listed().each]
     for one in sorted(every, key=lambda one: int(one.mask.sum())):
         expected, found = both(Batches([one]))[0], whole(one)
         if not bool(found.isfinite().all()):

@@ -1,6 +1,7 @@
 """Probes of what a response and its tokens count, and whose rewards that depends on."""
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -71,14 +72,17 @@ def flat_groups(subject: Subject) -> str:
         return "nan"
     if not all(bool((w.abs() <= 1e-9).all()) for w in alike):
         return "something"
-    spread = _in_float32(subject, [1.0, 0.0] * 4).abs().max()
-    noise = max(_in_float32(subject, [k / 100] * 8).abs().max() for k in range(1, 100, 2))
+    spread = subject.weights(_in_float32((1.0, 0.0) * 4)).abs().max()
+    flat = (_in_float32((k / 100,) * 8) for k in range(1, 100, 2))
+    noise = max(subject.weights(one).abs().max() for one in flat)
     return "noise" if noise > 0.05 * spread else "nothing"
 
 
-def _in_float32(subject: Subject, rewards: list[float]) -> Tensor:
-    one = without_reference(batch([1] * len(rewards), rewards, group_size=len(rewards)))
-    return subject.weights(one.each((*OF_TOKENS, "rewards"), Tensor.float))
+@cache
+def _in_float32(rewards: tuple[float, ...]) -> LossInputs:
+    """Responses of one token that earn this."""
+    one = without_reference(batch([1] * len(rewards), [*rewards], group_size=len(rewards)))
+    return one.each((*OF_TOKENS, "rewards"), Tensor.float)
 
 
 def constant_term(subject: Subject) -> bool:

@@ -13,6 +13,8 @@ from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
 EQUAL = 1e-6  # a loss may compute in float32
 TRIES = 60  # of the search for the worst world
+AHEAD = 8  # of them at once, near the worst so far
+GROUP = 3  # responses in such a world
 
 
 @dataclass(frozen=True)
@@ -141,21 +143,26 @@ class Worst:
 def worst(subject: Subject) -> Worst:
     """Search choices of one token among three: first at random, then near the worst."""
     source = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(2, 3, generator=source, dtype=torch.float64) for _ in range(TRIES)]
     best = Worst(math.inf, [], [])
     centre: tuple[Tensor, Tensor] | None = None
-    at_random = TRIES // 3
-    for count in (at_random, *[1] * (TRIES - at_random)):
-        tried = [_drawn(source, None if count > 1 else centre) for _ in range(count)]
+    at_random = left = TRIES // 3
+    done = 0
+    while done < TRIES:
+        tried = [_tried(noise, centre) for noise in drawn[done : done + left]]
         for cosine, (logits, rewards) in zip(_cosines(subject, tried), tried, strict=True):
+            done += 1
             if cosine < best.cosine:
                 best = Worst(cosine, logits.softmax(dim=0).tolist(), rewards.tolist())
                 centre = (logits, rewards)
+                if done > at_random:
+                    break  # those that follow are to be near this one
+        left = AHEAD if subject.at_once((GROUP, 1)) else 1
     return best
 
 
-def _drawn(source: torch.Generator, centre: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+def _tried(noise: Tensor, centre: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
     """Logits and rewards, near some or anywhere."""
-    noise = torch.randn(2, 3, generator=source, dtype=torch.float64)
     if centre is None:
         return 2 * noise[0], noise[1].mul(2).exp()
     return centre[0] + 0.4 * noise[0], centre[1] * (0.4 * noise[1]).exp()
@@ -163,8 +170,8 @@ def _drawn(source: torch.Generator, centre: tuple[Tensor, Tensor] | None) -> tup
 
 def _cosines(subject: Subject, tried: Sequence[tuple[Tensor, Tensor]]) -> Iterator[float]:
     """Of each, of all of whose batches the loss is asked at once; infinite where there is none."""
-    worlds = [World([Prompt(CHOICE, logits[None], rewards)], 3) for logits, rewards in tried]
-    weights = subject.weights_of_each(Batches([one for w in worlds for one in w.listed()]))
+    worlds = [World([Prompt(CHOICE, logits[None], rewards)], GROUP) for logits, rewards in tried]
+    weights = subject.weights_of_each(Batches.joined([world.listed() for world in worlds]))
     for world, part in zip(worlds, weights.chunk(len(worlds)), strict=True):
 
         def known(_: Batches, part: Tensor = part) -> Tensor:

@@ -213,6 +213,7 @@ def directions(subject: Subject, *, ordered: bool) -> dict[str, Direction]:
         "three": knows_both(subject),
     }
     listed = {"fresh": worlds.fresh(), "stale": worlds.stale(**asked), "far": worlds.far(**asked)}
+    subject.look_ahead(world.listed(ordered=ordered) for them in listed.values() for world in them)
     return {
         kind: direction.direction(subject, one, ordered=ordered) for kind, one in listed.items()
     }
@@ -248,9 +249,11 @@ def _directions(
 
 def _penalties(rest: Subject, *, ordered: bool) -> dict[str, Any]:
     """What the KL to the reference descends."""
+    if "ref_log_probs" in rest.takes:
+        rest.look_ahead(world.listed(ordered=ordered) for world in penalty.settings())
     descent = penalty.descent(rest, ordered=ordered)
     return {
         "descent": descent,
-        "stale_descent": penalty.descent(rest, distance=0.1, ordered=ordered),
+        "stale_descent": penalty.descent(rest, distance=penalty.STALE, ordered=ordered),
         "kl_length": penalty.length(rest, descent, ordered=ordered),
     }

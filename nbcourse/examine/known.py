@@ -68,13 +68,10 @@ class Row(Subject):
     made: "_Row"
     handed: Subject
 
-    def prepared(self, batches: Batches) -> tuple[Subject, Batches]:
-        """Advantages look into their arguments, and do not depend on log-probs."""
-        every = [
-            one.with_(advantages=self.made.advantages(**one.offered(self.takes)))
-            for one in batches.each
-        ]
-        return self.handed, Batches(every)
+    def prepared(self, batches: Batches) -> tuple[Subject, dict[str, Any]]:
+        """Advantages may look into their arguments, and do not depend on log-probs."""
+        given = {name: batches.stacked(name) for name in self.asks}
+        return self.handed, given | {"advantages": self.made.advantages_of_each(**given)}
 
 
 @dataclass(frozen=True)
@@ -99,6 +96,11 @@ class _Row:
     def penalty(self) -> Penalty:
         placement = self.algorithm.kl if self.beta > 0 else "none"
         return Penalty(placement, self.algorithm.kl_estimator, self.beta)
+
+    @cached_property
+    def charges(self) -> tuple[str, ...]:
+        """The policies between which a KL is charged to the rewards; none where it is not."""
+        return ("old_log_probs", "ref_log_probs") if self.penalty.placement == "reward" else ()
 
     def takes(self, *, handed: bool) -> tuple[str, ...]:
         """The quantities that it reads."""
@@ -150,33 +152,66 @@ class _Row:
         **others: Tensor,
     ) -> Tensor:
         """Its own, (B, T)."""
-        policies = ("old_log_probs", "ref_log_probs") if self.penalty.placement == "reward" else ()
-        charged = (others[name] for name in policies)
+        charged = [others[name] for name in self.charges]
         given: tuple[Any, ...] = (rewards, mask, group_size, values, *charged)
         asked = tuple(map(content, given))
         if asked not in self._made:
-            self._made[asked] = self._advantages(*given)
+            self._made[asked] = self._estimate(
+                scores=rewards,
+                earned=self._earned(rewards, mask, *charged),
+                mask=mask,
+                group_size=group_size,
+                values=values,
+            )
         return self._made[asked]
 
-    def _advantages(
+    def advantages_of_each(
         self,
+        *,
         rewards: Tensor,
         mask: Tensor,
         group_size: int,
-        values: Tensor | None,
-        *charged: Tensor,
+        values: Tensor | None = None,
+        **others: Tensor,
     ) -> Tensor:
-        """Of rewards that are charged with a KL if two policies are given for it."""
+        """Those of many batches, (M, B, T): in one call, unless they look into their arguments."""
+        charged = (others[name].flatten(0, 1) for name in self.charges)
+        earned = self._earned(rewards.flatten(), mask.flatten(0, 1), *charged).view(mask.shape)
+        given = {"scores": rewards, "earned": earned, "mask": mask}
+        given |= {} if values is None else {"values": values}
+
+        def of_one(one: Mapping[str, Tensor]) -> Tensor:
+            return self._estimate(group_size=group_size, **one)
+
+        try:
+            return torch.vmap(of_one)(given)
+        except RuntimeError:
+            each = zip(*given.values(), strict=True)
+            return torch.stack([of_one(dict(zip(given, one, strict=True))) for one in each])
+
+    def _earned(self, rewards: Tensor, mask: Tensor, *charged: Tensor) -> Tensor:
+        """(B, T) what each token earns, charged with a KL if two policies are given for it."""
         old, ref = charged or (torch.zeros(mask.shape, dtype=rewards.dtype),) * 2
+        return rewards_with_kl(rewards, old, ref, mask, beta=self.beta if charged else 0.0)
+
+    def _estimate(
+        self,
+        *,
+        scores: Tensor,
+        earned: Tensor,
+        mask: Tensor,
+        group_size: int,
+        values: Tensor | None = None,
+    ) -> Tensor:
         return self.algorithm.estimate(
             self.settings,
-            rewards=rewards_with_kl(rewards, old, ref, mask, beta=self.beta if charged else 0.0),
+            rewards=earned,
             mask=mask,
             group_size=group_size,
             values=values,
-            greedy_scores=torch.zeros_like(rewards),
+            greedy_scores=torch.zeros_like(scores),
             average=self.average,
-            step_rewards=rewards[:, None],  # the answer is the only step
+            step_rewards=scores[:, None],  # the answer is the only step
             step_ends=mask.sum(dim=1, keepdim=True) - 1,
         ).advantages
 
@@ -223,7 +258,9 @@ def _gradients_of_row(name: str, handed: bool, three: bool) -> Tensor:
     subject = Remembered.by(row(name, beta=0.0, handed=True)) if handed else _plain(name)
     sampler = reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler, three=three) for world in (stale, far)]
-    directions = [direction(subject, worlds, ordered=False) for worlds in (fresh(), *old)]
+    every = [fresh(), *old]
+    subject.look_ahead(world.listed() for worlds in every for world in worlds)
+    directions = [direction(subject, worlds, ordered=False) for worlds in every]
     return torch.cat([one.gradients for one in directions])
 
 

@@ -12,6 +12,7 @@ from nbcourse.examine.worlds import CHOICE, EVEN, World, away, prompt
 from nbcourse.toys.sequences import SequenceSpace
 
 OFF_REFERENCE = 0.3
+STALE = 0.1  # logits that a policy has moved since it sampled
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ def _reward_factor(subject: Subject, space: SequenceSpace, ordered: bool) -> flo
     (gradient,) = world.expected(subject, ordered=ordered)
     _, factor = beside(-gradient, world.prompts[0].gradient())
     return abs(factor) or 1.0
+
+
+def settings() -> list[World]:
+    """All worlds that `descent` and `length` look at, on fresh samples and on stale ones."""
+    asked = [(EVEN, 0.0), (EVEN, STALE), (CHOICE, 0.0)]
+    pairs = [pair for one in asked for *pair, _ in _settings(*one)]
+    return [*(world for pair in pairs for world in pair), *map(_rewarded, (EVEN, CHOICE))]
 
 
 @cache

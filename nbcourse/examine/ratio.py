@@ -7,7 +7,7 @@ responses of one token and of several. `families` says which methods have such w
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import torch
@@ -26,6 +26,8 @@ SAMPLER = "sampler_log_probs"
 RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]  # of the pictures
 NEAR = 3e-5  # log-ratio that no interval is smaller than
 UP = [NEAR, 0.001, 0.05, 0.1, 0.25, 0.5, 0.8, 1.2, 1.7, 2.3, 3.4, 4.6]  # log-ratios to look at
+LOG_RATIOS = [math.log(ratio) for ratio in RATIOS]
+GATED = [-2.3, -0.5, 0.3, math.log(1.5), 1.0]  # log-ratios at which a gate is looked for
 RARE = 0.001  # of the policy that learns, where no ratio makes a probability above 1
 LIKELY = (RARE, 0.02, 0.1, 0.4, 0.8)
 HALVINGS = 18
@@ -147,15 +149,14 @@ def curve(subject: Subject, policy: str) -> Clip:
     level = _level(subject, policy)
     whole = _whole(subject, policy) if level in ("token", "other") else None
     reader = _Reader(subject, policy, even=whole is not None and whole.by != "one")
+    reader.read(_places())
     slopes, sides = {}, {}
     for sign in SIGNS:
         slopes[sign] = _slope(reader, sign)
         gate = _gate(reader, sign)
         for direction in (1, -1):
             sides[sign, direction] = gate or _side(reader, sign, direction, slopes[sign])
-    positive, negative = (
-        reader.weights(sign, RARE, [math.log(r) for r in RATIOS]) for sign in SIGNS
-    )
+    positive, negative = (reader.weights(sign, RARE, LOG_RATIOS) for sign in SIGNS)
     seen = _seen(reader, sides)
     reference = ratio_is_to_the_reference(subject)
     return Clip(positive, negative, slopes, sides, level, whole, reference, seen)
@@ -190,11 +191,15 @@ class _Reader:
     def weights(self, sign: int, likely: float, logs: Sequence[float]) -> list[float]:
         """By log-ratios, relative to a fresh token of the same probability."""
         asked = [(sign, likely, log) for log in (0.0, *logs)]
+        self.read(asked)
+        unit, *moved = (self._read[one] for one in asked)
+        return [w / unit if unit else math.nan for w in moved]
+
+    def read(self, asked: Iterable[tuple[int, float, float]]) -> None:
+        """Those of these signs, probabilities and log-ratios that are not known yet."""
         if new := [one for one in dict.fromkeys(asked) if one not in self._read]:
             found = of_rewards_of_each(self.subject, [self.batch(*one) for one in new])
             self._read.update(zip(new, found[:, 0, 0].tolist(), strict=True))
-        unit, *moved = (self._read[one] for one in asked)
-        return [w / unit if unit else math.nan for w in moved]
 
     def value(self, sign: int, likely: float, log: float) -> float:
         """Of the loss."""
@@ -202,15 +207,36 @@ class _Reader:
 
     def batch(self, sign: int, likely: float, log: float) -> LossInputs:
         """Two responses, the first token of which is that likely and has that log-ratio."""
-        length = 1 + self.even
-        one = _two_responses(sign, length)
-        log_probs = one.log_probs.clone()
-        log_probs[0, 0] = math.log(likely)
-        shift = torch.zeros_like(log_probs)
-        shift[0, 0] = log
-        if self.even:
-            shift[0, 1] = -log
-        return moved(self.subject, one.with_(log_probs=log_probs), self.policy, shift)
+        sampler = reference_is_the_sampler(self.subject)
+        return _first_moved(self.policy, self.even, sampler, sign, likely, log)
+
+
+@lru_cache(maxsize=1024)  # losses are asked about the same, most of the time
+def _first_moved(
+    policy: str, even: bool, sampler: bool, sign: int, likely: float, log: float
+) -> LossInputs:
+    one = _two_responses(sign, 1 + even)
+    log_probs = one.log_probs.clone()
+    log_probs[0, 0] = math.log(likely)
+    shift = torch.zeros_like(log_probs)
+    shift[0, 0] = log
+    if even:
+        shift[0, 1] = -log
+    return _away(one.with_(log_probs=log_probs), policy, shift, sampler=sampler)
+
+
+@cache
+def _places() -> tuple[tuple[int, float, float], ...]:
+    """What `curve` reads of every loss, whatever it finds: signs, probabilities and log-ratios."""
+    of_rare = [0.0, NEAR, -NEAR, *GATED, *LOG_RATIOS, *(k * log for log in UP for k in (1, -1))]
+    rare = [(sign, RARE, log) for sign in SIGNS for log in of_rare]
+    ends = [
+        (sign, likely, log)
+        for sign in SIGNS
+        for likely in LIKELY
+        for log in (0.0, *(_end(likely, direction) for direction in (1, -1)))
+    ]
+    return tuple(dict.fromkeys((*rare, *ends)))
 
 
 def _two_responses(sign: int, length: int) -> LossInputs:
@@ -220,8 +246,12 @@ def _two_responses(sign: int, length: int) -> LossInputs:
 
 def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> LossInputs:
     """A batch in which the policy that learns has moved from another one by these log-ratios."""
+    return _away(one, policy, shift, sampler=reference_is_the_sampler(subject))
+
+
+def _away(one: LossInputs, policy: str, shift: Tensor, *, sampler: bool) -> LossInputs:
     away = one.with_(**{"old_log_probs": one.log_probs, policy: one.log_probs - shift})
-    return without_reference(away, sampler=reference_is_the_sampler(subject))
+    return without_reference(away, sampler=sampler)
 
 
 def _slope(reader: _Reader, sign: int) -> float:
@@ -241,8 +271,7 @@ def _slope(reader: _Reader, sign: int) -> float:
 
 def _gate(reader: _Reader, sign: int) -> Side | None:
     """SAPO's gate, 4/τ · sigmoid(τ(ρ − 1)): its weight is ρ / cosh²(τ(ρ − 1)/2)."""
-    logs = [-2.3, -0.5, 0.3, math.log(1.5), 1.0]
-    weights = reader.weights(sign, RARE, logs)
+    weights = reader.weights(sign, RARE, GATED)
     at = weights[3] / 1.5
     if not 0 < at < 0.9999:
         return None
@@ -252,7 +281,9 @@ def _gate(reader: _Reader, sign: int) -> Side | None:
         ratio = math.exp(log)
         return ratio / math.cosh(tau * (ratio - 1) / 2) ** 2
 
-    if all(math.isclose(w, gated(log), rel_tol=1e-3) for w, log in zip(weights, logs, strict=True)):
+    if all(
+        math.isclose(w, gated(log), rel_tol=1e-3) for w, log in zip(weights, GATED, strict=True)
+    ):
         return Side("gate", value=tau)
     return None
 
@@ -332,7 +363,7 @@ def _edge(
     def gone(*logs: float) -> list[bool]:
         return [abs(weight) < NOTHING for weight in reader.weights(sign, likely, logs)]
 
-    reach = direction * abs(math.log(_reach(likely, direction)))
+    reach = _end(likely, direction)
     if gone(reach) == [False]:
         return None
     logs = [*(direction * u for u in UP if u < abs(reach)), reach]
@@ -372,6 +403,11 @@ def _halved(inside: float, outside: float, kept: Callable[[float], bool]) -> tup
 def _reach(likely: float, direction: int) -> float:
     """The ratio farthest from 1 at which both policies have probabilities."""
     return math.exp(UP[-1]) if direction > 0 else max(math.exp(-UP[-1]), likely * 1.0001)
+
+
+def _end(likely: float, direction: int) -> float:
+    """The logarithm of that ratio."""
+    return direction * abs(math.log(_reach(likely, direction)))
 
 
 def _binary_kl(p: float, q: float) -> float:

@@ -8,7 +8,7 @@ so is one that keeps something of a call, which vmap does not notice, or does no
 """
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,23 @@ class Remembered(Subject):
             )
         return self._known[asked]
 
+    def look_ahead(self, lists: Iterable[Batches]) -> None:
+        """Ask for those that are not known, in one call for all of one shape."""
+        alike: dict[Hashable, dict[Hashable, Batches]] = {}
+        for batches in lists:
+            asked, (one, *_) = batches.content(self.asks), batches.each
+            if asked not in self._known:
+                alike.setdefault((one.mask.shape, one.group_size), {})[asked] = batches
+        for new in alike.values():
+            found = self._at_once(Batches.joined([*new.values()]))
+            if found is not None:
+                parts = found.split([len(batches.each) for batches in new.values()])
+                self._known.update(zip(new, parts, strict=True))
+
+    def at_once(self, shape: tuple[int, ...]) -> bool:
+        """As far as it has been tried."""
+        return self._follows.get(shape, False) and all(self._follows.values())
+
     def _at_once(self, batches: Batches) -> Tensor | None:
         """None if that is not what it does to one batch after the other."""
         one, shape = len(batches.each) // 2, batches.each[0].mask.shape
@@ -80,9 +97,13 @@ class Remembered(Subject):
         return found if self._follows[shape] else None
 
 
-def weights_at_once(subject: Subject, batches: Batches) -> Tensor | None:
-    """∂L/∂log π of each token of each batch: (M, B, T), of one call; None if vmap refuses it."""
-    given = {name: batches.stacked(name) for name in subject.asks}
+def weights_at_once(subject: Subject, given: Mapping[str, Any]) -> Tensor | None:
+    """∂L/∂log π of each token of each batch: (M, B, T), of one call; None if vmap refuses it.
+
+    Args:
+        subject: the loss.
+        given: what it asks for, of M batches.
+    """
     tensors = {name: own.clone() for name, own in given.items() if isinstance(own, Tensor)}
     log_probs = tensors["log_probs"].requires_grad_()
     try:

@@ -1,13 +1,15 @@
 """Probes of how large a weight can become: over all outcomes of a group, and far from a policy."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
-from nbcourse.examine.batches import batch, of_rewards, without_reference
+from nbcourse.examine.batches import batch, of_rewards, of_rewards_of_each, without_reference
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 MANY = 50.0  # times the median over all outcomes: no method that divides by a spread comes near
@@ -33,22 +35,36 @@ class Largest:
 def largest(subject: Subject) -> Largest:
     """Over binary, graded and nearly equal rewards that floats hold exactly."""
     near = [[0.5, 0.5, 0.5, 0.5 + 2.0**-k] for k in (7, 10, 13, 20)]
-    return _largest(subject, [*_graded(EXACT), *_binary(1.0), *near])
+    found: list[tuple[float, list[float]]] = []
+    for outcomes in ([*_graded(EXACT), *near], _binary(1.0)):
+        for places in zip(*(_of_outcome(tuple(rewards)) for rewards in outcomes), strict=True):
+            weights = of_rewards_of_each(subject, places).abs().amax(dim=(1, 2))
+            found += zip(weights.tolist(), outcomes, strict=True)
+    return _largest(found)
 
 
 def noisy(subject: Subject) -> Largest:
-    """Over rewards that floats do not hold, so that a spread of 0 may come out as something."""
-    return _largest(subject, [*_graded(ROUNDED), *_binary(0.95)])
+    """Over rewards that floats do not hold, so that a spread of 0 may come out as something.
+
+    Each is asked for alone: in another order of its sums, what is rounded may be another number.
+    """
+    return _largest(
+        (of_rewards(subject, one).abs().max().item(), rewards)
+        for rewards in (*_graded(ROUNDED), *_binary(0.95))
+        for one in _of_outcome(tuple(rewards))
+    )
 
 
-def _largest(subject: Subject, outcomes: list[list[float]]) -> Largest:
-    """Flat groups, which `credit.flat_groups` looks at, are not among the outcomes."""
-    found: list[tuple[float, list[float]]] = []
-    for rewards in outcomes:
-        one = without_reference(batch([1] * len(rewards), rewards, group_size=len(rewards)))
-        for batch_of in (one, one.each((*OF_TOKENS, "rewards"), Tensor.float)):
-            weight = of_rewards(subject, batch_of).abs().max().item()
-            found.append((weight if math.isfinite(weight) else math.inf, rewards))
+@cache
+def _of_outcome(rewards: tuple[float, ...]) -> tuple[LossInputs, LossInputs]:
+    """Responses of one token that earn this, in float64 and in float32."""
+    one = without_reference(batch([1] * len(rewards), [*rewards], group_size=len(rewards)))
+    return one, one.each((*OF_TOKENS, "rewards"), Tensor.float)
+
+
+def _largest(weights: Iterable[tuple[float, list[float]]]) -> Largest:
+    """Of the largest weight for each outcome; flat groups, of `credit.flat_groups`, are none."""
+    found = [(one if math.isfinite(one) else math.inf, rewards) for one, rewards in weights]
     sizes = sorted(size for size, _ in found if size > 0)
     if not sizes or math.isinf(sizes[len(sizes) // 2]):
         return Largest(1.0, [])

@@ -5,7 +5,7 @@ package is computed from these weights, ∂L/∂log π of each token of a batch.
 """
 
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -128,18 +128,35 @@ class Batches:
 
     Attributes:
         each: the M of them.
+        parts: lists that they are, one after the other; none if they are listed here alone.
     """
 
     each: Sequence[LossInputs]
+    parts: Sequence["Batches"] = ()
     _stacked: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     _contents: dict[str, Hashable] = field(default_factory=dict, init=False, repr=False)
 
     def stacked(self, name: str) -> Any:
         """A quantity of all of them, with the batch as its first axis; `group_size` as it is."""
         if name not in self._stacked:
-            (own, *_) = every = [one.quantity(name) for one in self.each]
-            self._stacked[name] = torch.stack(every) if isinstance(own, Tensor) else own
+            self._stacked[name] = self._stack(name)
         return self._stacked[name]
+
+    def _stack(self, name: str) -> Any:
+        if self.parts:
+            (own, *_) = every = [part.stacked(name) for part in self.parts]
+            return torch.cat(every) if isinstance(own, Tensor) else own
+        if name == "advantages" and all(one.advantages is None for one in self.each):
+            rewards = self.stacked("rewards")
+            made = leave_one_out(rewards.flatten(), group_size=self.stacked("group_size"))
+            return made.view(*rewards.shape, 1) * self.stacked("mask")
+        (own, *_) = every = [one.quantity(name) for one in self.each]
+        return torch.stack(every) if isinstance(own, Tensor) else own
+
+    @classmethod
+    def joined(cls, parts: Sequence["Batches"]) -> "Batches":
+        """Several lists of batches of one shape as one list."""
+        return cls([one for part in parts for one in part.each], parts)
 
     def content(self, names: Collection[str]) -> Hashable:
         """What is in the quantities of these names: equal where all batches are."""
@@ -284,9 +301,16 @@ class Subject:
         """Those of several batches: (M, B, T)."""
         return torch.stack([self.weights(batch) for batch in batches.each])
 
-    def prepared(self, batches: Batches) -> tuple["Subject", Batches]:
-        """A loss that does the same to these batches in one call, and what it is given."""
-        return self, batches
+    def look_ahead(self, lists: Iterable[Batches]) -> None:
+        """Be told of which lists the weights will be asked for: nothing comes of it here."""
+
+    def at_once(self, shape: tuple[int, ...]) -> bool:
+        """Whether many batches of this shape, (B, T), are known to cost as much as one."""
+        return False
+
+    def prepared(self, batches: Batches) -> tuple["Subject", dict[str, Any]]:
+        """A loss that does the same to these batches in one call, and what it asks of them all."""
+        return self, {name: batches.stacked(name) for name in self.asks}
 
     def plain(self, batch: LossInputs, *, seed: int) -> Tensor:
         """The same with other random numbers, and asked anew."""

@@ -112,9 +112,9 @@ class World:
             expected.append(gradient_estimates(prompt.space, prompt.logits, total).sum(dim=0))
         return expected
 
-    def listed(self) -> Sequence[LossInputs]:
-        """Every batch, one order of a group for all."""
-        return self._as_sets.batches.each
+    def listed(self, *, ordered: bool = False) -> Batches:
+        """Every batch; one order of each group for all unless they are `ordered`."""
+        return (self._in_order if ordered else self._as_sets).batches
 
     def batches(
         self, subject: Subject, *, ordered: bool = True

@@ -6,8 +6,9 @@ import random
 import pytest
 import torch
 
-from nbcourse.examine import hygiene, known, ratio
+from nbcourse.examine import direction, hygiene, known, ratio
 from nbcourse.examine.batches import MIXED, batch
+from nbcourse.examine.remembered import Remembered
 from nbcourse.examine.subject import LossInputs
 from nbcourse.functional.advantages import leave_one_out
 from nbcourse.training.algorithms import ALGORITHMS
@@ -35,6 +36,20 @@ def test_the_row_that_is_found_is_the_first_of_those_that_agree_most(seed, monke
     monkeypatch.setattr(known, "_feature_of_row", feature)
     assert known._likest(ours) == max(table, key=likeness)
     assert len(read) < 0.9 * len(table) * len(ours)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "ppo"])
+def test_the_worst_world_is_the_same_however_many_are_tried_at_once(loss, monkeypatch):
+    asked = []
+    for ahead in (1, direction.AHEAD):
+        monkeypatch.setattr(direction, "AHEAD", ahead)
+        subject = Remembered.by(known.row(loss, beta=0.0))
+        asked.append((direction.worst(subject), len(subject._known)))
+    (one, calls), (other, fewer) = asked
+    assert other.cosine == pytest.approx(one.cosine, rel=1e-12)
+    assert other.probs == pytest.approx(one.probs)
+    assert other.rewards == pytest.approx(one.rewards)
+    assert fewer < calls / 2
 
 
 EDGE = math.log(1.2)

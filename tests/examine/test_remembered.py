@@ -139,6 +139,24 @@ def test_many_batches_weigh_what_each_of_them_does(loss):
     assert (len(asked) <= len(LISTS) + 3 * len(shapes)) == (loss in FOLLOWED)
 
 
+@pytest.mark.parametrize("loss", [plain, asks_a_tensor], ids=lambda loss: loss.__name__)
+def test_lists_that_will_be_asked_for_are_asked_for_together(loss):
+    """One call for all of a shape and group size; a loss that vmap refuses is asked as before."""
+    asked, subject = [], Subject.of(loss)
+
+    def counted(**given):
+        asked.append(None)
+        return subject.function(**given)
+
+    remembered = Remembered.by(Subject(subject.name, counted, subject.takes))
+    remembered.look_ahead(LISTS)
+    calls = len(asked)
+    as_one_by_one(subject, remembered, LISTS)
+    kinds = {(listed.each[0].mask.shape, listed.each[0].group_size) for listed in LISTS}
+    assert calls <= 4 * len(kinds)
+    assert (len(asked) == calls) == (loss is plain)
+
+
 @pytest.mark.parametrize("loss", [has_a_running_mean, keeps_a_mask_for_each_shape])
 def test_what_a_loss_keeps_is_no_tensor_of_many_batches(loss):
     """Whoever met one later would be told that it has escaped."""
