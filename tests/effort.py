@@ -1,6 +1,7 @@
 """How long a test waits, how many examples it tries, and which cases wait for `make test-slow`."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -50,3 +51,16 @@ def swept(cases: Iterable[Any], *, keep: Collection[Any]) -> list[Any]:
         else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.sweep)
         for case in cases
     ]
+
+
+@contextmanager
+def case(named: Any) -> Iterator[None]:
+    """One of several cases of a test, which its failure then names.
+
+    An item of pytest costs as much as ten such cases: report, fixtures, another process.
+    """
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {named}")
+        raise

@@ -28,17 +28,16 @@ def test_there_are_such_runs():
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
 def test_a_recorded_run_gets_the_verdict_that_its_numbers_bear_out(folder):
-    report = diagnose(evidence.read(folder))
+    """And it is said how much was looked at.
+
+    Of a trained policy most that curves can show; of its tokens only where a witness is.
+    """
+    found = evidence.read(folder)
+    report = diagnose(found)
     # three runs fell from .90 to .65
     so = ["reward-collapse"] if "-fast-grpo-" in folder.name else []
     assert [finding.id for finding in report.findings] == so, str(report)
-
-
-@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
-def test_it_is_said_how_much_of_a_recorded_run_was_looked_at(folder):
-    """Of a trained policy most that curves can show; of its tokens only where a witness is."""
-    found = evidence.read(folder)
-    states = diagnose(found).as_dict()["questions"]
+    states = report.as_dict()["questions"]
     looked = [name for name in CURVES if states.get(name, "") in ("found", "fine")]
     # the two trials have two and three steps, of which no half can be judged
     trained = len(found.history) > 5 and any("no_spread" in row for row in found.history)

@@ -11,7 +11,7 @@ from annotated_types import Ge, Interval, Le
 
 from nbcourse.functional import aggregation, arguments, surrogates
 from nbcourse.functional.arguments import Axes
-from tests.effort import swept
+from tests.effort import case, swept
 
 from .contracts import CALLS, GARBAGE, MASK, WITHOUT_CALL, every, once, public_functions
 
@@ -61,14 +61,17 @@ class TestWhatTheMaskHides:
         if call.smooth:
             same(gradients(call, **poisoned), undisturbed(name)[1])
 
-    @pytest.mark.parametrize("garbage", GARBAGE)
     @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.hidden])
-    def test_changes_nothing_in_all_arguments_at_once(self, name, garbage):
+    def test_changes_nothing_in_all_arguments_at_once(self, name):
         call = CALLS[name]
-        poisoned = {a: call.tensors[a].masked_fill(~call.counted, garbage) for a in call.hidden}
-        same(call.visible(**poisoned), undisturbed(name)[0])
-        if call.smooth:
-            same(gradients(call, **poisoned), undisturbed(name)[1])
+        for garbage in GARBAGE:
+            with case(garbage):
+                poisoned = {
+                    a: call.tensors[a].masked_fill(~call.counted, garbage) for a in call.hidden
+                }
+                same(call.visible(**poisoned), undisturbed(name)[0])
+                if call.smooth:
+                    same(gradients(call, **poisoned), undisturbed(name)[1])
 
     @pytest.mark.parametrize(
         ("name", "argument"), [(n, a) for n, a in every("smooth") if a in CALLS[n].hidden]
@@ -108,24 +111,24 @@ class TestAMistakeIsLoud:
         max_length = 9 if mode.endswith("-norm") else None
         assert aggregation.aggregate(per_token, MASK, mode, max_length=max_length).isnan()
 
-    @pytest.mark.parametrize("variant", ["one column", "one row less", "transposed", "extra axis"])
     @pytest.mark.parametrize(("name", "argument"), once("tensors", "flags"))
-    def test_a_wrong_shape_is_refused_by_name(self, name, argument, variant):
+    def test_a_wrong_shape_is_refused_by_name(self, name, argument):
         call = CALLS[name]
         straight = (call.tensors | call.flags)[argument]
-        wrong = {
-            "one column": lambda x: x[..., :1],
-            "one row less": lambda x: x[:-1],
-            "transposed": lambda x: x.T if x.dim() > 1 else x[:, None],
-            "extra axis": lambda x: x[..., None],
-        }[variant](straight)
-        if len(call.tensors | call.flags) == 1 and wrong.dim() == 1:
-            return  # an argument on its own may have any length
-        with pytest.raises(ValueError, match=argument) as refused:
-            call(**{argument: wrong})
-        if argument != next(iter(call.tensors)):  # the first is what the others are held against
-            assert str(tuple(wrong.shape)) in str(refused.value)  # what came
-            assert str(tuple(straight.shape)) in str(refused.value)  # what was expected
+        for variant, wrong in {
+            "one column": straight[..., :1],
+            "one row less": straight[:-1],
+            "transposed": straight.T if straight.dim() > 1 else straight[:, None],
+            "extra axis": straight[..., None],
+        }.items():
+            if len(call.tensors | call.flags) == 1 and wrong.dim() == 1:
+                continue  # an argument on its own may have any length
+            with case(variant):
+                with pytest.raises(ValueError, match=argument) as refused:
+                    call(**{argument: wrong})
+                if argument != next(iter(call.tensors)):  # against the first the others are held
+                    assert str(tuple(wrong.shape)) in str(refused.value)  # what came
+                    assert str(tuple(straight.shape)) in str(refused.value)  # what was expected
 
     @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if not call.any_rank])
     def test_an_axis_too_many_is_refused_even_if_all_arguments_have_it(self, name):
@@ -136,22 +139,24 @@ class TestAMistakeIsLoud:
         with pytest.raises(ValueError, match=rf"^{first} has shape .*, expected \([A-Z]"):
             call(**{a: x[..., None] for a, x in arguments.items() if x.dim() == rank})
 
-    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
     @pytest.mark.parametrize(
         ("name", "argument"),
         [(n, a) for n, a in every("flags") if CALLS[n].flags[a].dtype == torch.bool],
     )
-    def test_a_mask_of_numbers_is_refused_by_name(self, name, argument, dtype):
+    def test_a_mask_of_numbers_is_refused_by_name(self, name, argument):
         call = CALLS[name]
-        with pytest.raises(ValueError, match=rf"{argument} has .*{dtype}, expected .*torch.bool"):
-            call(**{argument: call.flags[argument].to(dtype)})
+        for dtype in (torch.int64, torch.float32, torch.uint8):
+            says = rf"{argument} has .*{dtype}, expected .*torch.bool"
+            with case(dtype), pytest.raises(ValueError, match=says):
+                call(**{argument: call.flags[argument].to(dtype)})
 
-    @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
     @pytest.mark.parametrize(("name", "argument"), once("tensors"))
-    def test_a_dtype_without_fractions_is_refused_by_name(self, name, argument, dtype):
+    def test_a_dtype_without_fractions_is_refused_by_name(self, name, argument):
         call = CALLS[name]
-        with pytest.raises(ValueError, match=f"{argument} has dtype {dtype}"):
-            call(**{argument: call.tensors[argument].to(dtype)})
+        for dtype in (torch.int64, torch.bool, torch.complex64):
+            says = f"{argument} has dtype {dtype}"
+            with case(dtype), pytest.raises(ValueError, match=says):
+                call(**{argument: call.tensors[argument].to(dtype)})
 
     @pytest.mark.parametrize(("name", "argument"), once("tensors", "flags"))
     def test_a_numpy_array_is_refused_by_name(self, name, argument):
@@ -227,34 +232,41 @@ class TestGradients:
 
 
 class TestPrecision:
-    @pytest.mark.parametrize("dtype", HALF)
     @pytest.mark.parametrize("name", CALLS)
-    def test_half_precision_is_computed_in_float32(self, name, dtype):
+    def test_half_precision_is_computed_in_float32(self, name):
         call = CALLS[name]
-        half = {a: x.to(dtype) for a, x in call.tensors.items()}
-        exact = call(**{a: x.double() for a, x in half.items()})
-        for found, truth in zip(call(**half), exact, strict=True):
-            assert found.dtype == torch.float32
-            torch.testing.assert_close(found.double(), truth, rtol=2e-5, atol=2e-6)
+        for dtype in HALF:
+            with case(dtype):
+                half = {a: x.to(dtype) for a, x in call.tensors.items()}
+                exact = call(**{a: x.double() for a, x in half.items()})
+                for found, truth in zip(call(**half), exact, strict=True):
+                    assert found.dtype == torch.float32
+                    torch.testing.assert_close(found.double(), truth, rtol=2e-5, atol=2e-6)
 
-    @pytest.mark.parametrize("dtype", HALF)
     @pytest.mark.parametrize(("name", "argument"), every("smooth"))
-    def test_a_half_precision_leaf_still_receives_its_gradient(self, name, argument, dtype):
+    def test_a_half_precision_leaf_still_receives_its_gradient(self, name, argument):
         call = CALLS[name]
-        leaf = call.tensors[argument].to(dtype).requires_grad_()
-        (found,) = torch.autograd.grad(sum(x.sum() for x in call.visible(**{argument: leaf})), leaf)
-        wide = leaf.detach().double().requires_grad_()
-        (truth,) = torch.autograd.grad(sum(x.sum() for x in call.visible(**{argument: wide})), wide)
-        assert found.dtype == dtype
-        coarse = torch.finfo(dtype).eps
-        torch.testing.assert_close(found.double(), truth, rtol=2 * coarse, atol=coarse)
+        for dtype in HALF:
+            with case(dtype):
+                leaf = call.tensors[argument].to(dtype).requires_grad_()
+                (found,) = torch.autograd.grad(
+                    sum(x.sum() for x in call.visible(**{argument: leaf})), leaf
+                )
+                wide = leaf.detach().double().requires_grad_()
+                (truth,) = torch.autograd.grad(
+                    sum(x.sum() for x in call.visible(**{argument: wide})), wide
+                )
+                assert found.dtype == dtype
+                coarse = torch.finfo(dtype).eps
+                torch.testing.assert_close(found.double(), truth, rtol=2 * coarse, atol=coarse)
 
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("name", CALLS)
-    def test_single_and_double_stay_what_they_are(self, name, dtype):
+    def test_single_and_double_stay_what_they_are(self, name):
         call = CALLS[name]
-        for x in call(**{a: x.to(dtype) for a, x in call.tensors.items()}):
-            assert x.dtype == dtype
+        for dtype in (torch.float32, torch.float64):
+            with case(dtype):
+                for x in call(**{a: x.to(dtype) for a, x in call.tensors.items()}):
+                    assert x.dtype == dtype
 
     @pytest.mark.parametrize("name", CALLS)
     def test_single_agrees_with_double(self, name):

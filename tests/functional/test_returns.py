@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcourse.functional.returns import discounted_returns, env_gae, n_step_returns, token_gae
-from tests.effort import examples
+from tests.effort import case, examples
 
 from .enumeration import Responses, gradient
 
@@ -113,16 +113,16 @@ class TestDiscountedReturns:
         torch.testing.assert_close(discounted_returns(doubles([[1, 1]])), doubles([[2, 1]]))
 
     @pytest.mark.parametrize("gamma", [1.0, 0.97, 0.5, 0.0, 1])
-    @pytest.mark.parametrize("length", LENGTHS)
-    def test_equals_the_loop(self, length, gamma):
-        rewards, mask = random(4, length, seed=length), holes(4, length, seed=length + 1)
-        expected = by_row(lambda r: slow_returns(r, gamma), mask, rewards)
-        found = discounted_returns(rewards, mask, gamma=gamma)
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
-        whole = by_row(lambda r: slow_returns(r, gamma), torch.ones_like(mask), rewards)
-        torch.testing.assert_close(
-            discounted_returns(rewards, gamma=gamma), whole, rtol=1e-11, atol=1e-11
-        )
+    def test_equals_the_loop(self, gamma):
+        for length in LENGTHS:
+            rewards, mask = random(4, length, seed=length), holes(4, length, seed=length + 1)
+            expected = by_row(lambda r: slow_returns(r, gamma), mask, rewards)
+            whole = by_row(lambda r: slow_returns(r, gamma), torch.ones_like(mask), rewards)
+            with case(length):
+                found = discounted_returns(rewards, mask, gamma=gamma)
+                torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+                found = discounted_returns(rewards, gamma=gamma)
+                torch.testing.assert_close(found, whole, rtol=1e-11, atol=1e-11)
 
     @pytest.mark.parametrize("gamma", [-0.1, 1.1, math.nan])
     def test_refuses_a_discount_outside_zero_to_one(self, gamma):
@@ -225,15 +225,16 @@ class TestTokenGae:
         torch.testing.assert_close(returns, torch.where(mask, expected + values, 0.0))
 
     @pytest.mark.parametrize(("gamma", "lam"), COEFFICIENTS)
-    @pytest.mark.parametrize("length", LENGTHS)
-    def test_equals_the_loop_on_the_compressed_row(self, length, gamma, lam):
-        rewards, values = random(5, length, seed=length), random(5, length, seed=length + 1)
-        mask = holes(5, length, seed=length + 2)
-        expected = by_row(lambda r, v: slow_gae(r, v, gamma, lam), mask, rewards, values)
-        advantages, returns = token_gae(rewards, values, mask, gamma=gamma, lam=lam)
-        torch.testing.assert_close(advantages, expected, rtol=1e-11, atol=1e-11)
-        targets = torch.where(mask, expected + values, 0.0)
-        torch.testing.assert_close(returns, targets, rtol=1e-11, atol=1e-11)
+    def test_equals_the_loop_on_the_compressed_row(self, gamma, lam):
+        for length in LENGTHS:
+            rewards, values = random(5, length, seed=length), random(5, length, seed=length + 1)
+            mask = holes(5, length, seed=length + 2)
+            expected = by_row(lambda r, v: slow_gae(r, v, gamma, lam), mask, rewards, values)
+            targets = torch.where(mask, expected + values, 0.0)
+            with case(length):
+                advantages, returns = token_gae(rewards, values, mask, gamma=gamma, lam=lam)
+                torch.testing.assert_close(advantages, expected, rtol=1e-11, atol=1e-11)
+                torch.testing.assert_close(returns, targets, rtol=1e-11, atol=1e-11)
 
     @pytest.mark.parametrize("gamma", [1.0, 0.9])
     def test_lambda_one_is_the_return_minus_the_value(self, gamma):
