@@ -166,6 +166,8 @@ def test_a_model_of_a_shape_is_the_same_each_time_and_leaves_the_random_state_al
 
 def test_prompts_are_counted_once_for_recipes_that_read_the_same(monkeypatch, tmp_path):
     """Another seed, task or vocabulary is another text; so is a task whose file was edited."""
+    monkeypatch.setattr(models, "TEXTS", 60)
+    monkeypatch.setattr(prediction, "PROMPTS", 100)
     counted = []
 
     def rendered(*asked):

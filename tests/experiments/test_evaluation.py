@@ -32,11 +32,9 @@ PROBLEMS, SAMPLES = 40, 5
 def runs(tmp_path_factory):
     """A base model, a run that goes on from it, and one on sums whose model can do some."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbcourse.training.models.TEXTS", 60)
-        pretrain(base_recipe(), folder=folder / "base", progress=False)
-        train(check(story(folder)), folder=folder / "story", progress=False)
-    changes = {"warm_start": {"steps": 100, "batch_size": 64}, "optimiser": {"learning_rate": 3e-3}}
+    pretrain(base_recipe(), folder=folder / "base", progress=False)
+    train(check(story(folder)), folder=folder / "story", progress=False)
+    changes = {"warm_start": {"steps": 60, "batch_size": 64}, "optimiser": {"learning_rate": 3e-3}}
     train(recipe("rloo", **changes, steps=3), folder=folder / "sums", progress=False)
     return folder
 
@@ -476,9 +474,8 @@ def test_what_cannot_be_asked_is_refused(runs, options, message):
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_from_nothing_to_an_evaluation(tmp_path, monkeypatch):
+def test_from_nothing_to_an_evaluation(tmp_path):
     """The recipes of appendix J at toy size, one after the other."""
-    monkeypatch.setattr("nbcourse.training.models.TEXTS", 60)
     shape = ["model.layers=1", "model.width=16", "model.heads=2", "model.vocabulary=300"]
     base = [
         *shape,

@@ -135,11 +135,12 @@ def test_a_run_is_adamw_on_these_losses():
 
     The moments go on from the first stage to the second, and activations are computed twice.
     """
-    rates = {"steps": 12, "learning_rate": 2e-3}
+    few = {"batch_size": 3, "at_once": 2}
+    rates = {"steps": 12, "learning_rate": 2e-3, **few}
     chosen = base_recipe(
         **PLAIN,
         pretraining=rates,
-        supervised={"steps": 5, "learning_rate": 5e-4},
+        supervised={"steps": 5, "learning_rate": 5e-4, **few},
         model={"gradient_checkpointing": True},
         evaluation={"every": 100},
     )

@@ -719,7 +719,6 @@ def test_activations_that_are_computed_twice_do_not_change_the_evaluation(tmp_pa
 
 def test_word_problems_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     """Each response is judged by the problem that it answers, and by no other."""
-    monkeypatch.setattr("nbcourse.training.models.TEXTS", 100)
     judged = []
 
     def rewards(self, responses, asked):

@@ -58,8 +58,10 @@ class OnSecond(Tensor):
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        refuse_what_is_elsewhere(function, args, kwargs)
-        wrapped = {id(x.inner): x for x in tensors((args, kwargs)) if isinstance(x, OnSecond)}
+        given = tensors((args, kwargs))
+        operands = tensors((args[0], args[2:])) if function in INDEXING else given
+        refuse_what_is_elsewhere(function, operands, kwargs.get("generator"))
+        wrapped = {id(x.inner): x for x in given if isinstance(x, OnSecond)}
         leaves = "device" in kwargs and torch.device(kwargs["device"]).type != NAME
         if "device" in kwargs:
             kwargs = {**kwargs, "device": "cpu"}
@@ -98,17 +100,15 @@ def tensors(value: Any) -> list[Tensor]:
     return found
 
 
-def refuse_what_is_elsewhere(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    operands = (args[0], args[2:]) if function in INDEXING else (args, kwargs)
+def refuse_what_is_elsewhere(
+    function: Callable, operands: list[Tensor], generator: torch.Generator | None
+) -> None:
     numbers_too = is_fused(function)
-    on_cpu = [
-        x for x in tensors(operands) if not isinstance(x, OnSecond) and (x.dim() or numbers_too)
-    ]
+    on_cpu = [x for x in operands if not isinstance(x, OnSecond) and (x.dim() or numbers_too)]
     if on_cpu and function not in COPIES:
         raise RuntimeError(
             f"{function}: a tensor on {NAME} and one of {on_cpu[0].shape} on the CPU"
         )
-    generator = kwargs.get("generator")
     if generator is not None and generator._cdata not in _generators:
         raise RuntimeError(f"{function}: a generator of the CPU for a tensor on {NAME}")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from nbcourse.budget import prediction
 from nbcourse.experiments import evaluation, pretraining, run
 from nbcourse.training import models
 from nbcourse.training.processes import Processes
@@ -72,12 +73,14 @@ def of_a_hub(source: Path, folder: Path) -> list[dict[str, float]]:
     """An adapter beside the weights of a folder as the hub keeps it, and what it learned."""
     model = {"source": str(source), "lora_rank": 2}
     history = run.train(check({**HUB, "model": model}), folder=folder, progress=False)[1]
-    result = evaluation.evaluate(folder, problems=4, samples=2, progress=False)
+    result = evaluation.evaluate(folder, problems=2, samples=2, progress=False)
     return [*without_costs(history), {"mean_tokens": result["after"]["mean_tokens"]}]
 
 
 def base(folder: Path) -> list[dict[str, float]]:
-    return without_costs(pretraining.pretrain(base_recipe(), folder=folder, progress=False)[2])
+    few = {"pretraining": {"steps": 2}, "supervised": {"steps": 2}}
+    made = pretraining.pretrain(base_recipe(**few), folder=folder, progress=False)
+    return without_costs(made[2])
 
 
 def stopped_and_resumed(folder: Path) -> list[dict[str, float]]:
@@ -137,6 +140,7 @@ def main(folder: Path) -> None:
     report: dict[str, Any] = {"refused": refused()}
     source = hub.checkpoint(folder / "hub")
     models.TEXTS = 60  # from which a tokenizer is learned
+    prediction.PROMPTS = 20  # of which a plan takes the longest
     for device in ("cpu", NAME):
         here = torch.device(device)
         run.connect = pretraining.connect = lambda here=here: Processes(0, 1, here)

@@ -36,7 +36,13 @@ def test_every_step_has_problems_of_its_own_and_none_is_held_out():
     assert Draws(other).next() != batches[0]
 
 
-def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe():
+@pytest.fixture
+def few_texts(monkeypatch):
+    """A tokenizer is learned from 60 texts, where it does not matter how good it is."""
+    monkeypatch.setattr(models, "TEXTS", 60)
+
+
+def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe(few_texts):
     """It is learned once for a recipe, and handed out as a copy."""
     asked = small.base_recipe()
     first, second = load_tokenizer(asked), load_tokenizer(asked)
@@ -45,12 +51,12 @@ def test_a_learned_tokenizer_belongs_to_who_asked_for_it_and_to_the_recipe():
     assert second.padding_side == load_tokenizer(asked).padding_side == "left"
     assert first.get_vocab() != second.get_vocab() == load_tokenizer(asked).get_vocab()
     other = load_tokenizer(small.base_recipe(seed=1))
-    texts = [p.prompt + p.solution for p in asked.examples(4_000, generator(1, "tokenizer"))]
+    texts = [p.prompt + p.solution for p in asked.examples(60, generator(1, "tokenizer"))]
     by_hand = bpe.train_tokenizer(texts, vocabulary=asked.model.vocabulary)
     assert other.get_vocab() == by_hand.get_vocab() != second.get_vocab()
 
 
-def test_a_base_and_a_run_of_the_same_task_learn_tokenizers_of_their_own():
+def test_a_base_and_a_run_of_the_same_task_learn_tokenizers_of_their_own(few_texts):
     """Their texts are others: a base first draws which problems are GSM8K's."""
     base = small.base_recipe()
     tables = small.tables(model=base.model.model_dump()) | {"task": base.task.model_dump()}
@@ -128,7 +134,7 @@ def test_the_warm_start_first_teaches_and_then_spoils(monkeypatch, tmp_path):
     assert 0.15 < seen[1][3] < 0.5  # two digits have nothing to carry about 0.3 of the time
 
 
-def test_a_teacher_who_is_never_careless_teaches_too():
+def test_a_teacher_who_is_never_careless_teaches_too(few_texts):
     tables = small.tables(model={"vocabulary": 300})
     asked = check(tables | {"task": {"name": "word-problems"}})
     pairs = preparation.demonstrations(asked, load_tokenizer(asked), generator(0, "x"), 0.0, 5)
