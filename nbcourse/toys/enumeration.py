@@ -70,7 +70,7 @@ def weighted_mean(
         table = parts.new_zeros(len(totals), parts.shape[1])
         return torch.fft.rfft(table.index_add(0, weights, probs[:, None] * parts), dim=0)
 
-    chance, first, second = map(by_weight, (torch.ones_like(x), wx, wx.square()))
+    chance, first, second = map(by_weight, (x.new_ones(len(x), 1), wx, wx.square()))
     pairs = draws * (draws - 1) * first.square() * chance ** max(draws - 2, 0)
     sums = draws * first * chance ** (draws - 1)
     squares = draws * second * chance ** (draws - 1) + pairs

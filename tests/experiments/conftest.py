@@ -1,9 +1,10 @@
-"""What tests of runs share: a tokenizer that is soon learned."""
+"""What tests of runs share: a tokenizer that is soon learned, and prompts that are soon counted."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from nbcourse.budget import prediction
 from nbcourse.training import models
 
 
@@ -12,4 +13,5 @@ def few_texts() -> Iterator[None]:
     """No test of this room asks how good a tokenizer is; from 4,000 texts it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "TEXTS", 60)
+        patch.setattr(prediction, "PROMPTS", 100)
         yield
