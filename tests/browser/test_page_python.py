@@ -210,16 +210,16 @@ def test_an_endless_loop_is_stopped_and_the_page_goes_on(loaded):
 @on_sheet("01-bandit")
 def test_a_cell_is_there_for_everyone(loaded):
     """The page around it is looked at with the other pages."""
-    cell = Cell(loaded)
-    for code, verdict in ((RIGHT, "right"), ("1 / 0", "error")):
+    for number, (code, verdict) in enumerate(((RIGHT, "right"), ("1 / 0", "error"))):
+        cell = Cell(loaded, number)
         cell.check(code)
         cell.says(verdict)
-        for look in LOOKS.values():
-            loaded.page.emulate_media(color_scheme=look["color_scheme"])
-            loaded.page.set_viewport_size(look["viewport"])
-            assert objections(loaded.page, ".nb-python") == []
-            assert not loaded.page.evaluate(WIDER_THAN_THE_PAGE)
-    assert cell.box.evaluate(SMALL_TARGETS) == []
+    for look in LOOKS.values():
+        loaded.page.emulate_media(color_scheme=look["color_scheme"])
+        loaded.page.set_viewport_size(look["viewport"])
+        assert objections(loaded.page, ".nb-python") == []
+        assert not loaded.page.evaluate(WIDER_THAN_THE_PAGE)
+        assert cell.box.evaluate(SMALL_TARGETS) == []
 
 
 @on_sheet("01-bandit")
