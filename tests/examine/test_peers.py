@@ -27,7 +27,9 @@ def trl_peers():
 
 
 TRL = trl_peers()
-KEPT = {*ROWS, "loss_type=dr_grpo, beta=0.1, use_bias_correction_kl=True"} - {"loss_type=grpo"}
+# with a KL and without, with a clip, a cap, and weights for stale samples
+KEPT = {"loss_type=grpo, beta=0.1", "loss_type=cispo, epsilon_high=5.0"}
+KEPT |= {"loss_type=dr_grpo, beta=0.1, use_bias_correction_kl=True"}
 
 
 @pytest.mark.peer

@@ -71,9 +71,12 @@ KL = {
 }
 
 
-# What does the same to these batches; and what is read off as another row is, from a loss that
-# test_families has as well: a bound on both sides, a mean of log-ratios, a distance, a mask.
-TWINS = {"grpo-process": "grpo", "reinforce-ema": "remax"}
+# What does the same to these batches; what is read off as another row is, from a loss that
+# test_families has as well: a bound on both sides, a mean of log-ratios, a distance, a mask; and
+# what test_right has by hand: leave-one-out, a mean over tokens, a cap. Returns are whitened as
+# advantages are.
+TWINS = {"grpo-process": "grpo", "reinforce-ema": "remax", "rloo": "remax", "reinforce++": "ppo"}
+TWINS |= {"dapo": "token_level", "cispo": "capped"}
 TWINS |= {"cispo-two-sided": "cispo", "gmpo": "gspo", "dppo": "ipo", "icepop": "grpo-sequence-mask"}
 
 
