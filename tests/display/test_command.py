@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -13,7 +14,7 @@ from nbcourse import display
 from nbcourse.experiments import checkpoint, records
 from tests.effort import PATIENCE
 
-pytestmark = pytest.mark.usefixtures("forked")
+ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """
 steps = 100_000
 algorithm = { name = "grpo" }
@@ -24,14 +25,11 @@ evaluation = { every = 100_000, problems = 2 }
 checkpoint = { every = 100_000 }
 """
 CELL = """
-import signal
 from nbcourse.display import command
-if __name__ == "__main__":  # what the command is forked from imports this, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a kernel has it
-    try:
-        command("train", "endless.toml", "--out", "run")
-    except KeyboardInterrupt:
-        print("interrupted")
+try:
+    command("train", "endless.toml", "--out", "run")
+except KeyboardInterrupt:
+    print("interrupted")
 """
 
 
@@ -45,6 +43,7 @@ def test_what_a_command_prints_appears_as_plain_text(capsys, monkeypatch):
     assert told.err == ""
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
     missing = tmp_path / "no such folder"
     with pytest.raises(RuntimeError, match=r"^`nbcourse evaluate .*no such folder` failed"):
@@ -56,13 +55,13 @@ def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
 def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     """A kernel that is interrupted alone: nothing else tells its command."""
     (tmp_path / "endless.toml").write_text(RECIPE)
-    (tmp_path / "cell.py").write_text(CELL)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     kernel = subprocess.Popen(
-        [sys.executable, "-m", "cell"],
+        [sys.executable, "-c", CELL],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
         start_new_session=True,
     )
     metrics, end = tmp_path / "run" / records.METRICS, monotonic() + PATIENCE

@@ -258,7 +258,7 @@ CASES = [
 ]
 
 
-def test_each_case():
+def test_case():
     for text, *answers, name in CASES:
         expected = [None if answer is None else Decimal(answer) for answer in answers]
         assert [extract(text, strict=True), extract(text, strict=False)] == expected, name
