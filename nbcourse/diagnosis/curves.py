@@ -45,6 +45,15 @@ NAMES: Mapping[str, str] = {
     "clip_ratio/low_mean": "clip_low",
     "clip_ratio/high_mean": "clip_high",
     "cispo_clip_ratio": "clip_high",
+    "completion_length": "length",  # of earlier TRL
+    "objective/scores": "reward",  # of TRL's PPOTrainer, and of its RLOOTrainer before 0.22
+    "objective/kl": "kl",  # of a response, and not of a token
+    "policy/entropy_avg": "entropy",
+    "policy/approxkl_avg": "kl_old",
+    "policy/clipfrac_avg": "clip_high",
+    "loss/policy_avg": "policy_loss",
+    "loss/value_avg": "value_loss",
+    "lr": "learning_rate",
     "loss": "policy_loss",
     "critic/score/mean": "reward",
     "critic/kl": "kl",

@@ -47,6 +47,23 @@ def test_a_point_is_read_of_each_kind(tmp_path, name, line, end):
     assert "kl" not in row  # an empty cell is no number
 
 
+def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
+    theirs = {
+        **{"objective/scores": 1.8, "objective/kl": 7.0, "policy/entropy_avg": 1.07},
+        **{"policy/approxkl_avg": 0.002, "policy/clipfrac_avg": 0.005, "lr": 9e-6},
+        **{"loss/policy_avg": 0.001, "loss/value_avg": 0.3, "val/ratio": 0.97},
+    }
+    ours = {
+        **{"reward": 1.8, "kl": 7.0, "entropy": 1.07, "kl_old": 0.002, "clip_high": 0.005},
+        **{"learning_rate": 9e-6, "policy_loss": 0.001, "value_loss": 0.3, "val/ratio": 0.97},
+    }
+    found = read(tmp_path, f"{theirs}\n" * 8)
+    assert list(found.history) == [ours] * 8
+    assert not diagnose(found).findings
+    broken = read(tmp_path, f"{theirs | {'loss/value_avg': 'nan'}}\n" * 8)
+    assert "critic's loss" in diagnose(broken).findings[0].evidence
+
+
 def test_lines_between_others_are_read_and_what_is_not_recognised_is_named(tmp_path):
     lines = [
         "Loading: 50%|###",
