@@ -46,7 +46,7 @@ NAMES: Mapping[str, str] = {
     "clip_ratio/high_mean": "clip_high",
     "cispo_clip_ratio": "clip_high",
     "completion_length": "length",  # of earlier TRL
-    "objective/scores": "reward",  # of TRL's PPOTrainer, and of its RLOOTrainer before 0.22
+    "objective/scores": "reward",  # of TRL's PPOTrainer, as are the next six
     "objective/kl": "kl",  # of a response, and not of a token
     "policy/entropy_avg": "entropy",
     "policy/approxkl_avg": "kl_old",

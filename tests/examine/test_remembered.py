@@ -116,6 +116,17 @@ def _nothing_is_kept():
     STATE.masks = {}
 
 
+def counted(loss):
+    """It as a subject, the same that remembers, and a list that each call of it makes longer."""
+    asked, subject = [], Subject.of(loss)
+
+    def asking(**given):
+        asked.append(None)
+        return subject.function(**given)
+
+    return subject, Remembered.by(Subject(subject.name, asking, subject.takes)), asked
+
+
 def as_one_by_one(subject, remembered, lists):
     for listed in lists:
         expected = torch.stack([subject.weights(one) for one in listed.each])
@@ -126,13 +137,7 @@ def as_one_by_one(subject, remembered, lists):
 @pytest.mark.parametrize("loss", [*FOLLOWED, *ALONE], ids=lambda loss: loss.__name__)
 def test_many_batches_weigh_what_each_of_them_does(loss):
     """Of a loss that vmap follows all are asked for in one call, but three of each new shape."""
-    asked, subject = [], Subject.of(loss)
-
-    def counted(**given):
-        asked.append(None)
-        return subject.function(**given)
-
-    remembered = Remembered.by(Subject(subject.name, counted, subject.takes))
+    subject, remembered, asked = counted(loss)
     as_one_by_one(subject, remembered, LISTS)
     assert all(remembered._follows.values()) == (loss in FOLLOWED)
     shapes = {listed.each[0].mask.shape for listed in LISTS}
@@ -142,13 +147,7 @@ def test_many_batches_weigh_what_each_of_them_does(loss):
 @pytest.mark.parametrize("loss", [plain, asks_a_tensor], ids=lambda loss: loss.__name__)
 def test_lists_that_will_be_asked_for_are_asked_for_together(loss):
     """One call for all of a shape and group size; a loss that vmap refuses is asked as before."""
-    asked, subject = [], Subject.of(loss)
-
-    def counted(**given):
-        asked.append(None)
-        return subject.function(**given)
-
-    remembered = Remembered.by(Subject(subject.name, counted, subject.takes))
+    subject, remembered, asked = counted(loss)
     remembered.look_ahead(LISTS)
     calls = len(asked)
     as_one_by_one(subject, remembered, LISTS)
