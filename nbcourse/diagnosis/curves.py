@@ -23,6 +23,8 @@ LATE = 2  # the last half of a run
 LONG = 32  # tokens, beyond which the longest responses of several steps are not alike by chance
 FEW = 3  # steps of it, below which a group without a spread, or a long answer, is one draw
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
+SOLVED = 0.05  # of the best reward that was earned: so much below it there is little to learn
+PART = "rewards/"  # how TRL begins the name of a part of the reward
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
 # standard errors of such a mean, those that collapsed from .9 by 7.4 to 10.3, and by .23 to .29 of
@@ -30,6 +32,7 @@ TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 COLLAPSE_ERRORS, COLLAPSE_SHARE = 6.0, 0.2
 # Sound runs that end with a tenth of their entropy had learned something for it: the reward rose.
 ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
+PART_LEFT = 0.2  # of a part of the reward
 
 History = Sequence[Mapping[str, float]]
 
@@ -53,9 +56,12 @@ NAMES: Mapping[str, str] = {
     "policy/clipfrac_avg": "clip_high",
     "loss/policy_avg": "policy_loss",
     "loss/value_avg": "value_loss",
+    "val/num_eos_tokens": "ends",
     "lr": "learning_rate",
     "loss": "policy_loss",
+    "Training Loss": "policy_loss",  # of transformers' table in a notebook
     "critic/score/mean": "reward",
+    "critic/score/max": "reward_max",
     "critic/kl": "kl",
     "critic/vf_loss": "value_loss",
     "critic/grad_norm": "critic_grad_norm",
@@ -115,7 +121,8 @@ ALWAYS: Mapping[str, str] = {
     "accuracy": "the accuracy",
 }
 OTHERS = {
-    *("advantage_max", "advantage_min", "reward_std", "no_spread", "truncated", "length"),
+    *("advantage_max", "advantage_min", "reward_std", "reward_max", "no_spread"),
+    *("truncated", "ends", "length"),
     *(
         "length_min",
         "length_max",
@@ -161,7 +168,17 @@ class Curves:
 def translated(row: Mapping[str, float]) -> dict[str, float]:
     """A line of another trainer's log under our names."""
     bare = {name.removeprefix("train/"): value for name, value in row.items()}
-    return {NAMES.get(name, name): value for name, value in bare.items()}
+    return {NAMES.get(name, _part(name) or name): value for name, value in bare.items()}
+
+
+def is_known(name: str) -> bool:
+    """Whether a question looks at a number, by the name that `translated` gives it."""
+    return name in KNOWN or (name.startswith(PART) and not name.endswith("/std"))
+
+
+def _part(name: str) -> str:
+    """A part of the reward by its bare name; empty if it is none."""
+    return name.removesuffix("/mean") if name.startswith(PART) else ""
 
 
 # ---------------------------------------------------------------- the questions
@@ -221,7 +238,7 @@ def truncation(curves: Curves) -> Answer:
     late = _late(curves)
     cut, reward = _mean(late, "truncated"), _reward(late)
     if cut is None:
-        return "the log does not say how many responses were cut off"
+        return _endless(late)
     if cut < NEARLY_ALL:
         return None
     if len(late) < FEW:
@@ -229,6 +246,18 @@ def truncation(curves: Curves) -> Answer:
     if reward is None or reward > HARDLY_ANY:
         return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
     return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
+
+
+def _endless(late: History) -> Answer:
+    """Whether no response ended by itself, of a log that counts their last tokens."""
+    ends = _values(late, "ends")
+    if not ends:
+        return "the log does not say how many responses were cut off"
+    if any(ends):
+        return None
+    if len(ends) < FEW:
+        return _short(late)
+    return seen("all-truncated", POSSIBLE + ":ends", steps=len(ends))
 
 
 def lengths(curves: Curves) -> Answer:
@@ -257,14 +286,24 @@ def lengths(curves: Curves) -> Answer:
 def signal(curves: Curves) -> Answer:
     """Whether there is anything to learn from."""
     late = _late(curves)
-    flat, reward = _mean(late, "no_spread"), _reward(late)
+    flat, reward = _flat(late), _reward(late)
     if flat is None or reward is None:
         return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
-    if flat < NEARLY_ALL or reward > HARDLY_ANY:
+    told = [value for _, value in _paid(curves)]
+    best, worst = max([*told, *curves.values("reward_max")]), min(told)
+    little = SOLVED * max(abs(best), abs(reward))
+    solved, moved = best - reward <= little, best - worst > little
+    if flat < NEARLY_ALL or (solved and moved):
         return None
+    if reward <= HARDLY_ANY:
+        how = ""
+    elif flat == 1 and not solved:
+        how = ":paid"
+    else:
+        return SAME if flat == 1 else None
     if len(late) < FEW:
         return _short(late)
-    return seen("no-signal", POSSIBLE, steps=len(late), flat=flat, reward=reward)
+    return seen("no-signal", POSSIBLE + how, steps=len(late), flat=flat, reward=reward, best=best)
 
 
 def gap(curves: Curves) -> Answer:
@@ -337,8 +376,7 @@ def reward(curves: Curves) -> Answer:
     means = [mean(values[n : n + count]) for n in range(len(values) - count + 1)]
     peak = max(range(len(means)), key=means.__getitem__)
     fall, scale = means[peak] - means[-1], max(abs(means[peak]), abs(means[-1]))
-    steps = [after - before for before, after in pairwise(values)]
-    error = math.sqrt(mean(step * step for step in steps) / count)  # of a difference of two means
+    error = _error(values)
     if fall <= COLLAPSE_SHARE * scale or fall <= COLLAPSE_ERRORS * error:
         return None
     return seen(
@@ -350,6 +388,29 @@ def reward(curves: Curves) -> Answer:
         last=means[-1],
         errors=fall / error,
     )
+
+
+def parts(curves: Curves) -> Answer:
+    """Whether one part of the reward went while the whole rose."""
+    names = dict.fromkeys(
+        name for row in curves.history for name in row if name.startswith(PART) and is_known(name)
+    )
+    rewards = curves.values("reward")
+    if not names or len(rewards) < TREND:
+        return _too_few(len(rewards), "reward") if names else None
+    earned, earns = _ends(rewards)
+    if earns - earned <= HARDLY_ANY * max(abs(earned), abs(earns)):
+        return None
+    for name in names:
+        values = curves.values(name)
+        if len(values) < TREND:
+            continue
+        before, left = _ends(values)
+        fell = before - left > COLLAPSE_ERRORS * _error(values)
+        if fell and 0 <= left <= PART_LEFT * before:
+            told = {"before": before, "left": left, "earned": earned, "earns": earns}
+            return seen("traded-reward", POSSIBLE, part=name.removeprefix(PART), **told)
+    return None
 
 
 def entropy(curves: Curves) -> Answer:
@@ -406,6 +467,7 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "gap of the sampler": gap,
     "weights": weights,
     "trend of the reward": reward,
+    "parts of the reward": parts,
     "trend of the entropy": entropy,
     "critic": critic,
 }
@@ -441,6 +503,7 @@ def _one_update(history: History) -> bool:
 
 # ---------------------------------------------------------------- numbers of a history
 
+SAME = "all responses earned the same in every step: the best there is, or a constant reward"
 NO_REWARD = f"the log has a reward in fewer than {TREND} points"
 
 
@@ -490,6 +553,23 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     """The means of the first and of the last fifth."""
     count = len(values) // 5
     return mean(values[:count]), mean(values[-count:])
+
+
+def _error(values: Sequence[float]) -> float:
+    """The standard error of a difference of two means, of a fifth of the values each."""
+    steps = [after - before for before, after in pairwise(values)]
+    return math.sqrt(mean(step * step for step in steps) / (len(values) // 5))
+
+
+def _flat(rows: History) -> float | None:
+    """How many of the groups have no spread; None if the rows do not tell."""
+    if (share := _mean(rows, "no_spread")) is not None:
+        return share
+    for names in (("reward_std",), ("advantage_max", "advantage_min")):
+        told = [_values(rows, name) for name in names]
+        if all(told):
+            return float(not any(any(values) for values in told))
+    return None
 
 
 def _paid(curves: Curves) -> list[tuple[int, float]]:

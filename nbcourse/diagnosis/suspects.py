@@ -125,6 +125,11 @@ CHECKS: Mapping[str, Check] = {
         "the metrics no_spread, truncated and accuracy",
         ("no-signal", "all-truncated"),
     ),
+    "parts": Check(
+        "a part of the reward goes while the whole rises",
+        "the parts of the reward, each as a curve",
+        ("traded-reward",),
+    ),
     "numbers": Check(
         "a number is nan or infinite, or the critic explains less than nothing",
         "the first row of the log with such a number; the metric explained_variance",
@@ -145,7 +150,7 @@ CAUSES: Mapping[str, Mistake] = {
 # What a curve shows → the checks to begin with, the likeliest first.
 SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "reward flat from the first step": ("weights", "signal", "learner", "loss"),
-    "reward rises, held-out accuracy does not (see also chapter 14)": ("verdicts",),
+    "reward rises, held-out accuracy does not (see also chapter 14)": ("verdicts", "parts"),
     "sampled answers better than greedy ones would be": ("sampler",),
     "learns, more slowly than it should": ("advantages", "ratio", "loss", "reference"),
     "rises, then falls apart": (

@@ -4,8 +4,9 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                trainer_state.json of transformers, or TensorBoard's event files, somewhere below
 *.zip          the first of these, packed: the recorded runs of the silent-failure benchmark
 *tfevents*     one event file of TensorBoard
-*.jsonl, *.log, *.txt, *.out
-               what trainers print or write, line by line (`log_lines`), and the history of W&B
+*.jsonl, *.log, *.txt, *.out, *.md
+               what trainers print or write, line by line or as a table (`log_lines`), and the
+               history of W&B
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
                history, as W&B's `run.scan_history()` gives them
 *.csv          what a dashboard exports: a column for each number. Of W&B the chart of one run
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbcourse.diagnosis.curves import KNOWN, translated
+from nbcourse.diagnosis.curves import is_known, translated
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
@@ -35,7 +36,7 @@ from nbcourse.experiments.records import WITNESS
 
 STATE = "trainer_state.json"
 EVENTS = "events.out.tfevents."
-KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .log or .txt"
+KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .log, .txt or .md"
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
@@ -64,7 +65,7 @@ def read(path: str | Path) -> Evidence:
         ".json": _state,
         ".csv": _table,
         ".jsonl": _rows_of_lines,
-        **dict.fromkeys((".log", ".txt", ".out"), _printed),
+        **dict.fromkeys((".log", ".txt", ".out", ".md"), _printed),
     }
     if path.name.startswith(EVENTS):
         if not (rows := _events([path])):
@@ -91,7 +92,7 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     history = tuple(map(translated, log_lines.in_order(measured)))
     names = dict.fromkeys(name for row in measured for name in row)
     columns = [one for one in names if one not in log_lines.BOOKKEEPING]
-    known = [one for one in columns if next(iter(translated({one: 0.0}))) in KNOWN]
+    known = [one for one in columns if is_known(next(iter(translated({one: 0.0}))))]
     if not known:
         raise _unrecognised(name, columns)
     unknown = [one for one in columns if one not in known]
@@ -158,7 +159,7 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
     known = _json(_text(content(records.RECIPE)), records.RECIPE) if records.RECIPE in files else {}
     recipe = known if isinstance(known, dict) else {}  # another program's
     history = tuple(map(translated, rows))
-    if not witnesses and not any(row.keys() & KNOWN for row in history):
+    if not witnesses and not any(is_known(name) for row in history for name in row):
         raise _unrecognised(
             name, dict.fromkeys(one for row in rows for one in row if one != "step")
         )
@@ -174,7 +175,7 @@ def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
     if not rows:
         raise UserError(
             f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
-            "or {'loss': 0.1, 'reward': 0.5} (TRL, ms-swift, OpenRLHF)"
+            "or {'loss': 0.1, 'reward': 0.5} (TRL, ms-swift, OpenRLHF), or a table with bars"
         )
     return rows
 

@@ -5,13 +5,14 @@ verl       `step:12 - critic/score/mean:0.3 - actor/grad_norm:1.0`, and its file
 TRL        the dictionaries that transformers prints: `{'loss': 0.0, 'grad_norm': nan}`
 ms-swift   the same as JSON, with strings: `"global_step/max_steps": "3/100", "percentage": "3%"`
 OpenRLHF   `Global step 12: {'policy_loss': 0.1, …}`
+tables     with bars or tabs between the cells, as notebooks show them and threads quote them
 """
 
 import ast
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "training/global_step")
@@ -19,25 +20,25 @@ STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "train
 BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
 CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
-THREE_DECIMALS = re.compile(r"-?\d+\.\d{3}")
+DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
+BETWEEN_CELLS = re.compile(r"\s*[|│\t]\s*")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def rows(text: str) -> list[dict[str, Any]]:
     """A mapping for each line, or part of one behind a progress bar, that holds numbers."""
-    lines = re.split(r"[\r\n]+", COLOURS.sub("", text))
-    return [row for line in lines if (row := _row(line))]
+    return [row for line, cells in _lines(text) if (row := cells or _row(line))]
 
 
 def rounded(text: str) -> float:
-    """Half a unit of the last decimal where all numbers of console lines have three; else 0."""
-    written = [
-        part.rpartition(":")[2].strip()
-        for line in text.splitlines()
-        if (match := CONSOLE.search(line))
-        for part in match[2].split(" - ")
-    ]
-    return 5e-4 if written and all(map(THREE_DECIMALS.fullmatch, written)) else 0.0
+    """Half a unit of the last decimal where all numbers are written with as many; else 0."""
+    written: list[str] = []
+    for line, cells in _lines(text):
+        if match := CONSOLE.search(line):
+            written += [part.rpartition(":")[2].strip() for part in match[2].split(" - ")]
+        written += [cell for cell in cells.values() if "." in cell]
+    decimals = {len(match[1]) if (match := DECIMALS.fullmatch(one)) else 0 for one in written}
+    return 0.5 * 10.0 ** -decimals.pop() if len(decimals) == 1 and 0 not in decimals else 0.0
 
 
 def measured(row: Mapping[str, Any]) -> dict[str, float]:
@@ -83,6 +84,20 @@ def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
         else:
             kept.append(row)
     return kept
+
+
+def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Lines, and parts behind a progress bar, with their cells where they are rows of a table."""
+    header: list[str] = []
+    for line in re.split(r"[\r\n]+", COLOURS.sub("", text)):
+        cells = BETWEEN_CELLS.split(line.strip().strip("|│").strip())
+        if line.strip() and not any(map(str.isalnum, line)):
+            yield line, {}  # the rule below a header
+        elif len(cells) > 1 and number_of(cells[0]) is not None:
+            yield line, dict(zip(header, cells, strict=True)) if len(header) == len(cells) else {}
+        else:
+            header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
+            yield line, {}
 
 
 def _row(line: str) -> dict[str, Any]:

@@ -39,6 +39,10 @@ def read(folder, content, name="run.log"):
         ("run.csv", "Step,mine - train/reward,mine - train/reward__MIN\n3,0.25,0.1"),
         ("run.csv", "step,reward,kl\n3,0.25,"),
         ("run.json", '{"log_history": [{"step": 3, "reward": 0.25}, {"step": 3, "eval_x": 1}]}'),
+        ("run.md", "| Step | Training Loss | reward |\n|---|:-:|--:|\n| 3 | No log | 0.250000 |"),
+        ("run.txt", "Step | Training Loss | reward\n-- | -- | --\n3 | -0.000000 | 0.250000"),
+        ("run.txt", "Step\tTraining Loss\treward\n3\t0.000000\t0.250000"),
+        ("run.log", "Epoch 1: 40%| 3/9 | x\n│ step │ reward │\n├──┼──┤\n│ 3 │ 0.25 │\n1 | 2 | 3"),
     ],
 )
 def test_a_point_is_read_of_each_kind(tmp_path, name, line, end):
@@ -62,6 +66,22 @@ def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
     assert not diagnose(found).findings
     broken = read(tmp_path, f"{theirs | {'loss/value_avg': 'nan'}}\n" * 8)
     assert "critic's loss" in diagnose(broken).findings[0].evidence
+
+
+def test_a_part_of_the_reward_has_one_name(tmp_path):
+    table = "Step | reward | rewards / right / mean | rewards / right / std\n3 | 0.2 | 0.1 | 0.3"
+    for content in (table, "{'reward': 0.2, 'rewards/right': 0.1, 'rewards/right/std': 0.3}"):
+        found = read(tmp_path, content)
+        assert found.history[0]["rewards/right"] == 0.1
+        assert (len(found.recognised), found.unknown) == (2, ["rewards/right/std"])
+
+
+def test_a_zero_of_six_decimals_in_a_table_is_not_taken_for_one(tmp_path):
+    line = "{n} | 0.100000 | 0.300000 | 0.000000 |"
+    lines = [line.format(n=n) for n in range(8)]
+    found = read(tmp_path, "\n".join(["Step | loss | reward | learning_rate |", *lines]))
+    assert (found.rounded, len(found.history)) == (5e-7, 8)
+    assert not diagnose(found).findings  # a rate of 1e-7 is written so
 
 
 def test_lines_between_others_are_read_and_what_is_not_recognised_is_named(tmp_path):
@@ -202,6 +222,64 @@ def test_an_entropy_that_goes_for_nothing(entropy, reward, named):
     assert [one.id for one in report.findings] == ["entropy-collapse"] * named
     if named:
         assert "below a tenth from step 20 on" in report.findings[0].evidence
+
+
+FLAT = [
+    ({"no_spread": 1.0}, {"no_spread": 0.97}),
+    ({"reward_std": 0.0}, {"reward_std": lambda n: 0.1 * (n % 9 == 0)}),
+    (
+        {"advantage_max": 0.0, "advantage_min": 0.0},
+        {"advantage_max": 0.9, "advantage_min": lambda n: -0.1 * (n % 9 == 0)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("flat", "nearly"), FLAT)
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"reward": 0.0}, True),
+        ({"reward": -1.0}, True),
+        ({"reward": lambda n: 3 + n % 3}, True),  # of groups that differ from each other
+        ({"reward": 0.9, "reward_max": 1.0}, True),
+        ({"reward": lambda n: -9 + n % 3}, True),
+        ({"reward": 1.0, "reward_max": 1.0}, False),  # solved from the first step
+        ({"reward": lambda n: min(n / 9, 1)}, False),  # and by training
+        ({"reward": lambda n: min(n / 9 - 1, 0)}, False),  # of penalties
+        ({"accuracy": lambda n: min(n / 9, 0.98), "reward": lambda n: n % 2}, False),
+    ],
+)
+def test_groups_without_a_spread_teach_nothing_unless_all_is_solved(flat, nearly, numbers, named):
+    assert causes(rows(**flat, **numbers)) == ["no-signal"] * named
+    assert "no-signal" not in causes(rows(**nearly, reward=lambda n: 3 + n % 3))
+
+
+def test_one_reward_for_all_is_the_best_or_a_constant():
+    report = diagnose(Evidence("x", (), rows(no_spread=1.0, reward=0.7)))
+    assert "the best there is, or a constant reward" in report.answers["signal"]
+
+
+@pytest.mark.parametrize(
+    ("part", "reward", "named"),
+    [
+        (lambda n: max(0.3 - n / 40, 0), lambda n: n / 40, True),
+        (lambda n: 0.3 - n / 400, lambda n: n / 40, False),  # most of it is there
+        (lambda n: max(0.3 - n / 40, 0), 0.5, False),  # the whole did not rise
+        (lambda n: 0.3 * (n in (2, 4)), lambda n: n / 40, False),  # two lucky steps
+        (lambda n: min(n / 40 - 0.8, 0), lambda n: n / 40, False),  # a penalty that went
+        (lambda n: max(0.1 - n / 40, -0.9), lambda n: n / 40, False),  # a penalty that grew
+    ],
+)
+def test_a_part_of_the_reward_that_goes_while_the_whole_rises(part, reward, named):
+    numbers = {"rewards/steady": 0.2, "rewards/right": part, "rewards/right/std": part}
+    assert causes(rows(reward=reward, **numbers)) == ["traded-reward"] * named
+    assert not causes(rows(29, reward=reward, **numbers))
+
+
+@pytest.mark.parametrize(("ends", "named"), [(0, True), (lambda n: n % 2, False)])
+def test_no_response_ends_where_none_has_an_end_of_sequence_token(ends, named):
+    assert causes(rows(ends=ends, reward=0.5)) == ["all-truncated"] * named
+    assert not causes(rows(2, ends=ends, reward=0.5))
 
 
 def test_answers_that_are_all_cut_off_and_earn_nothing():
