@@ -125,9 +125,9 @@ def _critic(facts: Facts) -> Named:
 
 def _spread(facts: Facts) -> Named:
     worst, times = facts.worst, facts.hard_beside_middle
-    if not facts.spread_divided and facts.who_learns == "both" and worst.cosine < 0.999:
+    if not facts.spread_divided and facts.who_learns == "both" and worst.of_rewards < 0.999:
         place = {"probs": _numbers(worst.probs), "rewards": _numbers(worst.rewards)}
-        yield "rewards-rescaled", {"cosine": worst.cosine, **place}
+        yield "rewards-rescaled", {"cosine": worst.of_rewards, **place}
     if not facts.spread_divided or facts.influence == "none" or not math.isfinite(times):
         return
     numbers = {
@@ -275,7 +275,7 @@ def _ratio(facts: Facts) -> Named:
         # where a KL is in the reward, it is computed from them
         if asked & {*facts.by_name} and facts.kl_placement != "reward":
             yield "ratio-ignored", {}
-    elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]):
+    elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]) and not facts.clip.pulled:
         yield "no-ratio", {"weight": weight}
     if facts.clip.free and asked & {*facts.by_name}:
         yield "no-clip", {}

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from nbcourse.examine.batches import of_rewards_of_each
 from nbcourse.examine.subject import Batches, Subject
 from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
@@ -133,11 +134,13 @@ class Worst:
         cosine: between the two; below 0 it points downhill.
         probs: of the policy's choices, of one token.
         rewards: of the choices.
+        of_rewards: the cosine there of what rewards make of the step.
     """
 
     cosine: float
     probs: list[float]
     rewards: list[float]
+    of_rewards: float = math.nan
 
 
 def worst(subject: Subject) -> Worst:
@@ -158,7 +161,14 @@ def worst(subject: Subject) -> Worst:
                 if done > at_random:
                     break  # those that follow are to be near this one
         left = AHEAD if subject.at_once((GROUP, 1)) else 1
-    return best
+    return best if centre is None else replace(best, of_rewards=_of_rewards(subject, *centre))
+
+
+def _of_rewards(subject: Subject, logits: Tensor, rewards: Tensor) -> float:
+    """The cosine without those terms that need no reward."""
+    world = World([Prompt(CHOICE, logits[None], rewards)], GROUP)
+    (gradient,) = world.mean(lambda batches: of_rewards_of_each(subject, batches.each))
+    return beside(-gradient, world.prompts[0].gradient())[0]
 
 
 def _tried(noise: Tensor, centre: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from nbcourse.examine.ratio import DISTANCES, SIGNS, Clip, Side
+from nbcourse.examine.ratio import DISTANCES, RATIOS, SIGNS, Clip, Side
 
 OF_OLD, OF_SAMPLER = "π/π_old", "π_old/π_sampler"
 WHOSE = {
@@ -48,6 +48,10 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
                 f"with {SIGNS[sign]}"
             )
     follows = WHOSE[clip.level].format(of=of)
+    if clip.pulled == "everywhere":
+        return (
+            f"No clip{subject}: a penalty draws a token back, by the distance of {follows} from 1."
+        )
     if clip.free and clip.seen:
         return (
             f"No clip{subject}: no ratio takes a token's gradient or bounds it. {SEEN} {clip.seen}."
@@ -114,6 +118,12 @@ def is_bound(side: Side) -> bool:
 def names(clip: Clip) -> Named:
     """Methods and mistakes that have these weights, with the numbers of their sentences."""
     sides = clip.sides
+    if clip.pulled == "everywhere":
+        at = {ratio: place for place, ratio in enumerate(RATIOS)}
+        better = [clip.positive[at[ratio]] for ratio in (1.1, 1.5)]
+        worse = [clip.negative[at[ratio]] for ratio in (0.9, 0.5)]
+        yield "soft-clip:penalty", {"better": better, "worse": worse}
+        return
     gates = {sign: sides[sign, 1] for sign in SIGNS if sides[sign, 1].kind == "gate"}
     if gates:
         taus = ", ".join(f"{gate.value:.3g} with {SIGNS[sign]}" for sign, gate in gates.items())

@@ -88,6 +88,8 @@ class Clip:
             or "arithmetic" mean, the product over the "prefix", or "other".
         whole: where responses are left out whole; None if nowhere.
         of_reference: whether it is a ratio to the reference.
+        pulled: where a penalty that grows with |A| draws tokens back to the other policy:
+            "everywhere", "near" a ratio of 1 and not beyond, or nowhere.
         seen: weights that belong to no family, in words.
     """
 
@@ -98,6 +100,7 @@ class Clip:
     level: str
     whole: WholeMask | None
     of_reference: bool
+    pulled: str = ""
     seen: str = ""
 
     @property
@@ -110,7 +113,8 @@ class Clip:
         """Whether it goes by the ratio, and no ratio takes a token's gradient or bounds it."""
         kinds = {side.kind for side in self.sides.values()}
         moved = "open" in kinds or any(slope != 0 for slope in self.slopes.values())
-        return moved and self.whole is None and kinds <= {"kept", "open"}
+        free = moved and self.whole is None and kinds <= {"kept", "open"}
+        return free and not self.pulled
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -157,9 +161,10 @@ def curve(subject: Subject, policy: str) -> Clip:
         for direction in (1, -1):
             sides[sign, direction] = gate or _side(reader, sign, direction, slopes[sign])
     positive, negative = (reader.weights(sign, RARE, LOG_RATIOS) for sign in SIGNS)
-    seen = _seen(reader, sides)
+    pulled = _pulled(reader)
+    seen = "" if pulled == "everywhere" else _seen(reader, sides)
     reference = ratio_is_to_the_reference(subject)
-    return Clip(positive, negative, slopes, sides, level, whole, reference, seen)
+    return Clip(positive, negative, slopes, sides, level, whole, reference, pulled, seen)
 
 
 def ratio_weights(
@@ -267,6 +272,23 @@ def _slope(reader: _Reader, sign: int) -> float:
         for power in [math.log(weight) / log]
     ]
     return next((power for power in powers if power), powers[0] if powers else math.nan)
+
+
+def _pulled(reader: _Reader) -> str:
+    """Where a token counts its ratio, less what a penalty on its distance from 1 takes.
+
+    What such a penalty takes grows with |A| and not with A, so the mean over both signs is the
+    ratio, and it is towards 1 wherever the token is.
+    """
+    better, worse = (reader.weights(sign, RARE, LOG_RATIOS) for sign in SIGNS)
+    back = {
+        ratio: abs(up + down - 2 * ratio) <= 1e-2 * (down - up) * math.copysign(1, ratio - 1)
+        for ratio, up, down in zip(RATIOS, better, worse, strict=True)
+        if abs(down - up) > 1e-5
+    }
+    if len(back) == len(RATIOS) and all(back.values()):
+        return "everywhere"
+    return "near" if back.get(0.999) and back.get(1.001) else ""
 
 
 def _gate(reader: _Reader, sign: int) -> Side | None:

@@ -159,6 +159,43 @@ def sigmoid_gate(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(-torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages, mask)
 
 
+def drawn_back(penalty):
+    """A penalty that grows with |A|, on how far the ratio is from 1."""
+
+    def loss(log_probs, old_log_probs, advantages, mask):
+        change = safe(log_probs - old_log_probs, mask)
+        gain = change.exp() * advantages - advantages.abs() * penalty(change)
+        return mean_of_sums(-gain, mask)
+
+    loss.__name__ = penalty.__name__
+    return loss
+
+
+@member("soft-clip", says=["0.73 at a ratio of 1.1 and -1.00 at 1.5", "A < 0 0.60 at 0.9"])
+@drawn_back
+def by_the_square(change):
+    """SPO and CFPO, with ε = .3."""
+    return (change.exp() - 1).square() / 0.6
+
+
+@member("soft-clip", says=["by the distance of its ratio"])
+@drawn_back
+def by_k3_too_weakly_to_turn_a_token(change):
+    return 0.5 * (change.expm1() - change)
+
+
+@member("map-unfitted", says=["no family known here"])
+@drawn_back
+def near_one_alone(change):
+    return (change.exp() - 1).clamp(-0.2, 0.2).square()
+
+
+@member("no-clip", "map-unfitted", wrong=["no-ratio"])
+@drawn_back
+def away_from_a_ratio_of_one(change):
+    return -(change.exp() - 1).square()
+
+
 @member("ratio-capped", says=["cut at 1 whatever the sign of A"])
 def cap_at_one(log_probs, old_log_probs, advantages, mask):
     weight = ratio_of(log_probs, old_log_probs).detach().clamp(max=1.0)
@@ -294,6 +331,9 @@ KEPT = [
     "good_answers_alone",
     "ratios_beside_the_mean_of_their_column",
     "sigmoid_gate",
+    "by_the_square",
+    "near_one_alone",
+    "away_from_a_ratio_of_one",
     "bad_tokens_of_responses_far_off",
     "geometric_mean_of_clipped_ratios",
 ]

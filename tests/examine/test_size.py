@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nbcourse.errors import UserError
-from nbcourse.examine import Subject, examine, size, source
+from nbcourse.examine import Subject, direction, examine, size, source
 from tests.examine.parts import (
     advantages_of,
     centred,
@@ -89,6 +89,17 @@ def test_a_spread_that_is_rounding_noise_is_a_note():
     assert not mistakes(report)
     assert "rounding-explodes" in codes(report, "note")
     assert "rewards-rescaled" in codes(report, "choice")  # what turns it in the worst world
+
+
+def with_a_term_of_its_own(log_probs, advantages, mask):
+    """An "entropy" of the tokens that were drawn: no reward is in it."""
+    return mean_of_sums(0.01 * log_probs.exp() * log_probs - log_probs * advantages, mask)
+
+
+def test_a_term_that_needs_no_reward_is_not_taken_for_rewards_that_are_rescaled():
+    report = report_of(with_a_term_of_its_own)
+    assert "rewards-rescaled" not in codes(report, "choice")
+    assert direction.worst(Subject.of(with_a_term_of_its_own)).cosine < 0.999
 
 
 # ---------------------------------------------------------------- far off
