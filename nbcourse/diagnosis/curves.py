@@ -59,7 +59,12 @@ NAMES: Mapping[str, str] = {
     "val/num_eos_tokens": "ends",
     "lr": "learning_rate",
     "loss": "policy_loss",
-    "Training Loss": "policy_loss",  # of transformers' table in a notebook
+    "training_loss": "policy_loss",  # of transformers' table in a notebook
+    "reward_mean": "reward",  # of scripts, as are the next four
+    "mean_reward": "reward",
+    "avg_reward": "reward",
+    "average_reward": "reward",
+    "acc": "accuracy",
     "critic/score/mean": "reward",
     "critic/score/max": "reward_max",
     "critic/kl": "kl",
@@ -167,8 +172,7 @@ class Curves:
 
 def translated(row: Mapping[str, float]) -> dict[str, float]:
     """A line of another trainer's log under our names."""
-    bare = {name.removeprefix("train/"): value for name, value in row.items()}
-    return {NAMES.get(name, _part(name) or name): value for name, value in bare.items()}
+    return {_ours(name.removeprefix("train/")): value for name, value in row.items()}
 
 
 def is_known(name: str) -> bool:
@@ -176,9 +180,12 @@ def is_known(name: str) -> bool:
     return name in KNOWN or (name.startswith(PART) and not name.endswith("/std"))
 
 
-def _part(name: str) -> str:
-    """A part of the reward by its bare name; empty if it is none."""
-    return name.removesuffix("/mean") if name.startswith(PART) else ""
+def _ours(name: str) -> str:
+    """Our name of a number, whatever the case of its letters; its own if there is none."""
+    if name.startswith(PART):
+        return name.removesuffix("/mean")
+    plain = name.lower().replace(".", "").replace(" ", "_")
+    return NAMES.get(name) or NAMES.get(plain) or (plain if plain in KNOWN else name)
 
 
 # ---------------------------------------------------------------- the questions

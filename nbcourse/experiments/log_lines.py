@@ -6,12 +6,14 @@ TRL        the dictionaries that transformers prints: `{'loss': 0.0, 'grad_norm'
 ms-swift   the same as JSON, with strings: `"global_step/max_steps": "3/100", "percentage": "3%"`
 OpenRLHF   `Global step 12: {'policy_loss': 0.1, …}`
 tables     with bars or tabs between the cells, as notebooks show them and threads quote them
+scripts    `step 12 | loss=0.1, mean reward: 0.5`, where a log has none of the above
 """
 
 import ast
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,12 +24,19 @@ CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
 BETWEEN_CELLS = re.compile(r"\s*[|│\t]\s*")
+PAIR = (
+    re.compile(  # `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor a level before it
+        r"(?<![\w/])(?!(?:DEBUG|INFO|SUCCESS|WARNING)\b)([A-Za-z_][\w/]*\.?(?: [A-Za-z]\w*)?)"
+        r"(?:[ \t]*[=:][ \t]*| )([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)%?)(?![\w.]|[:,]\d)"
+    )
+)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def rows(text: str) -> list[dict[str, Any]]:
     """A mapping for each line, or part of one behind a progress bar, that holds numbers."""
-    return [row for line, cells in _lines(text) if (row := cells or _row(line))]
+    found = [row for line, cells in _lines(text) if (row := cells or _row(line))]
+    return found or _of_pairs(text)
 
 
 def rounded(text: str) -> float:
@@ -100,12 +109,29 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield line, {}
 
 
+def _of_pairs(text: str) -> list[dict[str, Any]]:
+    """Names with a number each: a row ends where one comes again; what comes once is left out."""
+    pairs = PAIR.findall(COLOURS.sub("", text))
+    count = Counter(name for name, _ in pairs)
+    made: list[dict[str, Any]] = [{}]
+    for name, number in pairs:
+        if count[name] == 1:
+            continue
+        if name in made[-1]:
+            made.append({})
+        made[-1][name] = number
+    return [row for row in made if row]
+
+
 def _row(line: str) -> dict[str, Any]:
     if match := CONSOLE.search(line):
         parts = (part.rpartition(":") for part in match[2].split(" - "))
         numbers = {name.strip(): _printed(text) for name, _, text in parts if name}
         return {"step": int(match[1]), **numbers}
     begin, end = line.find("{"), line.rfind("}")
+    if begin < 0 < line.find("':"):  # copied without its first letters
+        line = "{" + line[line.find("'") :]
+        begin, end = 0, len(line) - 1 if end > 0 else -1
     if not 0 <= begin < end:
         return {}
     row = _dictionary(line[begin : end + 1])

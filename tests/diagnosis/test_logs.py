@@ -68,6 +68,24 @@ def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
     assert "critic's loss" in diagnose(broken).findings[0].evidence
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[12:30:05] INFO - step={n} loss=-1.0E-05, mean_reward=0.25 seconds=3.1s\n",
+        "SUCCESS Step {n} | Time: 5.2s | Loss: -1.0e-05 | Avg Reward: 25% | Grad. Norm: 1,024.0\n",
+        "Results of step {n}:\n  • Loss: -0.00001\n  • Mean Reward: 0.25\n  • Pairs: 12:30\n",
+        "Step {n}/90: loss -0.00001 reward 0.25 +- 0.1\n",
+        "'step': {n}, 'loss': -1e-05, 'reward': 0.25}}\n",  # without its first letter
+    ],
+)
+def test_what_scripts_print_is_read_by_its_names(tmp_path, text):
+    lines = "lr: 0.5, seed: 3\n" + "".join(map(text.format_map, [{"n": 3}, {"n": 4}]))
+    found = read(tmp_path, lines).history
+    assert [(row["reward"], row["policy_loss"]) for row in found] == [(0.25, -1e-5)] * 2
+    told = {"step", "reward", "policy_loss", "Results of step", "of step"}
+    assert all(row.keys() <= told for row in found)
+
+
 def test_a_part_of_the_reward_has_one_name(tmp_path):
     table = "Step | reward | rewards / right / mean | rewards / right / std\n3 | 0.2 | 0.1 | 0.3"
     for content in (table, "{'reward': 0.2, 'rewards/right': 0.1, 'rewards/right/std': 0.3}"):
