@@ -186,8 +186,9 @@ def with_room(columns: int, multiple: int = 8) -> int:
 
 def _ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
     rows = tokenizer(list(texts), add_special_tokens=False).input_ids
-    if tokenizer.unk_token_id is not None:
+    unknown = tokenizer.unk_token_id  # asked once: transformers looks through all its names for it
+    if unknown is not None:
         for text, row in zip(texts, rows, strict=True):
-            if tokenizer.unk_token_id in row:
+            if unknown in row:
                 raise ValueError(f"{text!r} holds characters that the tokenizer does not know")
     return rows

@@ -307,7 +307,7 @@ def test_a_chapter_ends_with_its_first_exercise(open_tab, address, built, chapte
 
 
 TENSORS = [*itertools.product(WITH_TENSORS, (None, 0, 1))]
-KEPT = [("02-sequences", 0), ("07-language-model", None), ("10-grpo", None)]
+KEPT = [("02-sequences", 0), ("07-language-model", None)]
 
 
 @pytest.mark.parametrize(

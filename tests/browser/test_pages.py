@@ -218,9 +218,9 @@ READ_THROUGH = """async () => {
 }"""
 
 
-# A page of each kind, a chapter in both looks; the long lines of the command line on a phone.
+# A page of each kind; a chapter and the long lines of the command line on a phone.
 LIGHT, DARK = LOOKS
-KEPT = [("intro", LIGHT), (CHAPTERS[4], LIGHT), (CHAPTERS[4], DARK)]
+KEPT = [("intro", LIGHT), (CHAPTERS[4], DARK)]
 KEPT += [("exercises/02-sequences", LIGHT), (f"reference/{reference.COMMAND_LINE}", DARK)]
 
 
@@ -705,8 +705,9 @@ def test_letters_of_drawings_are_the_sites_and_none_is_cut_off(
         assert not page.evaluate(WIDER_THAN_THE_PAGE)
 
 
+@pytest.mark.sweep  # a slow phone costs six processor seconds
 def test_a_title_stays_where_it_is_while_its_letters_come(open_tab, address):
-    """On this phone the title of the front page has a line less in the letters that stand in."""
+    """It moves by .017 where the letters are neither read first nor waited for, by .004 else."""
     page = open_tab(viewport={"width": 412, "height": 823}).page
     tools = page.context.new_cdp_session(page)
     tools.send("Network.enable")
@@ -716,7 +717,7 @@ def test_a_title_stays_where_it_is_while_its_letters_come(open_tab, address):
     page.goto(f"{address}/intro.html")
     page.wait_for_load_state("networkidle")
     moved = page.evaluate(SHIFTED)
-    assert sum(value for value, _ in moved) < 0.02, moved
+    assert sum(value for value, _ in moved) < 0.01, moved
 
 
 PREVIEW = ".nb-preview"
@@ -811,7 +812,7 @@ def test_a_phone_shows_the_arrows_to_both_neighbours(phone):
 def test_a_button_makes_the_text_of_all_pages_larger(lent, address):
     tab = lent(viewport={"width": 390, "height": 844})
     size = "() => parseFloat(getComputedStyle(document.querySelector('section > p')).fontSize)"
-    tab.page.goto(f"{address}/{CHAPTERS[13]}.html#main-content")
+    tab.page.goto(f"{address}/{CHAPTERS[17]}.html#main-content")
     button, sizes = tab.page.locator(".nb-text-size"), []
     for label in ("100", "115", "130", "150", "100", "115", "130"):
         assert button.get_attribute("aria-label") == f"Text size: {label} %"

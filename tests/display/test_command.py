@@ -12,6 +12,7 @@ import pytest
 
 from nbcourse import display
 from nbcourse.experiments import checkpoint, records
+from tests import forked_programs
 from tests.effort import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,10 +27,11 @@ checkpoint = { every = 100_000 }
 """
 CELL = """
 from nbcourse.display import command
-try:
-    command("train", "endless.toml", "--out", "run")
-except KeyboardInterrupt:
-    print("interrupted")
+if __name__ == "__main__":  # what is forked from it reads this file again
+    try:
+        command("train", "endless.toml", "--out", "run")
+    except KeyboardInterrupt:
+        print("interrupted")
 """
 
 
@@ -55,9 +57,10 @@ def test_a_command_that_fails_ends_the_cell(capsys, tmp_path):
 def test_the_stop_button_keeps_the_step_at_work(tmp_path, ctrl_c):
     """A kernel that is interrupted alone: nothing else tells its command."""
     (tmp_path / "endless.toml").write_text(RECIPE)
+    (tmp_path / "cell.py").write_text(CELL)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    kernel = subprocess.Popen(
-        [sys.executable, "-c", CELL],
+    kernel = forked_programs.popen()(
+        [sys.executable, "-m", "cell"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
