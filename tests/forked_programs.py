@@ -7,6 +7,7 @@ process of its own all the same, with its own words, variables, folder and strea
 import inspect
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,8 @@ class Forked(SPAWNED):
         streams = [Connection(os.dup(i if end == -1 else end)) for i, end in enumerate(ends)]
         folder, env = asked["cwd"] or os.getcwd(), asked["env"] or os.environ
         leads = asked["start_new_session"]
-        what = script.server(), words, str(folder), dict(env), streams, leads
+        deaf = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        what = script.server(), words, str(folder), dict(env), streams, leads, deaf
         self.forked = script.process(_program, *what)
         self.pid, self._child_created = self.forked.pid, True
         for stream in streams:
@@ -82,10 +84,15 @@ def _program(
     env: Mapping[str, str],
     streams: Sequence[Connection],
     leads: bool,
+    deaf: bool,
 ) -> None:
-    """What Python does with these words, in a folder, in a session of its own or not."""
+    """What Python does with these words, in a folder, in a session of its own or not.
+
+    Ctrl-C is ignored if whoever starts it ignores it, as what Popen starts inherits.
+    """
     if leads:
         os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN if deaf else signal.default_int_handler)
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()

@@ -108,7 +108,7 @@ def diagnose(
         typer.Argument(
             help="A run's folder, or its log: `trainer_state.json` of TRL, TensorBoard's event "
             "files, the history of a run of W&B as `.csv`, `.json` or `.jsonl`, or what TRL, verl, "
-            "OpenRLHF or ms-swift printed, as `.log` or `.txt`."
+            "OpenRLHF, ms-swift or a script of yours printed, as `.log`, `.txt` or `.md`."
         ),
     ] = None,
     json_file: Json = None,

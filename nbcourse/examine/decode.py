@@ -37,10 +37,13 @@ def _finding(name: str, numbers: dict[str, Any]) -> Finding:
     return seen(row, next(how for how in ways if how in CATALOGUE[row].evidence), **numbers)
 
 
+def _flipped(facts: Facts) -> bool:
+    return all(factor < 0 for factor in facts.difficulty.values())
+
+
 def _sign(facts: Facts) -> Named:
-    factors = facts.difficulty.values()
-    if all(factor < 0 for factor in factors):
-        yield "flipped-loss", {"factor": min(factors)}
+    if _flipped(facts):
+        yield "flipped-loss", {"factor": min(facts.difficulty.values())}
     elif all(factor == 0 for factor in facts.fresh.lengths):
         yield "broadcast" if facts.pairs_of_rows else "rewards-ignored", {}
 
@@ -125,7 +128,8 @@ def _critic(facts: Facts) -> Named:
 
 def _spread(facts: Facts) -> Named:
     worst, times = facts.worst, facts.hard_beside_middle
-    if not facts.spread_divided and facts.who_learns == "both" and worst.of_rewards < 0.999:
+    turned = worst.of_rewards < 0.999 and not _flipped(facts)  # whose worst cosine is −1 anyway
+    if not facts.spread_divided and facts.who_learns == "both" and turned:
         place = {"probs": _numbers(worst.probs), "rewards": _numbers(worst.rewards)}
         yield "rewards-rescaled", {"cosine": worst.of_rewards, **place}
     if not facts.spread_divided or facts.influence == "none" or not math.isfinite(times):

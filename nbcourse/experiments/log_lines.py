@@ -24,11 +24,10 @@ CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
 BETWEEN_CELLS = re.compile(r"\s*[|│\t]\s*")
-PAIR = (
-    re.compile(  # `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor a level before it
-        r"(?<![\w/])(?!(?:DEBUG|INFO|SUCCESS|WARNING)\b)([A-Za-z_][\w/]*\.?(?: [A-Za-z]\w*)?)"
-        r"(?:[ \t]*[=:][ \t]*| )([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)%?)(?![\w.]|[:,]\d)"
-    )
+# `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor the level that stands before a name.
+PAIR = re.compile(
+    r"(?<![\w/])(?!(?:DEBUG|INFO|SUCCESS|WARNING)\b)([A-Za-z_][\w/]*\.?(?: [A-Za-z]\w*)?)"
+    r"(?:[ \t]*[=:][ \t]*| )([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)%?)(?![\w.]|[:,]\d)"
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

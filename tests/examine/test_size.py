@@ -96,9 +96,15 @@ def with_a_term_of_its_own(log_probs, advantages, mask):
     return mean_of_sums(0.01 * log_probs.exp() * log_probs - log_probs * advantages, mask)
 
 
-def test_a_term_that_needs_no_reward_is_not_taken_for_rewards_that_are_rescaled():
-    report = report_of(with_a_term_of_its_own)
-    assert "rewards-rescaled" not in codes(report, "choice")
+def minus_twice(log_probs, old_log_probs, advantages, mask):
+    ratio = (log_probs - old_log_probs).exp()
+    return -token_mean(clipped(ratio, advantages), mask)
+
+
+def test_neither_a_term_that_needs_no_reward_nor_a_sign_rescales_rewards():
+    for loss in (with_a_term_of_its_own, minus_twice):
+        assert "rewards-rescaled" not in codes(report_of(loss), "choice")
+    assert mistakes(report_of(minus_twice)) == {"flipped-loss"}
     assert direction.worst(Subject.of(with_a_term_of_its_own)).cosine < 0.999
 
 
