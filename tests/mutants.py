@@ -123,4 +123,7 @@ def of_the_package() -> list[Mutant]:
     """
     text = Path(__file__).with_name("mutants.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in text.splitlines())
-    return [Mutant(*row[:4], int(row[4]), int(row[5]), *row[6:]) for row in rows]
+    return [
+        Mutant(room, kind, file, line, int(nth), int(at), old, new, killer)
+        for room, kind, file, line, nth, at, old, new, killer in rows
+    ]

@@ -103,8 +103,8 @@ class Batch:
         cls, space: SequenceSpace, logits: Tensor, old_logits: Tensor, ref_logits: Tensor
     ) -> "Batch":
         """From the tables of the three policies, (S, V) each; gradients flow to the first."""
-        tables = (logits, old_logits, ref_logits)
-        return cls(space, logits, ref_logits, *map(space.log_probs, tables), space.mask)
+        own, old, ref = map(space.log_probs, (logits, old_logits, ref_logits))
+        return cls(space, logits, ref_logits, own, old, ref, space.mask)
 
     @cached_property
     def conditional_kl(self) -> Tensor:
