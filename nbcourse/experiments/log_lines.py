@@ -109,16 +109,18 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _of_pairs(text: str) -> list[dict[str, Any]]:
-    """Names with a number each: a row ends where one comes again; what comes once is left out."""
-    pairs = PAIR.findall(COLOURS.sub("", text))
-    count = Counter(name for name, _ in pairs)
+    """Names with a number each: a row ends before a line that has one of its names again.
+
+    What only one line names is no curve, and of what a line names twice the first is taken.
+    """
+    lines = [dict(reversed(PAIR.findall(line))) for line, _ in _lines(text)]
+    count = Counter(name for pairs in lines for name in pairs)
     made: list[dict[str, Any]] = [{}]
-    for name, number in pairs:
-        if count[name] == 1:
-            continue
-        if name in made[-1]:
+    for pairs in lines:
+        several = {name: number for name, number in pairs.items() if count[name] > 1}
+        if several.keys() & made[-1].keys():
             made.append({})
-        made[-1][name] = number
+        made[-1] |= several
     return [row for row in made if row]
 
 

@@ -74,7 +74,7 @@ def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
         "[12:30:05] INFO - step={n} loss=-1.0E-05, mean_reward=0.25 seconds=3.1s\n",
         "SUCCESS Step {n} | Time: 5.2s | Loss: -1.0e-05 | Avg Reward: 25% | Grad. Norm: 1,024.0\n",
         "Results of step {n}:\n  • Loss: -0.00001\n  • Mean Reward: 0.25\n  • Pairs: 12:30\n",
-        "Step {n}/90: loss -0.00001 reward 0.25 +- 0.1\n",
+        "Step {n}/90: loss -0.00001 reward 0.25 +- 0.1; reward 0.3\n",
         "'step': {n}, 'loss': -1e-05, 'reward': 0.25}}\n",  # without its first letter
     ],
 )
