@@ -115,8 +115,9 @@ def test_a_foreign_request_and_an_error_are_noticed(open_tab, serve, tmp_path):
 
 
 # What waits until nothing else is to do has been done, and what it asked for has been asked for.
-NOTHING_TO_DO = """() => new Promise(done =>
-  requestIdleCallback(() => requestIdleCallback(() => setTimeout(done))))"""
+# A page that is never idle, or that draws nothing, is asked after half a minute all the same.
+NOTHING_TO_DO = """() => new Promise(done => requestIdleCallback(
+  () => requestIdleCallback(() => setTimeout(done), { timeout: 30_000 }), { timeout: 30_000 }))"""
 
 
 def test_the_address_of_the_site_leads_to_the_front_page(lent, address):
