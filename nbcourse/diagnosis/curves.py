@@ -32,7 +32,7 @@ TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 COLLAPSE_ERRORS, COLLAPSE_SHARE = 6.0, 0.2
 # Sound runs that end with a tenth of their entropy had learned something for it: the reward rose.
 ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
-PART_LEFT = 0.2  # of a part of the reward
+PART_LEFT = 0.2  # of a part of the reward: below a fifth of what it was it has gone
 
 History = Sequence[Mapping[str, float]]
 

@@ -130,9 +130,9 @@ def _row(line: str) -> dict[str, Any]:
         numbers = {name.strip(): _printed(text) for name, _, text in parts if name}
         return {"step": int(match[1]), **numbers}
     begin, end = line.find("{"), line.rfind("}")
-    if begin < 0 < line.find("':"):  # copied without its first letters
+    if begin < 0 and "':" in line:  # copied without its first letters
         line = "{" + line[line.find("'") :]
-        begin, end = 0, len(line) - 1 if end > 0 else -1
+        begin, end = 0, line.rfind("}")
     if not 0 <= begin < end:
         return {}
     row = _dictionary(line[begin : end + 1])
