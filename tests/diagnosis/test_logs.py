@@ -86,6 +86,12 @@ def test_what_scripts_print_is_read_by_its_names(tmp_path, text):
     assert all(row.keys() <= told for row in found)
 
 
+def test_a_name_is_known_whatever_the_case_of_its_letters():
+    theirs = {"train/Grad. Norm": 1.0, "Mean Reward": 2.0, "KL": 3.0, "Mine": 4.0}
+    ours = {"grad_norm": 1.0, "reward": 2.0, "kl": 3.0, "Mine": 4.0}
+    assert curves.translated(theirs) == ours
+
+
 def test_a_part_of_the_reward_has_one_name(tmp_path):
     table = "Step | reward | rewards / right / mean | rewards / right / std\n3 | 0.2 | 0.1 | 0.3"
     for content in (table, "{'reward': 0.2, 'rewards/right': 0.1, 'rewards/right/std': 0.3}"):
