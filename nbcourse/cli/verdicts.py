@@ -108,7 +108,8 @@ def diagnose(
         typer.Argument(
             help="A run's folder, or its log: `trainer_state.json` of TRL, TensorBoard's event "
             "files, the history of a run of W&B as `.csv`, `.json` or `.jsonl`, or what TRL, verl, "
-            "OpenRLHF, ms-swift or a script of yours printed, as `.log`, `.txt` or `.md`."
+            "OpenRLHF, ms-swift or a script of yours printed, as `.log`, `.txt`, `.md` or the "
+            "notebook `.ipynb` that it ran in."
         ),
     ] = None,
     json_file: Json = None,

@@ -22,9 +22,12 @@ DRIFT_IN_ANY = 0.05  # mean k3, where sampler or learner may compute in eight bi
 LATE = 2  # the last half of a run
 LONG = 32  # tokens, beyond which the longest responses of several steps are not alike by chance
 FEW = 3  # steps of it, below which a group without a spread, or a long answer, is one draw
-NEARLY_ALL, HARDLY_ANY = 0.9, 0.05
+NEARLY_ALL, MOST, HARDLY_ANY = 0.9, 0.5, 0.05
 SOLVED = 0.05  # of the best reward that was earned: so much below it there is little to learn
 PART = "rewards/"  # how TRL begins the name of a part of the reward
+# Of some 35 public runs that log the first step, in which the policy is the reference, all but four
+# have a KL of at most .006 there. Those begin at .15 to 1.1: an adapter had been trained before.
+AT_THE_REFERENCE = 0.05
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
 # standard errors of such a mean, those that collapsed from .9 by 7.4 to 10.3, and by .23 to .29 of
@@ -255,11 +258,26 @@ def truncation(curves: Curves) -> Answer:
     return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
 
 
+def limit(curves: Curves) -> Answer:
+    """Whether most responses are cut off."""
+    late = _late(curves)
+    cut = _mean(late, "truncated")
+    if cut is None:
+        return UNCUT
+    if not MOST <= cut < NEARLY_ALL:  # of which `truncation` speaks
+        return None
+    if len(late) < FEW:
+        return _short(late)
+    return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
+
+
 def _endless(late: History) -> Answer:
-    """Whether no response ended by itself, of a log that counts their last tokens."""
-    ends = _values(late, "ends")
+    """Whether no response ended by itself, of a log that says so by their ends or lengths."""
+    ends, means = _values(late, "ends"), _values(late, "length")
+    if not ends and len(means) >= FEW and len({*means}) == 1 and means[0] >= LONG:
+        return seen("all-truncated", POSSIBLE + ":alike", steps=len(means), length=means[0])
     if not ends:
-        return "the log does not say how many responses were cut off"
+        return UNCUT
     if any(ends):
         return None
     if len(ends) < FEW:
@@ -296,7 +314,7 @@ def signal(curves: Curves) -> Answer:
     flat, reward = _flat(late), _reward(late)
     if flat is None or reward is None:
         return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
-    told = [value for _, value in _paid(curves)]
+    told = [value for _, value in _paid(curves.history)]
     best, worst = max([*told, *curves.values("reward_max")]), min(told)
     little = SOLVED * max(abs(best), abs(reward))
     solved, moved = best - reward <= little, best - worst > little
@@ -304,13 +322,15 @@ def signal(curves: Curves) -> Answer:
         return None
     if reward <= HARDLY_ANY:
         how = ""
-    elif flat == 1 and not solved:
+    elif (flat == 1 and not solved) or best - reward > MOST * (best - worst):
         how = ":paid"
     else:
         return SAME if flat == 1 else None
     if len(late) < FEW:
         return _short(late)
-    return seen("no-signal", POSSIBLE + how, steps=len(late), flat=flat, reward=reward, best=best)
+    exact = flat == 1 or late[0].get("no_spread") is not None
+    share = f"{flat:.0%}" if exact else f"at least {flat:.0%}"  # steps of several groups count once
+    return seen("no-signal", POSSIBLE + how, steps=len(late), flat=share, reward=reward, best=best)
 
 
 def gap(curves: Curves) -> Answer:
@@ -364,6 +384,8 @@ def weights(curves: Curves) -> Answer:
     distances, norms = curves.values("kl_ref"), curves.values("grad_norm")
     measured = [n for n, row in enumerate(curves.history, start=1) if _number(row.get("kl_ref"))]
     steps = max(measured, default=0)
+    if len(kl := curves.values("kl")) >= 5 and not any(kl) and not distances:
+        return f"the KL is 0 in all {len(kl)} steps: β is 0, or the weights do not move"
     if not norms or steps < 5:
         return "the log has no gradient norm and KL to the reference over five steps"
     if max(map(abs, distances)) >= 1e-9 or max(norms) <= 0:
@@ -375,7 +397,7 @@ def weights(curves: Curves) -> Answer:
 
 def reward(curves: Curves) -> Answer:
     """Whether the reward ends far below its best, as no sound run's does."""
-    paid = _paid(curves)
+    paid = _paid(curves.history)
     if len(paid) < TREND:
         return _too_few(len(paid), "reward")
     count = len(paid) // 5
@@ -397,12 +419,47 @@ def reward(curves: Curves) -> Answer:
     )
 
 
+def reference(curves: Curves) -> Answer:
+    """Whether the policy begins at its reference."""
+    name = "kl_ref" if curves.precision == "float32" and curves.values("kl_ref") else "kl"
+    told = [(n, row[name]) for n, row in enumerate(curves.history) if _number(row.get(name))]
+    if len(told) < 5:
+        return f"{len(told)} points with a KL to the reference, expected at least 5"
+    if curves.history[told[0][0]].get("step", math.inf) > 1:
+        return "the log has no KL of the first step"
+    first, *later = (value for _, value in told)
+    if first < max(AT_THE_REFERENCE, mean(later) / 2):  # it only grows from where they are one
+        return None
+    return seen("distant-reference", LIKELY, first=first, later=mean(later))
+
+
+def silent_parts(curves: Curves) -> Answer:
+    """Whether a part of the reward pays nothing, or costs the same, in every step."""
+    names, rewards = _parts(curves), curves.values("reward")
+    if not names or len({*rewards}) == 1:
+        return None
+    if len(rewards) < TREND:
+        return _too_few(len(rewards), "reward")
+    told = {name: curves.values(name) for name in names if not any(curves.values(f"{name}/std"))}
+    silent = [
+        f"{name.removeprefix(PART)} was {values[0]:g}"
+        for name, values in told.items()
+        if len(values) >= TREND and len({*values}) == 1 and values[0] <= 0
+        if values[0] or "penal" not in name.lower()  # which nobody had to pay
+    ]
+    if not silent:
+        return None
+    return seen("silent-part", POSSIBLE, parts=", ".join(silent), steps=len(rewards))
+
+
+def _parts(curves: Curves) -> list[str]:
+    known = (name for row in curves.history for name in row if name.startswith(PART))
+    return [name for name in dict.fromkeys(known) if is_known(name)]
+
+
 def parts(curves: Curves) -> Answer:
     """Whether one part of the reward went while the whole rose."""
-    names = dict.fromkeys(
-        name for row in curves.history for name in row if name.startswith(PART) and is_known(name)
-    )
-    rewards = curves.values("reward")
+    names, rewards = _parts(curves), curves.values("reward")
     if not names or len(rewards) < TREND:
         return _too_few(len(rewards), "reward") if names else None
     earned, earns = _ends(rewards)
@@ -422,7 +479,7 @@ def parts(curves: Curves) -> Answer:
 
 def entropy(curves: Curves) -> Answer:
     """Whether the entropy went without a reward for it."""
-    values, paid = curves.values("entropy"), [value for _, value in _paid(curves)]
+    values, paid = curves.values("entropy"), [value for _, value in _paid(curves.history)]
     if min(len(values), len(paid)) < TREND:
         return _too_few(len(values), "entropy") if len(values) < TREND else NO_REWARD
     (before, left), (earned, earns) = _ends(values), _ends(paid)
@@ -473,7 +530,10 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "likelihood of the tokens": likelihood,
     "gap of the sampler": gap,
     "weights": weights,
+    "limit of new tokens": limit,
+    "reference": reference,
     "trend of the reward": reward,
+    "silent parts of the reward": silent_parts,
     "parts of the reward": parts,
     "trend of the entropy": entropy,
     "critic": critic,
@@ -484,7 +544,17 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
 
 
 def notes(history: History) -> Iterator[str]:
-    """Metrics that look wrong and are not; none while a gradient is 0 or a number not finite."""
+    """How far the reward went, and metrics that look wrong and are not.
+
+    None of the latter while a gradient is 0 or a number not finite.
+    """
+    if len(paid := [value for _, value in _paid(history)]) >= TREND:
+        (before, after), error = _ends(paid), _error(paid)
+        chance = ", no more than chance may do" if abs(after - before) < 2 * error else ""
+        yield (
+            f"The reward was {before:.3g} in the first fifth and is {after:.3g} in the last: "
+            f"{after - before:+.2g} with a standard error of {error:.2g}{chance}."
+        )
     if any(row.get("grad_norm") == 0 for row in history):
         return
     if any(_not_finite(row.get(name)) for row in history for name in ALWAYS):
@@ -511,6 +581,7 @@ def _one_update(history: History) -> bool:
 # ---------------------------------------------------------------- numbers of a history
 
 SAME = "all responses earned the same in every step: the best there is, or a constant reward"
+UNCUT = "the log does not say how many responses were cut off"
 NO_REWARD = f"the log has a reward in fewer than {TREND} points"
 
 
@@ -569,24 +640,23 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _flat(rows: History) -> float | None:
-    """How many of the groups have no spread; None if the rows do not tell."""
+    """How many of the groups have no spread, at least; None if the rows do not tell."""
     if (share := _mean(rows, "no_spread")) is not None:
         return share
     for names in (("reward_std",), ("advantage_max", "advantage_min")):
-        told = [_values(rows, name) for name in names]
-        if all(told):
-            return float(not any(any(values) for values in told))
+        told = [values for row in rows if all(map(_number, values := [*map(row.get, names)]))]
+        if told:
+            return mean(not any(values) for values in told)
     return None
 
 
-def _paid(curves: Curves) -> list[tuple[int, float]]:
-    """The rows with a reward, and what it was: the accuracy where there is one."""
-    for name in ("accuracy", "reward"):
-        if found := [
-            (n, row[name]) for n, row in enumerate(curves.history) if _number(row.get(name))
-        ]:
-            return found
-    return []
+def _paid(history: History) -> list[tuple[int, float]]:
+    """The rows with a reward, and what it was: the accuracy where there are as many of it."""
+    told = (
+        [(n, row[name]) for n, row in enumerate(history) if _number(row.get(name))]
+        for name in ("accuracy", "reward")
+    )
+    return max(told, key=len)
 
 
 def _values(history: History, name: str) -> list[float]:
@@ -599,5 +669,5 @@ def _mean(history: History, name: str) -> float | None:
 
 
 def _reward(history: History) -> float | None:
-    accuracy = _mean(history, "accuracy")
-    return _mean(history, "reward") if accuracy is None else accuracy
+    values = [value for _, value in _paid(history)]
+    return mean(values) if values else None

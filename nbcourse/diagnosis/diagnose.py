@@ -163,8 +163,9 @@ def _found(answers: Mapping[str, Answer]) -> list[Finding]:
 
 
 def _suspected(findings: Sequence[Finding]) -> list[Finding]:
-    """What is likely; of what is only possible the first, and that where nothing is likely."""
-    return [one for one in findings if one.kind == LIKELY] or list(findings[:1])
+    """What is likely; of what is only possible the first."""
+    possible = [one for one in findings if one.kind != LIKELY]
+    return [one for one in findings if one.kind == LIKELY] + possible[:1]
 
 
 def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:

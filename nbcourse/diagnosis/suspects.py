@@ -62,9 +62,9 @@ CHECKS: Mapping[str, Check] = {
         ),
     ),
     "reference": Check(
-        "the reference moves, or gives two different answers",
-        "ref_log_probs against plain_ref_log_probs; the metric kl_ref",
-        ("reference-moves", "reference-noise", "reference-mismatch"),
+        "the reference moves, gives two different answers, or is another model",
+        "ref_log_probs against plain_ref_log_probs; the metric kl_ref, which begins at 0",
+        ("distant-reference", "reference-moves", "reference-noise", "reference-mismatch"),
     ),
     "penalty": Check(
         "the charge for the KL is not β times the stated estimate",
@@ -126,9 +126,9 @@ CHECKS: Mapping[str, Check] = {
         ("no-signal", "all-truncated"),
     ),
     "parts": Check(
-        "a part of the reward goes while the whole rises",
+        "a part of the reward goes while the whole rises, or never moves",
         "the parts of the reward, each as a curve",
-        ("traded-reward",),
+        ("silent-part", "traded-reward"),
     ),
     "numbers": Check(
         "a number is nan or infinite, or the critic explains less than nothing",

@@ -9,6 +9,7 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                history of W&B
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
                history, as W&B's `run.scan_history()` gives them
+*.ipynb        what the cell that trained printed, or showed as a table (`notebook_outputs`)
 *.csv          what a dashboard exports: a column for each number. Of W&B the chart of one run
                ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
                sync` them first
@@ -31,12 +32,15 @@ from nbcourse.diagnosis.curves import is_known, translated
 from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
-from nbcourse.experiments import event_files, log_lines, records
+from nbcourse.experiments import event_files, log_lines, notebook_outputs, records
 from nbcourse.experiments.records import WITNESS
 
 STATE = "trainer_state.json"
 EVENTS = "events.out.tfevents."
-KINDS = "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .log, .txt or .md"
+KINDS = (
+    "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .ipynb, .log, .txt "
+    "or .md"
+)
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
@@ -51,6 +55,9 @@ def read(path: str | Path) -> Evidence:
     path = Path(path)
     if path.is_dir():
         return _of_files(path.name, {p.relative_to(path).as_posix(): p for p in _inside(path)})
+    if path.suffix.startswith(".ipynb"):
+        name, output = notebook_outputs.of_training(path)
+        return _of_others(name, _printed(output.encode(), name), rounded=log_lines.rounded(output))
     if not path.is_file():
         raise NotFound(f"there is no {path}: expected {KINDS}")
     if path.suffix == ".zip":
@@ -177,7 +184,11 @@ def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
             f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
             "or {'loss': 0.1, 'reward': 0.5} (TRL, ms-swift, OpenRLHF), or a table with bars"
         )
-    return rows
+    return [row for row in rows if _is_known(row)] or rows  # others are what a model wrote, say
+
+
+def _is_known(row: Mapping[str, Any]) -> bool:
+    return any(map(is_known, translated(log_lines.measured(row))))
 
 
 def _rows_of_lines(content: bytes, name: str) -> list[dict[str, Any]]:

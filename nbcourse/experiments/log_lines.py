@@ -23,7 +23,7 @@ BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "trainin
 CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
-BETWEEN_CELLS = re.compile(r"\s*[|│\t]\s*")
+BETWEEN_CELLS = re.compile(r" *[|│\t] *")
 # `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor the level that stands before a name.
 PAIR = re.compile(
     r"(?<![\w/])(?!(?:DEBUG|INFO|SUCCESS|WARNING)\b)([A-Za-z_][\w/]*\.?(?: [A-Za-z]\w*)?)"
@@ -98,7 +98,7 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Lines, and parts behind a progress bar, with their cells where they are rows of a table."""
     header: list[str] = []
     for line in re.split(r"[\r\n]+", COLOURS.sub("", text)):
-        cells = BETWEEN_CELLS.split(line.strip().strip("|│").strip())
+        cells = BETWEEN_CELLS.split(line.strip(" ").strip("|│").strip(" "))
         if line.strip() and not any(map(str.isalnum, line)):
             yield line, {}  # the rule below a header
         elif len(cells) > 1 and number_of(cells[0]) is not None:

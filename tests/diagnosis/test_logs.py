@@ -42,6 +42,7 @@ def read(folder, content, name="run.log"):
         ("run.md", "| Step | Training Loss | reward |\n|---|:-:|--:|\n| 3 | No log | 0.250000 |"),
         ("run.txt", "Step | Training Loss | reward\n-- | -- | --\n3 | -0.000000 | 0.250000"),
         ("run.txt", "Step\tTraining Loss\treward\n3\t0.000000\t0.250000"),
+        ("run.txt", "Step\tTraining Loss\treward\tkl\n3\t\t0.250000\t"),
         ("run.log", "Epoch 1: 40%| 3/9 | x\n│ step │ reward │\n├──┼──┤\n│ 3 │ 0.25 │\n1 | 2 | 3"),
     ],
 )
@@ -250,10 +251,10 @@ def test_an_entropy_that_goes_for_nothing(entropy, reward, named):
 
 FLAT = [
     ({"no_spread": 1.0}, {"no_spread": 0.97}),
-    ({"reward_std": 0.0}, {"reward_std": lambda n: 0.1 * (n % 9 == 0)}),
+    ({"reward_std": 0.0}, {"reward_std": lambda n: 0.1 * (n % 19 == 0)}),
     (
         {"advantage_max": 0.0, "advantage_min": 0.0},
-        {"advantage_max": 0.9, "advantage_min": lambda n: -0.1 * (n % 9 == 0)},
+        {"advantage_max": 0.0, "advantage_min": lambda n: -0.1 * (n % 19 == 0)},
     ),
 ]
 
@@ -275,7 +276,8 @@ FLAT = [
 )
 def test_groups_without_a_spread_teach_nothing_unless_all_is_solved(flat, nearly, numbers, named):
     assert causes(rows(**flat, **numbers)) == ["no-signal"] * named
-    assert "no-signal" not in causes(rows(**nearly, reward=lambda n: 3 + n % 3))
+    assert not causes(rows(**nearly, reward=lambda n: 5 - 2 * (n % 5 == 0)))  # nearly solved
+    assert causes(rows(**nearly, reward=lambda n: 3 + 2 * (n % 5 == 0))) == ["no-signal"]
 
 
 def test_one_reward_for_all_is_the_best_or_a_constant():
@@ -300,10 +302,97 @@ def test_a_part_of_the_reward_that_goes_while_the_whole_rises(part, reward, name
     assert not causes(rows(29, reward=reward, **numbers))
 
 
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"rewards/form": 0.0}, True),
+        ({"rewards/form": -0.5}, True),
+        ({"rewards/form": 0.5}, False),  # always earned
+        ({"rewards/form": lambda n: 0.1 * (n == 7)}, False),
+        ({"rewards/form": 0.0, "rewards/form/std": 0.1}, False),
+        ({"rewards/length_penalty": 0.0}, False),  # which nobody had to pay
+        ({"rewards/length_penalty": -1.0}, True),
+    ],
+)
+def test_a_part_of_the_reward_that_nobody_earns(numbers, named):
+    moving = {"reward": lambda n: n / 40, "rewards/right": lambda n: n / 40}
+    assert causes(rows(**moving, **numbers)) == ["silent-part"] * named
+    assert not causes(rows(29, **moving, **numbers))
+    assert not causes(rows(**moving | {"reward": 1.0}, **numbers))  # no part has moved
+
+
+def test_parts_that_nobody_earns_are_named_with_what_they_were():
+    numbers = {"reward": lambda n: n, "rewards/form": 0.0, "rewards/digits": -2.0}
+    (found,) = diagnose(Evidence("x", (), rows(**numbers))).findings
+    assert found.evidence.startswith("form was 0, digits was -2 in all 40 points")
+
+
+@pytest.mark.parametrize(
+    ("kl", "named"),
+    [
+        (0.15, True),
+        (lambda n: 0.6 if n < 20 else 0.7, True),
+        (lambda n: 0.04 * n, False),  # it grows from where both are one
+        (lambda n: 0.11 if n == 1 else 0.9, False),  # a noisy first point of a KL that grows
+        (0.005, False),  # two precisions
+        (lambda n: float(n > 1), False),
+    ],
+)
+def test_a_policy_that_does_not_begin_at_its_reference(kl, named):
+    assert causes(rows(kl=kl, reward=0.5)) == ["distant-reference"] * named
+    assert not causes(rows(4, kl=kl, reward=0.5))
+    assert not causes(rows(kl=kl, reward=0.5)[1:])  # the first step is not there
+
+
+def test_what_is_likely_stands_before_the_first_of_what_is_possible():
+    numbers = {"kl": 0.6, "truncated": 0.65, "reward": 0.3, "entropy": lambda n: 0.5 / n**2}
+    assert causes(rows(**numbers)) == ["distant-reference", "all-truncated"]
+
+
+@pytest.mark.parametrize(("cut", "named"), [(0.65, True), (0.95, True), (0.45, False)])
+def test_a_limit_that_cuts_off_most_responses(cut, named):
+    assert causes(rows(truncated=cut, reward=0.5)) == ["all-truncated"] * named
+
+
+def test_the_reward_is_what_the_log_has_more_of():
+    history = rows(reward=lambda n: 0.9 if n < 20 else 0.5)
+    history[0]["accuracy"] = history[39]["accuracy"] = 0.2  # asked before and after
+    assert causes(history) == ["reward-collapse"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        (lambda n: n, "was 4.5 in the first fifth and is 36.5 in the last: +32 with a standard"),
+        (lambda n: n % 2, "+0 with a standard error of 0.35, no more than chance may do."),
+    ],
+)
+def test_how_far_the_reward_went_is_said_with_its_error(reward, said):
+    (note,) = curves.notes(rows(reward=reward, grad_norm=0.0))
+    assert said in note
+    assert not [*curves.notes(rows(29, reward=reward))]
+
+
+def test_a_kl_of_0_does_not_say_whether_weights_move():
+    report = diagnose(Evidence("x", (), rows(kl=0.0, grad_norm=1.0)))
+    assert "in all 40 steps: β is 0, or the weights do not move" in report.answers["weights"]
+    moving = diagnose(Evidence("x", (), rows(kl=lambda n: float(n == 9), grad_norm=1.0)))
+    assert "β is 0" not in moving.answers["weights"]
+
+
 @pytest.mark.parametrize(("ends", "named"), [(0, True), (lambda n: n % 2, False)])
 def test_no_response_ends_where_none_has_an_end_of_sequence_token(ends, named):
     assert causes(rows(ends=ends, reward=0.5)) == ["all-truncated"] * named
     assert not causes(rows(2, ends=ends, reward=0.5))
+
+
+@pytest.mark.parametrize(
+    ("length", "named"), [(32, True), (31, False), (lambda n: 32 + (n == 30) / 9, False)]
+)
+def test_no_response_ends_where_all_have_one_length(length, named):
+    assert causes(rows(length=length, reward=0.5)) == ["all-truncated"] * named
+    assert not causes(rows(length=length, reward=0.5, truncated=0.0))
+    assert not causes(rows(length=length, reward=0.5, ends=4))
 
 
 def test_answers_that_are_all_cut_off_and_earn_nothing():

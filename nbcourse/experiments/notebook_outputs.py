@@ -1,0 +1,106 @@
+"""What a notebook's cells printed or showed as a table, as lines of a log."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from nbcourse.diagnosis.curves import translated
+from nbcourse.errors import NotFound, UserError
+from nbcourse.experiments import log_lines
+
+SEVERAL = 3  # rows with a reward, below which a cell has examined a model, and not trained it
+
+
+def of_training(path: Path) -> tuple[str, str]:
+    """The output of the cell that trained, and what to call it.
+
+    Args:
+        path: of a notebook; with `#12` behind it, its twelfth cell is meant.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged, or no cell has several rows with a reward, or several have.
+    """
+    folder, (name, _, asked) = path.parent, path.name.partition("#")
+    file = folder / name
+    if not file.is_file():
+        raise NotFound(f"there is no {file}: expected a notebook")
+    outputs = _outputs(file)
+    if asked:
+        if asked not in outputs:
+            there = ", ".join(outputs)
+            raise UserError(f"cell {asked} of {file} has no output: cells {there} have")
+        return f"{name}, cell {asked}", outputs[asked]
+    trained = _with(outputs, "reward") or _with(outputs, "accuracy")
+    if not trained:
+        raise UserError(
+            f"no cell of {file} printed a reward in several steps: expected the output of "
+            "training, saved with the notebook"
+        )
+    if len(trained) > 1:
+        several = ", ".join(f"{path}#{number}" for number in trained)
+        raise UserError(f"several cells of {file} show a training: name one of {several}")
+    return f"{name}, cell {trained[0]}", outputs[trained[0]]
+
+
+def _outputs(file: Path) -> dict[str, str]:
+    """What each cell printed and showed, by the number of the cell, from 1 on."""
+    try:
+        cells = json.loads(file.read_text(encoding="utf-8", errors="replace"))["cells"]
+        found = {
+            str(number): "\n".join(_texts(cell.get("outputs", [])))
+            for number, cell in enumerate(cells, start=1)
+        }
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is damaged: it is no notebook of nbformat 4 ({error})") from error
+    return {number: text for number, text in found.items() if text.strip()}
+
+
+def _texts(outputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for output in outputs:
+        shown = output.get("data", {})
+        if "text/html" in shown:
+            yield _tables("".join(shown["text/html"]))
+        else:
+            yield "".join(output.get("text", shown.get("text/plain", "")))
+
+
+def _with(outputs: Mapping[str, str], name: str) -> list[str]:
+    """The cells whose output has this number in several rows."""
+    rows = {cell: map(log_lines.measured, log_lines.rows(text)) for cell, text in outputs.items()}
+    return [cell for cell in rows if sum(name in translated(row) for row in rows[cell]) >= SEVERAL]
+
+
+def _tables(html: str) -> str:
+    """The rows of a page's tables, with tabs between the cells."""
+    parser = _Rows()
+    parser.feed(html)
+    return "\n".join("\t".join(" ".join(cell.split()) for cell in row) for row in parser.rows)
+
+
+class _Rows(HTMLParser):
+    """Gathers rows of tables, each a list of what stands in its cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.within = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a row, or a cell of it."""
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+            self.within = True
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a cell."""
+        self.within = self.within and tag not in ("td", "th", "table")
+
+    def handle_data(self, data: str) -> None:
+        """Read on in a cell."""
+        if self.within:
+            self.rows[-1][-1] += data
