@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from nbcourse.errors import UserError
 from nbcourse.publishing.chapters import BOOK
@@ -93,7 +94,8 @@ class Seen:
         if version is None:
             assert self.project.link is not None
             return self.project.link
-        return f"{GITHUB}/{self.project.repository}/blob/{version}/{self.path}#{self.lines}"
+        assert self.path is not None
+        return f"{GITHUB}/{self.project.repository}/blob/{version}/{quote(self.path)}#{self.lines}"
 
     def markdown(self) -> str:
         """“RLHF Book (code), as of 2026-08-21, fixed on …”, with links."""
