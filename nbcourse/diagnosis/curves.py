@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean
+from statistics import mean, median
 from typing import TypeGuard
 
 from nbcourse.diagnosis.report import Answer
@@ -28,6 +28,7 @@ PART = "rewards/"  # how TRL begins the name of a part of the reward
 # Of some 35 public runs that log the first step, in which the policy is the reference, all but four
 # have a KL of at most .006 there. Those begin at .15 to 1.1: an adapter had been trained before.
 AT_THE_REFERENCE = 0.05
+SPIKE = 10  # times the usual KL, in one step: about a third of the public runs that log it have one
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
 # standard errors of such a mean, those that collapsed from .9 by 7.4 to 10.3, and by .23 to .29 of
@@ -63,7 +64,12 @@ NAMES: Mapping[str, str] = {
     "lr": "learning_rate",
     "loss": "policy_loss",
     "training_loss": "policy_loss",  # of transformers' table in a notebook
-    "reward_mean": "reward",  # of scripts, as are the next four
+    "reward_mean": "reward",  # of scripts, as are the next nine
+    "reward_avg": "reward",
+    "std_reward": "reward_std",
+    "kl_divergence": "kl",
+    "kl_div": "kl",
+    "avg_resp_len": "length",
     "mean_reward": "reward",
     "avg_reward": "reward",
     "average_reward": "reward",
@@ -554,6 +560,12 @@ def notes(history: History) -> Iterator[str]:
         yield (
             f"The reward was {before:.3g} in the first fifth and is {after:.3g} in the last: "
             f"{after - before:+.2g} with a standard error of {error:.2g}{chance}."
+        )
+    kl = [abs(value) for value in _values(history, "kl")]
+    if len(kl) >= TREND and max(kl) > max(1.0, SPIKE * median(kl)):
+        yield (
+            f"The KL was {max(kl):.3g} in one step, and {median(kl):.3g} in most: a token that only "
+            "the reference likes counts enormously in k3 (section 11.2), and in its gradient."
         )
     if any(row.get("grad_norm") == 0 for row in history):
         return

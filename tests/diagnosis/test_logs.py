@@ -76,6 +76,7 @@ def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
         "SUCCESS Step {n} | Time: 5.2s | Loss: -1.0e-05 | Avg Reward: 25% | Grad. Norm: 1,024.0\n",
         "Results of step {n}:\n  • Loss: -0.00001\n  • Mean Reward: 0.25\n  • Pairs: 12:30\n",
         "Step {n}/90: loss -0.00001 reward 0.25 +- 0.1; reward 0.3\n",
+        "Step {n} | loss -1e-05 | reward_avg 0.25\n",
         "'step': {n}, 'loss': -1e-05, 'reward': 0.25}}\n",  # without its first letter
     ],
 )
@@ -371,6 +372,22 @@ def test_how_far_the_reward_went_is_said_with_its_error(reward, said):
     (note,) = curves.notes(rows(reward=reward, grad_norm=0.0))
     assert said in note
     assert not [*curves.notes(rows(29, reward=reward))]
+
+
+@pytest.mark.parametrize(
+    ("kl", "said"),
+    [
+        (lambda n: 30.0 if n == 9 else 0.2, True),
+        (lambda n: 1.9 if n == 9 else 0.2, False),  # nine times
+        (lambda n: 0.9 if n == 9 else 0.002, False),  # little all the same
+        (7.0, False),
+    ],
+)
+def test_a_step_whose_kl_a_few_tokens_decide(kl, said):
+    told = [note for note in curves.notes(rows(kl=kl)) if "The KL was" in note]
+    assert len(told) == said
+    if said:
+        assert told[0].startswith("The KL was 30 in one step, and 0.2 in most: a token that only")
 
 
 def test_a_kl_of_0_does_not_say_whether_weights_move():
