@@ -564,8 +564,8 @@ def notes(history: History) -> Iterator[str]:
     kl = [abs(value) for value in _values(history, "kl")]
     if len(kl) >= TREND and max(kl) > max(1.0, SPIKE * median(kl)):
         yield (
-            f"The KL was {max(kl):.3g} in one step, and {median(kl):.3g} in most: a token that only "
-            "the reference likes counts enormously in k3 (section 11.2), and in its gradient."
+            f"The KL was {max(kl):.3g} in one step, and {median(kl):.3g} in most: a token that "
+            "only the reference likes counts enormously in k3 (section 11.2), and in its gradient."
         )
     if any(row.get("grad_norm") == 0 for row in history):
         return
