@@ -14,7 +14,7 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
                sync` them first
 
-Names are translated by `curves.NAMES`, without the "train/" that transformers puts before them.
+Names are translated by `names.NAMES`, without the "train/" that transformers puts before them.
 A log of which no column is known there is refused: nothing could be said of it.
 """
 
@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbcourse.diagnosis.curves import is_known, translated
 from nbcourse.diagnosis.diagnose import Evidence
+from nbcourse.diagnosis.names import is_known, translated
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import event_files, log_lines, notebook_outputs, records

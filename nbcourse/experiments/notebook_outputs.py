@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from nbcourse.diagnosis.curves import translated
+from nbcourse.diagnosis.names import translated
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import log_lines
 

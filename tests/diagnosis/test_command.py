@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from book.studies import silent_failures
-from nbcourse.diagnosis.curves import notes, translated
+from nbcourse.diagnosis.curves import notes
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.diagnosis.names import translated
 from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.experiments import event_files, evidence
 from nbcourse.mistakes.findings import CONFIDENCES, LIKELY, POSSIBLE

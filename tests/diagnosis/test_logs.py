@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcourse.diagnosis import curves
+from nbcourse.diagnosis import curves, names
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
 from nbcourse.diagnosis.report import Report, state
 from nbcourse.experiments import evidence, log_lines, records, small_lab
@@ -91,7 +91,7 @@ def test_what_scripts_print_is_read_by_its_names(tmp_path, text):
 def test_a_name_is_known_whatever_the_case_of_its_letters():
     theirs = {"train/Grad. Norm": 1.0, "Mean Reward": 2.0, "KL": 3.0, "Mine": 4.0}
     ours = {"grad_norm": 1.0, "reward": 2.0, "kl": 3.0, "Mine": 4.0}
-    assert curves.translated(theirs) == ours
+    assert names.translated(theirs) == ours
 
 
 def test_a_part_of_the_reward_has_one_name(tmp_path):

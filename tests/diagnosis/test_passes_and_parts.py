@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nbcourse.diagnosis import planting
-from nbcourse.diagnosis.curves import translated
 from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.diagnosis.names import translated
 from nbcourse.diagnosis.recorder import Recorder
 from nbcourse.diagnosis.stated import DRIFT, apart, sampled
 from nbcourse.diagnosis.witness import Witness
