@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
-from nbcourse.examine import known
+from nbcourse.examine import known, notebook_source
 from nbcourse.examine.conventions import BOOK, CONVENTIONS
 from nbcourse.examine.subject import Subject
 from nbcourse.training.algorithms import ALGORITHMS
@@ -17,7 +17,7 @@ from nbcourse.training.own_code import imported
 
 
 def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> Subject:
-    """The loss that a user names, `FILE.py:FUNCTION` or the name of a row.
+    """The loss that a user names, `FILE.py:FUNCTION`, `FILE.ipynb:FUNCTION` or the name of a row.
 
     Args:
         target: the name.
@@ -36,13 +36,16 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
         )
     file, colon, name = target.rpartition(":")
     if not colon:
-        if target.endswith(".py"):
+        if target.endswith((".py", ".ipynb")):
             raise UserError(f"which function of {target}? Say {target}:FUNCTION")
         return known.row(target)
     path = Path(file)
     if not path.is_file():
         raise NotFound(f"there is no file {file}; rows go by name: {', '.join(ALGORITHMS)}")
-    defined = imported(path)
+    if path.suffix == ".ipynb":
+        defined = imported(path, notebook_source.source(path, name).encode())
+    else:
+        defined = imported(path)
     functions = [
         key
         for key, value in defined.items()

@@ -1,13 +1,13 @@
 """What a notebook's cells printed or showed as a table, as lines of a log."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from nbcourse import notebooks
 from nbcourse.diagnosis.names import translated
-from nbcourse.errors import NotFound, UserError
+from nbcourse.errors import UserError
 from nbcourse.experiments import log_lines
 
 SEVERAL = 3  # rows with a reward, below which a cell has examined a model, and not trained it
@@ -25,8 +25,6 @@ def of_training(path: Path) -> tuple[str, str]:
     """
     folder, (name, _, asked) = path.parent, path.name.partition("#")
     file = folder / name
-    if not file.is_file():
-        raise NotFound(f"there is no {file}: expected a notebook")
     outputs = _outputs(file)
     if asked:
         if asked not in outputs:
@@ -47,14 +45,10 @@ def of_training(path: Path) -> tuple[str, str]:
 
 def _outputs(file: Path) -> dict[str, str]:
     """What each cell printed and showed, by the number of the cell, from 1 on."""
-    try:
-        cells = json.loads(file.read_text(encoding="utf-8", errors="replace"))["cells"]
-        found = {
-            str(number): "\n".join(_texts(cell.get("outputs", [])))
-            for number, cell in enumerate(cells, start=1)
-        }
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged: it is no notebook of nbformat 4 ({error})") from error
+    found = {
+        str(number): "\n".join(_texts(cell.get("outputs", [])))
+        for number, cell in enumerate(notebooks.cells(file), start=1)
+    }
     return {number: text for number, text in found.items() if text.strip()}
 
 

@@ -5,12 +5,12 @@ The file defines one or both of two dictionaries, `ALGORITHMS` (name → `Algori
 """
 
 import hashlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
@@ -96,20 +96,23 @@ def _check_algorithm(value: object) -> None:
         raise ValueError(f"is {value!r}, expected an Algorithm")
 
 
-def imported(path: Path) -> dict[str, Any]:
+def imported(path: Path, content: bytes | None = None) -> dict[str, Any]:
     """What a reader's file defines; it is imported once while it stays as it is.
 
     The same content elsewhere is imported anew, since it may read what lies beside it.
 
+    Args:
+        path: of the file.
+        content: the program, where it is only part of the file.
+
     Raises:
         ValueError: in one line, if it cannot be imported.
     """
-    content, place = path.read_bytes(), bytes(path.resolve())
+    content, place = content or path.read_bytes(), bytes(path.resolve())
     name = f"nbcourse_own_code_{hashlib.sha256(place + content).hexdigest()[:16]}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
+        module = ModuleType(name)
+        module.__file__ = str(path)
         sys.modules[name] = module  # where dataclasses look for their module
         try:
             exec(compile(content, str(path), "exec"), vars(module))

@@ -1,0 +1,33 @@
+"""Notebooks that others have written: their cells."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbcourse.errors import NotFound, UserError
+
+
+def cells(file: Path) -> list[Mapping[str, Any]]:
+    """The cells of a notebook, as nbformat 4 has them.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: in one line, if it is no notebook, or one of an older form.
+    """
+    if not file.is_file():
+        raise NotFound(f"there is no {file}: expected a notebook")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))["cells"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is damaged: it is no notebook of nbformat 4 ({error})") from error
+    if not isinstance(found, list) or not all(isinstance(cell, dict) for cell in found):
+        raise UserError(
+            f"{file} is damaged: it is no notebook of nbformat 4 (cells: {found!r:.40})"
+        )
+    return found
+
+
+def code(cell: Mapping[str, Any]) -> str:
+    """What stands in a code cell; nothing of another one."""
+    return "".join(cell.get("source", "")) if cell.get("cell_type") == "code" else ""

@@ -1,0 +1,27 @@
+"""Notebooks of others: read, or refused in one line."""
+
+import pytest
+
+from nbcourse import notebooks
+
+
+def test_cells_are_given_and_code_is_that_of_code_cells(tmp_path):
+    file = tmp_path / "mine.ipynb"
+    file.write_text(
+        '{"cells": [{"cell_type": "code", "source": ["a = 1\\n", "b = 2"]},'
+        ' {"cell_type": "markdown", "source": "a"}, {"cell_type": "code", "source": "c"}]}'
+    )
+    assert [notebooks.code(cell) for cell in notebooks.cells(file)] == ["a = 1\nb = 2", "", "c"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"worksheets": []}', '{"cells": 3}'])
+def test_what_is_no_notebook_is_refused(tmp_path, content):
+    file = tmp_path / "mine.ipynb"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=r"mine.ipynb is damaged: it is no notebook of nbformat 4"):
+        notebooks.cells(file)
+
+
+def test_a_notebook_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*other.ipynb: expected a notebook"):
+        notebooks.cells(tmp_path / "other.ipynb")
