@@ -143,7 +143,7 @@ def limit(curves: Curves) -> Answer:
         return None
     if len(late) < FEW:
         return _short(late)
-    return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
+    return seen("often-truncated", POSSIBLE, steps=len(late), cut=cut)
 
 
 def _endless(late: History) -> Answer:
@@ -305,7 +305,7 @@ def reference(curves: Curves) -> Answer:
     first, *later = (value for _, value in told)
     if first < max(AT_THE_REFERENCE, mean(later) / 2):  # it only grows from where they are one
         return None
-    return seen("distant-reference", LIKELY, first=first, later=mean(later))
+    return seen("distant-reference", POSSIBLE, first=first, later=mean(later))
 
 
 def silent_parts(curves: Curves) -> Answer:
@@ -395,7 +395,7 @@ def critic(curves: Curves) -> Answer:
     return seen("blind-critic", POSSIBLE, steps=len(late), most=max(late))
 
 
-# The likeliest first: of those that are only possible the first is named.
+# The likeliest first.
 QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "numbers": numbers,
     "gradient": gradient,

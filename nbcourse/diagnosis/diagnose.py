@@ -8,7 +8,7 @@ from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.report import Answer, Report
 from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of, vocabulary_of
 from nbcourse.diagnosis.witness import Witness
-from nbcourse.mistakes.findings import CONFIDENCES, LIKELY, Finding
+from nbcourse.mistakes.findings import CONFIDENCES, Finding
 
 Lack = Callable[[Witness], bool]
 
@@ -88,6 +88,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "same-samples": frozenset({"sampler-temperature", "sampler-truncation"}),
     "same-seed": frozenset({"sampler-temperature", "sampler-truncation"}),
     "masked-eos": frozenset({"all-truncated"}),
+    "all-truncated": frozenset({"no-signal"}),
+    "sampler-mismatch": frozenset({"distant-reference"}),
     "idle-optimiser": frozenset({"lost-moments"}),
 }
 
@@ -141,7 +143,7 @@ def diagnose(evidence: Evidence) -> Report:
     by_witness = dict(_of_witnesses(evidence.witnesses))
     by_curves = dict(_of_curves(evidence))
     seen: dict[str, Finding] = {}
-    for finding in _found(by_witness) or _suspected(_found(by_curves)):
+    for finding in _found(by_witness) or _found(by_curves):
         seen.setdefault(finding.id, finding)
     explained = frozenset().union(*(EXPLAINS.get(cause, frozenset()) for cause in seen))
     kept = [finding for cause, finding in seen.items() if cause not in explained]
@@ -160,12 +162,6 @@ def diagnose(evidence: Evidence) -> Report:
 
 def _found(answers: Mapping[str, Answer]) -> list[Finding]:
     return [answer for answer in answers.values() if isinstance(answer, Finding)]
-
-
-def _suspected(findings: Sequence[Finding]) -> list[Finding]:
-    """What is likely; of what is only possible the first."""
-    possible = [one for one in findings if one.kind != LIKELY]
-    return [one for one in findings if one.kind == LIKELY] + possible[:1]
 
 
 def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:

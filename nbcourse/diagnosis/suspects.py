@@ -123,7 +123,7 @@ CHECKS: Mapping[str, Check] = {
     "signal": Check(
         "none of these, and still nothing is learned",
         "the metrics no_spread, truncated and accuracy",
-        ("no-signal", "all-truncated"),
+        ("no-signal", "all-truncated", "often-truncated"),
     ),
     "parts": Check(
         "a part of the reward goes while the whole rises, or never moves",
