@@ -18,7 +18,7 @@ def cells(file: Path) -> list[Mapping[str, Any]]:
     if not file.is_file():
         raise NotFound(f"there is no {file}: expected a notebook")
     try:
-        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))["cells"]
+        found = json.loads(file.read_text(encoding="utf-8-sig", errors="replace"))["cells"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged: it is no notebook of nbformat 4 ({error})") from error
     if not isinstance(found, list) or not all(isinstance(cell, dict) for cell in found):

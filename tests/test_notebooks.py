@@ -22,6 +22,12 @@ def test_what_is_no_notebook_is_refused(tmp_path, content):
         notebooks.cells(file)
 
 
+def test_a_mark_of_the_order_of_bytes_is_no_damage(tmp_path):
+    file = tmp_path / "mine.ipynb"
+    file.write_text('{"cells": []}', encoding="utf-8-sig")
+    assert notebooks.cells(file) == []
+
+
 def test_a_notebook_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no .*other.ipynb: expected a notebook"):
         notebooks.cells(tmp_path / "other.ipynb")

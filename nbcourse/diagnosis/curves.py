@@ -5,6 +5,7 @@ should be, or by a sentence that says why it could not be looked at.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +29,9 @@ SOLVED = 0.05  # of the best reward that was earned: so much below it there is l
 # Of some 35 public runs that log the first step, in which the policy is the reference, all but four
 # have a KL of at most .006 there. Those begin at .15 to 1.1: an adapter had been trained before.
 AT_THE_REFERENCE = 0.05
+DEPENDENT = -0.2
+# Names of what is taken off: 0 where nobody had to pay, or the same for all by design.
+FINES = re.compile("penal|punish|overlong|cost|repet|mix", re.IGNORECASE)
 SPIKE = 10  # times the usual KL, in one step: about a third of the public runs that log it have one
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
@@ -124,10 +128,14 @@ def truncation(curves: Curves) -> Answer:
     cut, reward = _mean(late, "truncated"), _reward(late)
     if cut is None:
         return _endless(late)
+    if max(curves.values("truncated")) > 1:
+        return NO_SHARE
     if cut < NEARLY_ALL:
         return None
     if len(late) < FEW:
         return _short(late)
+    if cut == 1 and any(row.get("length_min", 0) < row.get("length_max", 0) for row in late):
+        return seen("all-truncated", POSSIBLE + ":ends", steps=len(late))  # not at one limit
     if reward is None or reward > HARDLY_ANY:
         return seen("all-truncated", POSSIBLE, steps=len(late), cut=cut)
     return seen("all-truncated", POSSIBLE + ":unpaid", steps=len(late), cut=cut, reward=reward)
@@ -139,6 +147,8 @@ def limit(curves: Curves) -> Answer:
     cut = _mean(late, "truncated")
     if cut is None:
         return UNCUT
+    if max(curves.values("truncated")) > 1:
+        return NO_SHARE
     if not MOST <= cut < NEARLY_ALL:  # of which `truncation` speaks
         return None
     if len(late) < FEW:
@@ -149,7 +159,8 @@ def limit(curves: Curves) -> Answer:
 def _endless(late: History) -> Answer:
     """Whether no response ended by itself, of a log that says so by their ends or lengths."""
     ends, means = _values(late, "ends"), _values(late, "length")
-    if not ends and len(means) >= FEW and len({*means}) == 1 and means[0] >= LONG:
+    alike = len(means) >= FEW and len({*means}) == 1 and means[0] >= LONG
+    if not ends and alike and means[0] != _reward(late):  # where each step of an episode pays 1
         return seen("all-truncated", POSSIBLE + ":alike", steps=len(means), length=means[0])
     if not ends:
         return UNCUT
@@ -189,15 +200,17 @@ def signal(curves: Curves) -> Answer:
     flat, reward = _flat(late), _reward(late)
     if flat is None or reward is None:
         return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
+    if curves.values("value_loss") and not any(map(curves.values, ("no_spread", "advantage_max"))):
+        return "with a critic responses have advantages though their groups have no spread"
     told = [value for _, value in _paid(curves.history)]
     best, worst = max([*told, *curves.values("reward_max")]), min(told)
-    little = SOLVED * max(abs(best), abs(reward))
+    little = SOLVED * max(abs(best), abs(reward), best - worst)
     solved, moved = best - reward <= little, best - worst > little
     if flat < NEARLY_ALL or (solved and moved):
         return None
     if reward <= HARDLY_ANY:
         how = ""
-    elif (flat == 1 and not solved) or best - reward > MOST * (best - worst):
+    elif not solved and (flat == 1 or best - reward > MOST * (best - worst)):
         how = ":paid"
     else:
         return SAME if flat == 1 else None
@@ -210,6 +223,8 @@ def signal(curves: Curves) -> Answer:
 
 def gap(curves: Curves) -> Answer:
     """Whether sampler and learner agree on the tokens that were sampled."""
+    if (below := _below_zero(curves.values("kl"))) is not None:
+        return seen("sampler-mismatch", POSSIBLE + ":negative", kl=below)
     usual = {"kl_sampler": DRIFT[curves.precision], "kl_sampler_in_any_precision": DRIFT_IN_ANY}
     means = {name: max(values) for name in usual if (values := curves.values(name))}
     for name, kl in means.items():
@@ -228,6 +243,14 @@ def gap(curves: Curves) -> Answer:
     if means or apart is not None or (exact and curves.precision == "float32"):
         return None
     return "in a coarse precision the largest difference of a token says little; the mean k3 would"
+
+
+def _below_zero(values: Sequence[float]) -> float | None:
+    """The mean of the last fifth, if it is surely negative."""
+    if len(values) < TREND:
+        return None
+    last = mean(values[-(len(values) // 5) :])
+    return last if last < -max(MEAN_GAP, COLLAPSE_ERRORS * _error(values)) else None
 
 
 def likelihood(curves: Curves) -> Answer:
@@ -277,6 +300,8 @@ def reward(curves: Curves) -> Answer:
         return _too_few(len(paid), "reward")
     count = len(paid) // 5
     values = [value for _, value in paid]
+    if _smoothed(values):
+        return "neighbours of the rewards are not independent, as those of a running mean"
     means = [mean(values[n : n + count]) for n in range(len(values) - count + 1)]
     peak = max(range(len(means)), key=means.__getitem__)
     fall, scale = means[peak] - means[-1], max(abs(means[peak]), abs(means[-1]))
@@ -300,10 +325,15 @@ def reference(curves: Curves) -> Answer:
     told = [(n, row[name]) for n, row in enumerate(curves.history) if _number(row.get(name))]
     if len(told) < 5:
         return f"{len(told)} points with a KL to the reference, expected at least 5"
-    if curves.history[told[0][0]].get("step", math.inf) > 1:
+    row = curves.history[told[0][0]]
+    if row.get("step", math.inf) > 1:
         return "the log has no KL of the first step"
+    if max(row.get(name, 0) for name in ("clip_low", "clip_high")) > 0 or row.get("updates", 1) > 1:
+        return "the first step has several updates, and its KL may be that behind them"
     first, *later = (value for _, value in told)
-    if first < max(AT_THE_REFERENCE, mean(later) / 2):  # it only grows from where they are one
+    if min(first, *later) < 0:
+        return "the KL is an estimate that may be negative, of which one step says little"
+    if first < AT_THE_REFERENCE:
         return None
     return seen("distant-reference", POSSIBLE, first=first, later=mean(later))
 
@@ -320,7 +350,7 @@ def silent_parts(curves: Curves) -> Answer:
         f"{name.removeprefix(PART)} was {values[0]:g}"
         for name, values in told.items()
         if len(values) >= TREND and len({*values}) == 1 and values[0] <= 0
-        if values[0] or "penal" not in name.lower()  # which nobody had to pay
+        if not FINES.search(name)  # which nobody had to pay, or everybody by design
     ]
     if not silent:
         return None
@@ -423,19 +453,17 @@ def notes(history: History) -> Iterator[str]:
 
     None of the latter while a gradient is 0 or a number not finite.
     """
-    if len(paid := [value for _, value in _paid(history)]) >= TREND:
-        (before, after), error = _ends(paid), _error(paid)
-        chance = ", no more than chance may do" if abs(after - before) < 2 * error else ""
+    for name in ("reward", "accuracy"):
+        if len(values := _values(history, name)) < TREND or _smoothed(values):
+            continue
+        (before, after), error = _ends(values), _error(values)
+        chance = ", no more than chance may do" if abs(after - before) <= 2 * error else ""
         yield (
-            f"The reward was {before:.3g} in the first fifth and is {after:.3g} in the last: "
+            f"The {name} was {before:.3g} in the first fifth and is {after:.3g} in the last: "
             f"{after - before:+.2g} with a standard error of {error:.2g}{chance}."
         )
-    kl = [abs(value) for value in _values(history, "kl")]
-    if len(kl) >= TREND and max(kl) > max(1.0, SPIKE * median(kl)):
-        yield (
-            f"The KL was {max(kl):.3g} in one step, and {median(kl):.3g} in most: a token that "
-            "only the reference likes counts enormously in k3 (section 11.2), and in its gradient."
-        )
+        break
+    yield from _spikes(_values(history, "kl"))
     if any(row.get("grad_norm") == 0 for row in history):
         return
     if any(_not_finite(row.get(name)) for row in history for name in ALWAYS):
@@ -454,6 +482,24 @@ def notes(history: History) -> Iterator[str]:
         )
 
 
+def _spikes(kl: Sequence[float]) -> Iterator[str]:
+    """A few steps whose KL is far above the usual, or that it has left what was usual."""
+    if len(kl) < TREND or min(kl) < 0:
+        return
+    usual = median(kl)
+    far = [value > max(1.0, SPIKE * usual) for value in kl]
+    if all(far[-FEW:]):
+        yield (
+            f"The KL is {kl[-1]:.3g} in the last step, and was {usual:.3g} in most: the policy is "
+            "leaving its reference."
+        )
+    elif any(far):
+        yield (
+            f"The KL was {max(kl):.3g} in one step, and {usual:.3g} in most: a token that only the "
+            "reference likes counts enormously in k3 (section 11.2), and in its gradient."
+        )
+
+
 def _one_update(history: History) -> bool:
     """Whether the log says that there was one update for each batch."""
     return max(_values(history, "updates"), default=2) <= 1
@@ -462,6 +508,7 @@ def _one_update(history: History) -> bool:
 # ---------------------------------------------------------------- numbers of a history
 
 SAME = "all responses earned the same in every step: the best there is, or a constant reward"
+NO_SHARE = "of the responses that were cut off the log has a count, or percents, and no share"
 UNCUT = "the log does not say how many responses were cut off"
 NO_REWARD = f"the log has a reward in fewer than {TREND} points"
 
@@ -518,6 +565,22 @@ def _error(values: Sequence[float]) -> float:
     """The standard error of a difference of two means, of a fifth of the values each."""
     steps = [after - before for before, after in pairwise(values)]
     return math.sqrt(mean(step * step for step in steps) / (len(values) // 5))
+
+
+def _smoothed(values: Sequence[float]) -> bool:
+    """Whether neighbours depend on each other, as those of a running mean do.
+
+    Where each has a scatter of its own, one difference up is followed by one down: their
+    correlation is −½, in the recorded runs and in those of others at most −.3 in some third.
+    """
+    third = len(values) // 3
+    told = []
+    for n in range(3):
+        steps = [b - a for a, b in pairwise(values[n * third : (n + 1) * third])]
+        left = [step - mean(steps) for step in steps]
+        if (square := sum(one * one for one in left)) > 1e-12:
+            told.append(sum(a * b for a, b in pairwise(left)) / square)
+    return len(told) > 1 and min(told) > DEPENDENT
 
 
 def _flat(rows: History) -> float | None:

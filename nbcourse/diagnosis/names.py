@@ -50,6 +50,7 @@ NAMES: Mapping[str, str] = {
     "response_length/min": "length_min",
     "response_length/max": "length_max",
     "response_length/clip_ratio": "truncated",
+    "response_clip_ratio": "truncated",  # of OpenRLHF
     "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy",
     "actor/grad_norm": "grad_norm",

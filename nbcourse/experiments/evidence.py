@@ -42,6 +42,7 @@ KINDS = (
     "or .md"
 )
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
+EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test"}  # as words of a row
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
@@ -95,7 +96,8 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     Raises:
         ValueError: if none is.
     """
-    measured = [row for row in map(log_lines.measured, rows) if row.keys() - {"step"}]
+    trained = (row for row in rows if EVALUATIONS.isdisjoint(map(str, row.values())))
+    measured = [row for row in map(log_lines.measured, trained) if row.keys() - {"step"}]
     history = tuple(map(translated, log_lines.in_order(measured)))
     names = dict.fromkeys(name for row in measured for name in row)
     columns = [one for one in names if one not in log_lines.BOOKKEEPING]

@@ -15,6 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "training/global_step")
@@ -34,6 +35,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def rows(text: str) -> list[dict[str, Any]]:
     """A mapping for each line, or part of one behind a progress bar, that holds numbers."""
+    if listed := _printed(text) if text.lstrip().startswith("[{") else None:
+        return [row for row in listed if isinstance(row, dict)]  # as a cell shows log_history
     found = [row for line, cells in _lines(text) if (row := cells or _row(line))]
     return found or _of_pairs(text)
 
@@ -82,9 +85,15 @@ def number_of(value: Any) -> float | None:
 
 
 def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
-    """Rows of one step as one; where steps begin again, after a restart, the later ones count."""
+    """Rows of one step as one; where steps begin again, after a restart, the later ones count.
+
+    Where an epoch has steps of its own, rows are counted through.
+    """
+    rows = list(made)
+    if any(_next_epoch(before, after) for before, after in pairwise(rows)):
+        return [{**row, "step": number} for number, row in enumerate(rows, start=1)]
     kept: list[dict[str, float]] = []
-    for row in made:
+    for row in rows:
         while kept and "step" in row and kept[-1].get("step", -math.inf) > row["step"]:
             kept.pop()
         if kept and "step" in row and kept[-1].get("step") == row["step"]:
@@ -92,6 +101,13 @@ def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
         else:
             kept.append(row)
     return kept
+
+
+def _next_epoch(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether the steps begin again with the next epoch."""
+    names = [name for name in before if name.lower() == "epoch" and name in after]
+    later = any(after[name] > before[name] for name in names)
+    return later and after.get("step", math.inf) < before.get("step", -math.inf)
 
 
 def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -176,6 +192,8 @@ def _value(node: ast.expr) -> Any:
             return None if number is None else -number
         case ast.Call(args=[first, *_]):  # np.float64(0.3), tensor(0.3)
             return _value(first)
+        case ast.List(elts=values):
+            return [_value(value) for value in values]
         case ast.Dict(keys=keys, values=values):
             pairs = zip(keys, values, strict=True)
             return {_value(key): _value(value) for key, value in pairs if key is not None}

@@ -1,6 +1,6 @@
 """What a notebook's cells printed or showed as a table, as lines of a log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,23 @@ def of_training(path: Path) -> tuple[str, str]:
         FileNotFoundError: if there is none.
         ValueError: if it is damaged, or no cell has several rows with a reward, or several have.
     """
-    folder, (name, _, asked) = path.parent, path.name.partition("#")
-    file = folder / name
+    name, mark, asked = path.name.rpartition("#")
+    if path.is_file() or not (mark and asked.isdigit()):
+        name, asked = path.name, ""
+    file = path.with_name(name)
     outputs = _outputs(file)
     if asked:
         if asked not in outputs:
             there = ", ".join(outputs)
             raise UserError(f"cell {asked} of {file} has no output: cells {there} have")
         return f"{name}, cell {asked}", outputs[asked]
-    trained = _with(outputs, "reward") or _with(outputs, "accuracy")
+    examined = _with(outputs, "reward") or _with(outputs, "accuracy")
+    trained = _with({cell: outputs[cell] for cell in examined}, "policy_loss") or examined
     if not trained:
         raise UserError(
             f"no cell of {file} printed a reward in several steps: expected the output of "
-            "training, saved with the notebook"
+            "training, saved with the notebook. A table of losses alone says too little: show "
+            "trainer.state.log_history, or name outputs/checkpoint-…/trainer_state.json"
         )
     if len(trained) > 1:
         several = ", ".join(f"{path}#{number}" for number in trained)
@@ -46,19 +50,28 @@ def of_training(path: Path) -> tuple[str, str]:
 def _outputs(file: Path) -> dict[str, str]:
     """What each cell printed and showed, by the number of the cell, from 1 on."""
     found = {
-        str(number): "\n".join(_texts(cell.get("outputs", [])))
+        str(number): _text(cell.get("outputs") or [])
         for number, cell in enumerate(notebooks.cells(file), start=1)
     }
     return {number: text for number, text in found.items() if text.strip()}
 
 
-def _texts(outputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _text(outputs: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of a cell where they have a reward, and else all that it printed and showed."""
+    texts, tables = [], []
     for output in outputs:
-        shown = output.get("data", {})
-        if "text/html" in shown:
-            yield _tables("".join(shown["text/html"]))
-        else:
-            yield "".join(output.get("text", shown.get("text/plain", "")))
+        shown = output.get("data") or {}
+        if rows := _rows(_joined(shown.get("text/html"))):
+            tables.append(rows)
+        texts.append(rows or _joined(output.get("text") or shown.get("text/plain")))
+    alone = "\n".join(tables)
+    return alone if _with({"": alone}, "reward") else "\n".join(texts)
+
+
+def _joined(text: Any) -> str:
+    """A text of a notebook, which may be a list of lines; nothing of another kind."""
+    lines = text if isinstance(text, list) else [text]
+    return "".join(line for line in lines if isinstance(line, str))
 
 
 def _with(outputs: Mapping[str, str], name: str) -> list[str]:
@@ -67,7 +80,7 @@ def _with(outputs: Mapping[str, str], name: str) -> list[str]:
     return [cell for cell in rows if sum(name in translated(row) for row in rows[cell]) >= SEVERAL]
 
 
-def _tables(html: str) -> str:
+def _rows(html: str) -> str:
     """The rows of a page's tables, with tabs between the cells."""
     parser = _Rows()
     parser.feed(html)
@@ -86,6 +99,7 @@ class _Rows(HTMLParser):
         """Begin a row, or a cell of it."""
         if tag == "tr":
             self.rows.append([])
+            self.within = False
         if tag in ("td", "th") and self.rows:
             self.rows[-1].append("")
             self.within = True

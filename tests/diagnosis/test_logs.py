@@ -2,7 +2,9 @@
 
 import json
 import math
+import random
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -50,6 +52,21 @@ def test_a_point_is_read_of_each_kind(tmp_path, name, line, end):
     (row,) = read(tmp_path, line.replace("\n", end) + end, name).history
     assert (row["step"], row["reward"]) == (3, 0.25)
     assert "kl" not in row  # an empty cell is no number
+
+
+def test_steps_that_begin_again_with_each_epoch_are_counted_through(tmp_path):
+    line = "epoch {e} step {n} | loss 0.1 | reward 0.5\n"
+    text = "".join(line.format(e=e, n=n) for e in (1, 2, 3) for n in range(1, 5))
+    assert [row["step"] for row in read(tmp_path, text).history] == [*range(1, 13)]
+    again = "".join(line.format(e=1, n=n) for n in (1, 2, 3, 2, 3, 4))  # after a restart
+    assert [row["step"] for row in read(tmp_path, again).history] == [1, 2, 3, 4]
+
+
+def test_rows_of_an_evaluation_are_no_training(tmp_path):
+    rows = [{"step": n, "reward": 0.1, "phase": "train"} for n in range(9)]
+    rows[4:4] = [{"step": 3, "reward": 0.9, "phase": "eval"}]
+    found = read(tmp_path, "\n".join(map(json.dumps, rows)), "run.jsonl").history
+    assert [row["reward"] for row in found] == [0.1] * 9
 
 
 def test_the_numbers_of_trls_ppo_trainer_are_read_and_asked_about(tmp_path):
@@ -272,6 +289,8 @@ FLAT = [
         ({"reward": 1.0, "reward_max": 1.0}, False),  # solved from the first step
         ({"reward": lambda n: min(n / 9, 1)}, False),  # and by training
         ({"reward": lambda n: min(n / 9 - 1, 0)}, False),  # of penalties
+        ({"reward": lambda n: -1.0 if n < 9 else -0.01 * (n % 2)}, False),
+        ({"reward": lambda n: 0.97 + 0.01 * (n % 4)}, False),  # solved from the start, nearly
         ({"accuracy": lambda n: min(n / 9, 0.98), "reward": lambda n: n % 2}, False),
     ],
 )
@@ -312,7 +331,8 @@ def test_a_part_of_the_reward_that_goes_while_the_whole_rises(part, reward, name
         ({"rewards/form": lambda n: 0.1 * (n == 7)}, False),
         ({"rewards/form": 0.0, "rewards/form/std": 0.1}, False),
         ({"rewards/length_penalty": 0.0}, False),  # which nobody had to pay
-        ({"rewards/length_penalty": -1.0}, True),
+        ({"rewards/soft_overlong_punishment_reward": 0.0}, False),
+        ({"rewards/turn_cost": -0.1}, False),  # by design
     ],
 )
 def test_a_part_of_the_reward_that_nobody_earns(numbers, named):
@@ -334,7 +354,8 @@ def test_parts_that_nobody_earns_are_named_with_what_they_were():
         (0.15, True),
         (lambda n: 0.6 if n < 20 else 0.7, True),
         (lambda n: 0.04 * n, False),  # it grows from where both are one
-        (lambda n: 0.11 if n == 1 else 0.9, False),  # a noisy first point of a KL that grows
+        (lambda n: 0.45 if n == 1 else 1.6, True),  # and grows besides
+        (lambda n: 0.3 * (-1) ** (n + 1), False),  # k1, whose single values say little
         (0.005, False),  # two precisions
         (lambda n: float(n > 1), False),
     ],
@@ -343,6 +364,8 @@ def test_a_policy_that_does_not_begin_at_its_reference(kl, named):
     assert causes(rows(kl=kl, reward=0.5)) == ["distant-reference"] * named
     assert not causes(rows(4, kl=kl, reward=0.5))
     assert not causes(rows(kl=kl, reward=0.5)[1:])  # the first step is not there
+    for several in ({"updates": 16}, {"clip_low": 0.0, "clip_high": 0.02}):
+        assert not causes(rows(kl=kl, reward=0.5, **several))
 
 
 def test_all_that_is_possible_is_said_but_what_another_cause_explains():
@@ -371,7 +394,7 @@ def test_the_reward_is_what_the_log_has_more_of():
 @pytest.mark.parametrize(
     ("reward", "said"),
     [
-        (lambda n: n, "was 4.5 in the first fifth and is 36.5 in the last: +32 with a standard"),
+        (lambda n: n + n % 2, "was 5 in the first fifth and is 37 in the last: +32 with a"),
         (lambda n: n % 2, "+0 with a standard error of 0.35, no more than chance may do."),
     ],
 )
@@ -379,6 +402,20 @@ def test_how_far_the_reward_went_is_said_with_its_error(reward, said):
     (note,) = curves.notes(rows(reward=reward, grad_norm=0.0))
     assert said in note
     assert not [*curves.notes(rows(29, reward=reward))]
+    (note,) = curves.notes(rows(accuracy=reward))
+    assert note.startswith("The accuracy was")
+    (note,) = curves.notes(rows(accuracy=0.5, reward=reward))
+    assert note.startswith("The reward was")
+
+
+def test_a_running_mean_is_not_judged_by_its_scatter():
+    """Of coins: the mean of the last fifty wanders, and its neighbours are nearly the same."""
+    draws = random.Random(1)
+    coins = [draws.random() < 0.5 for _ in range(400)]
+    smooth = rows(350, reward=lambda n: mean(coins[n : n + 50]))
+    assert "of a running mean" in diagnose(Evidence("x", (), smooth)).answers["trend of the reward"]
+    assert not [*curves.notes(smooth)]
+    assert len([*curves.notes(rows(350, reward=lambda n: float(coins[n])))]) == 1
 
 
 @pytest.mark.parametrize(
@@ -404,6 +441,43 @@ def test_a_kl_of_0_does_not_say_whether_weights_move():
     assert "β is 0" not in moving.answers["weights"]
 
 
+def test_a_kl_that_runs_away_is_no_single_step():
+    (note,) = curves.notes(rows(kl=lambda n: 0.05 if n < 32 else n - 30.0))
+    assert note == (
+        "The KL is 10 in the last step, and was 0.05 in most: the policy is leaving its reference."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kl", "named"),
+    [(lambda n: -n / 2, True), (lambda n: 5 * (-1) ** n, False), (-1e-5, False)],
+)
+def test_a_mean_kl_below_0_is_not_that_of_the_policy_that_sampled(kl, named):
+    assert causes(rows(kl=kl, reward=0.5)) == ["sampler-mismatch"] * named
+    assert not [*curves.notes(rows(kl=kl))]
+
+
+@pytest.mark.parametrize("counted", [3, lambda n: 95 + n % 2])
+def test_a_count_of_what_was_cut_off_is_no_share(counted):
+    report = diagnose(Evidence("x", (), rows(truncated=counted, reward=0.5)))
+    assert report.healthy
+    assert "a count, or percents" in report.answers["truncation"]
+
+
+def test_answers_of_many_lengths_were_not_cut_off_at_a_limit():
+    history = rows(truncated=1.0, length_min=60, length_max=lambda n: 300 + n, reward=0.5)
+    (found,) = diagnose(Evidence("x", (), history)).findings
+    assert "no response has an end-of-sequence token" in found.evidence
+
+
+def test_one_response_a_step_teaches_by_its_critic():
+    history = rows(reward_std=0.0, reward=lambda n: n % 3, value_loss=0.1)
+    assert "with a critic" in diagnose(Evidence("x", (), history)).answers["signal"]
+    assert causes(rows(advantage_max=0.0, advantage_min=0.0, reward=0.0, value_loss=0.1)) == [
+        "no-signal"
+    ]
+
+
 @pytest.mark.parametrize(("ends", "named"), [(0, True), (lambda n: n % 2, False)])
 def test_no_response_ends_where_none_has_an_end_of_sequence_token(ends, named):
     assert causes(rows(ends=ends, reward=0.5)) == ["all-truncated"] * named
@@ -417,6 +491,7 @@ def test_no_response_ends_where_all_have_one_length(length, named):
     assert causes(rows(length=length, reward=0.5)) == ["all-truncated"] * named
     assert not causes(rows(length=length, reward=0.5, truncated=0.0))
     assert not causes(rows(length=length, reward=0.5, ends=4))
+    assert not causes(rows(length=500, reward=500))  # of an episode that pays for each step
 
 
 def test_answers_that_are_all_cut_off_and_earn_nothing():

@@ -63,6 +63,49 @@ def test_a_table_of_losses_alone_is_not_taken_for_reinforcement(tmp_path):
         read(tmp_path, [losses], [stream("reward: 0.5\nreward: 0.8\n")])  # before and after
 
 
+def test_a_cell_that_learned_counts_before_one_that_examined(tmp_path):
+    asked = stream("".join(f"Question {n}: reward: {n % 2}\n" for n in range(9)))
+    assert read(tmp_path, [asked], [stream(STREAM)], [asked]).name.endswith("cell 3")
+
+
+def test_a_table_is_not_counted_twice_with_what_was_printed_beside_it(tmp_path):
+    printed = stream("".join(f"{{'loss': 0.1, 'reward': {n / 10}}}\n" for n in range(1, 9)))
+    assert len(read(tmp_path, [printed, html(STEPS), html("<b>done</b>")]).history) == 3
+
+
+def test_the_history_of_a_trainer_is_read_as_a_cell_shows_it(tmp_path):
+    shown = "[{'loss': 0.1,\n  'reward': 0.25,\n  'step': 1},\n {'loss': nan,\n  'reward': 0.5,\n"
+    shown += "  'step': 2},\n {'reward': 1.0, 'step': 3},\n {'train_runtime': 9.0, 'step': 3}]"
+    value = v4.new_output("execute_result", {"text/plain": shown})
+    found = read(tmp_path, [value]).history
+    assert [(row["step"], row["reward"]) for row in found] == [(1, 0.25), (2, 0.5), (3, 1.0)]
+
+
+def test_text_is_read_where_the_page_beside_it_has_no_table(tmp_path):
+    rich = v4.new_output("display_data", {"text/html": "<pre>x</pre>", "text/plain": STREAM})
+    assert len(read(tmp_path, [rich]).history) == 8
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        STEPS.replace("</td>", ""),  # whose ends may be left out
+        STEPS.replace("</tr>", "").replace("</td>", ""),
+        f"<table><tr><td>one <table><tr></tr></table> beside</td><td>{STEPS}</td></tr></table>",
+    ],
+)
+def test_tables_that_are_written_otherwise(tmp_path, page):
+    found = read(tmp_path, [html(page)]).history
+    assert [row["reward"] for row in found] == [0.25, 0.5, 0.5]
+
+
+def test_a_number_sign_may_be_part_of_the_name(tmp_path):
+    read(tmp_path, [stream(STREAM)])
+    (tmp_path / "mine.ipynb").rename(tmp_path / "GRPO #2.ipynb")
+    assert evidence.read(tmp_path / "GRPO #2.ipynb").name == "GRPO #2.ipynb, cell 2"
+    assert evidence.read(tmp_path / "GRPO #2.ipynb#2").name == "GRPO #2.ipynb, cell 2"
+
+
 def test_a_cell_with_an_accuracy_counts_where_none_has_a_reward(tmp_path):
     examined = stream(STREAM.replace("reward", "accuracy"))
     assert read(tmp_path, [examined], [html(STEPS)]).name.endswith("cell 3")
@@ -71,7 +114,7 @@ def test_a_cell_with_an_accuracy_counts_where_none_has_a_reward(tmp_path):
 
 
 def test_of_several_trainings_one_is_named(tmp_path):
-    both = [html(STEPS)], [stream(STREAM)]
+    both = [html(table(*((n, 0.1, 0.5, 0) for n in range(1, 5))))], [stream(STREAM)]
     with pytest.raises(ValueError, match=r"several cells .* name one of .*#2, .*mine.ipynb#3"):
         read(tmp_path, *both)
     found = read(tmp_path, *both, name="mine.ipynb#3")
