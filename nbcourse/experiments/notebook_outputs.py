@@ -24,7 +24,7 @@ def of_training(path: Path) -> tuple[str, str]:
         ValueError: if it is damaged, or no cell has several rows with a reward, or several have.
     """
     name, mark, asked = path.name.rpartition("#")
-    if path.is_file() or not (mark and asked.isdigit()):
+    if not (mark and asked.isdigit()):
         name, asked = path.name, ""
     file = path.with_name(name)
     outputs = _outputs(file)

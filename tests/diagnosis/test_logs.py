@@ -297,6 +297,7 @@ FLAT = [
 def test_groups_without_a_spread_teach_nothing_unless_all_is_solved(flat, nearly, numbers, named):
     assert causes(rows(**flat, **numbers)) == ["no-signal"] * named
     assert not causes(rows(**nearly, reward=lambda n: 5 - 2 * (n % 5 == 0)))  # nearly solved
+    assert not causes(rows(**nearly, reward=lambda n: 0.97 + 0.01 * (n == 9)))
     assert causes(rows(**nearly, reward=lambda n: 3 + 2 * (n % 5 == 0))) == ["no-signal"]
 
 
@@ -396,6 +397,7 @@ def test_the_reward_is_what_the_log_has_more_of():
     [
         (lambda n: n + n % 2, "was 5 in the first fifth and is 37 in the last: +32 with a"),
         (lambda n: n % 2, "+0 with a standard error of 0.35, no more than chance may do."),
+        (0.5, "+0 with a standard error of 0, no more than chance may do."),
     ],
 )
 def test_how_far_the_reward_went_is_said_with_its_error(reward, said):
@@ -450,7 +452,11 @@ def test_a_kl_that_runs_away_is_no_single_step():
 
 @pytest.mark.parametrize(
     ("kl", "named"),
-    [(lambda n: -n / 2, True), (lambda n: 5 * (-1) ** n, False), (-1e-5, False)],
+    [
+        (lambda n: -n / 2, True),
+        (lambda n: -0.3 + 5 * (-1) ** n, False),  # so little with such a scatter
+        (-1e-5, False),
+    ],
 )
 def test_a_mean_kl_below_0_is_not_that_of_the_policy_that_sampled(kl, named):
     assert causes(rows(kl=kl, reward=0.5)) == ["sampler-mismatch"] * named

@@ -71,6 +71,8 @@ def test_a_cell_that_learned_counts_before_one_that_examined(tmp_path):
 def test_a_table_is_not_counted_twice_with_what_was_printed_beside_it(tmp_path):
     printed = stream("".join(f"{{'loss': 0.1, 'reward': {n / 10}}}\n" for n in range(1, 9)))
     assert len(read(tmp_path, [printed, html(STEPS), html("<b>done</b>")]).history) == 3
+    others = html(table((1, 2), (3, 4), header="seed size"))
+    assert len(read(tmp_path, [others, printed]).history) == 8
 
 
 def test_the_history_of_a_trainer_is_read_as_a_cell_shows_it(tmp_path):
