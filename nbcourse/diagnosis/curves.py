@@ -29,7 +29,7 @@ SOLVED = 0.05  # of the best reward that was earned: so much below it there is l
 # Of some 35 public runs that log the first step, in which the policy is the reference, all but four
 # have a KL of at most .006 there. Those begin at .15 to 1.1: an adapter had been trained before.
 AT_THE_REFERENCE = 0.05
-DEPENDENT = -0.2
+DEPENDENT = -0.2  # correlation of differences, above which `_smoothed` finds points dependent
 # Names of what is taken off: 0 where nobody had to pay, or the same for all by design.
 FINES = re.compile("penal|punish|overlong|cost|repet|mix", re.IGNORECASE)
 SPIKE = 10  # times the usual KL, in one step: about a third of the public runs that log it have one
