@@ -35,7 +35,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nbcourse.budget import machines, prediction
+from nbcourse.budget import machines
+from nbcourse.budget.passes import decoding_bytes, layer_flops, output_flops, scoring
 from nbcourse.budget.shapes import PUBLISHED, Shape, random_model
 from nbcourse.lm import engines, log_probs, sampling
 from nbcourse.lm.attention import attend_without_cudnn
@@ -179,7 +180,7 @@ def drawing(
     if chosen.compiled:
         contenders["generate, static cache"] = partial(generate, cache_implementation="static")
     columns = range(PROMPT + 1, PROMPT + chosen.tokens)
-    moved = sum(prediction.decoding_bytes(shape, rows, c, PRECISION) for c in columns)
+    moved = sum(decoding_bytes(shape, rows, c, PRECISION) for c in columns)
     for name, work in contenders.items():
         try:
             numbers = in_turn({name: work}, chosen.rounds)[name]
@@ -260,11 +261,8 @@ def learning_step(model, machine: machines.Machine, rows: int, group: int = GROU
     shape, rollout = Shape.of(model.config), rollout_of(model, rows)
     numbers = in_turn({"step": partial(backward, model, rollout, group)}, 3)["step"]
     model.zero_grad(set_to_none=True)
-    passes = prediction.scoring(rows // group, group, PROMPT, LEARNED, chunked=True)
-    flops = 3 * sum(
-        prediction.layer_flops(shape, each) + prediction.output_flops(shape, each)
-        for each in passes
-    )
+    passes = scoring(rows // group, group, PROMPT, LEARNED, chunked=True)
+    flops = 3 * sum(layer_flops(shape, each) + output_flops(shape, each) for each in passes)
     return {
         "what": "learning",
         "rows": rows,

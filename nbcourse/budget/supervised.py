@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbcourse.budget.prediction import Plan, Work, learning_bytes, learning_work, standing_bytes
+from nbcourse.budget.memory import learning_bytes, standing_bytes
+from nbcourse.budget.plan import Plan
 from nbcourse.budget.shapes import Shape
+from nbcourse.budget.work import Work, learning_work
 from nbcourse.seeds import generator
 from nbcourse.training.models import load_tokenizer
 from nbcourse.training.preparation import demonstrations, texts_of

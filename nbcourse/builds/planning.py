@@ -5,8 +5,9 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from nbcourse.budget import prediction, shapes
+from nbcourse.budget import shapes
 from nbcourse.budget.machines import DATASHEETS, Machine, roofline
+from nbcourse.budget.passes import cache_bytes
 from nbcourse.budget.shapes import Shape
 from nbcourse.builds import bench
 from nbcourse.builds.bench import Law, laws
@@ -14,7 +15,7 @@ from nbcourse.builds.bench import Law, laws
 MODELS = list(dict.fromkeys(shapes.PUBLISHED.values()))
 CARDS = [DATASHEETS[name] for name in ("H100", "T4")]
 Case = tuple[Any, ...]
-_cache = partial(prediction.cache_bytes, precision="float32")  # as all numbers of this piece
+_cache = partial(cache_bytes, precision="float32")  # as all numbers of this piece
 
 
 def _static(shape: Shape, own: bool) -> float:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from nbcourse.budget import advice, machines, prediction, shapes
 from nbcourse.budget.machines import Machine
-from nbcourse.budget.prediction import Prompts
+from nbcourse.budget.prompts import Prompts, prompts_of
 from nbcourse.budget.shapes import Shape
 from nbcourse.experiments import forecast
 from nbcourse.experiments.forecast import Outlook
@@ -21,7 +21,7 @@ def show(
 ) -> None:
     """Print what a run needs, on this machine and on well-known cards; no weight is loaded."""
     console, here = Console(), machines.this_machine()
-    shape, prompts = shapes.shape_of(recipe), prediction.prompts_of(recipe)
+    shape, prompts = shapes.shape_of(recipe), prompts_of(recipe)
     outlook_on = forecast.expected_of(
         recipe, shape, prompts, here, like, lengths=lengths, flat=flat
     )

@@ -7,6 +7,7 @@ from itertools import product
 from IPython.display import HTML
 
 from nbcourse.budget import machines, prediction
+from nbcourse.budget.prompts import USUAL_PROMPT
 from nbcourse.budget.shapes import shape_of
 from nbcourse.display.in_page import in_page
 from nbcourse.training import recipe
@@ -94,7 +95,7 @@ def _memory(chosen: Mapping[str, object]) -> Mapping[str, Mapping[str, int]]:
         asked,
         shape_of(asked),
         machines.DATASHEETS[CARDS[-1]],
-        prompt_tokens=prediction.USUAL_PROMPT,
+        prompt_tokens=USUAL_PROMPT,
         response_tokens=1,  # of the time, which is not wanted; memory goes by the limit
     ).memory
 

@@ -16,14 +16,10 @@ from typing import Any, NamedTuple
 
 from nbcourse.budget import machines, supervised
 from nbcourse.budget.machines import Machine, roofline
-from nbcourse.budget.prediction import (
-    Plan,
-    Prediction,
-    Prompts,
-    checkpoint_bytes,
-    predict,
-    prompts_of,
-)
+from nbcourse.budget.memory import checkpoint_bytes
+from nbcourse.budget.plan import Plan
+from nbcourse.budget.prediction import Prediction, predict
+from nbcourse.budget.prompts import Prompts, prompts_of
 from nbcourse.budget.shapes import Shape, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import records

@@ -12,7 +12,8 @@ import re
 import pytest
 import torch
 
-from nbcourse.budget import machines, prediction, shapes
+from nbcourse.budget import machines, shapes
+from nbcourse.budget.passes import Pass, decoding_bytes, layer_flops, output_flops
 from nbcourse.experiments import records
 from nbcourse.experiments.controlled import interval
 from nbcourse.experiments.evaluation import asked_of
@@ -817,9 +818,9 @@ def test_what_a_cast_rounds_hardly_changes_from_step_to_step():
 def test_what_decoding_waits_for_depends_on_the_context(columns, waits):
     """Section 15.5: the 0.5B model on an H200, 1,024 answers at once."""
     shape = shapes.PUBLISHED["Qwen/Qwen2.5-0.5B-Instruct"]
-    token = prediction.Pass(1_024, 1, columns, 1)
-    flops = prediction.layer_flops(shape, token) + prediction.output_flops(shape, token)
-    moved = prediction.decoding_bytes(shape, 1_024, columns, "bfloat16")
+    token = Pass(1_024, 1, columns, 1)
+    flops = layer_flops(shape, token) + output_flops(shape, token)
+    moved = decoding_bytes(shape, 1_024, columns, "bfloat16")
     h200 = machines.DATASHEETS["H200"]
     balance = h200.speed["bfloat16"] / h200.bandwidth
     assert (flops / moved > balance) == (waits == "arithmetic")

@@ -19,6 +19,7 @@ import torch
 from book.studies import kl_sequences
 from nbcourse import display
 from nbcourse.budget import machines, prediction, shapes
+from nbcourse.budget.prompts import USUAL_PROMPT
 from nbcourse.diagnosis.inspection import first_groups, inspect, ratios, rows_for
 from nbcourse.diagnosis.suspects import CHECKS
 from nbcourse.display.ratios_explorer import CLIPS, RATES
@@ -447,7 +448,7 @@ def test_the_memory_shown_is_that_which_a_plan_foresees(opened, state, recipe_na
         asked,
         shapes.shape_of(asked),
         machines.DATASHEETS[card],
-        prompt_tokens=prediction.USUAL_PROMPT,
+        prompt_tokens=USUAL_PROMPT,
     )
     rows = opened.of("memory").locator("tr:has(th[scope=row])").all()
     table = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}

@@ -13,10 +13,22 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from nbcourse.budget import machines, prediction, shapes
+from nbcourse.budget import machines, memory, prediction, prompts, shapes
+from nbcourse.budget import plan as plans
 from nbcourse.budget.machines import DATASHEETS, Machine
-from nbcourse.budget.prediction import Plan
+from nbcourse.budget.memory import checkpoint_bytes, sampling_bytes, standing_bytes
+from nbcourse.budget.passes import (
+    activation_bytes,
+    cache_bytes,
+    decoding_bytes,
+    layer_flops,
+    output_flops,
+    scoring,
+)
+from nbcourse.budget.plan import Plan
+from nbcourse.budget.prompts import prompt_lengths
 from nbcourse.budget.shapes import PUBLISHED, Shape
+from nbcourse.budget.work import sampling_work
 from nbcourse.functional import surrogates
 from nbcourse.lm import log_probs as taking
 from nbcourse.lm import lora, sampling
@@ -167,15 +179,15 @@ def test_a_model_of_a_shape_is_the_same_each_time_and_leaves_the_random_state_al
 def test_prompts_are_counted_once_for_recipes_that_read_the_same(monkeypatch, tmp_path):
     """Another seed, task or vocabulary is another text; so is a task whose file was edited."""
     monkeypatch.setattr(models, "TEXTS", 60)
-    monkeypatch.setattr(prediction, "PROMPTS", 100)
+    monkeypatch.setattr(prompts, "PROMPTS", 100)
     counted = []
 
     def rendered(*asked):
         counted.append(asked)
         return models.rendered(*asked)
 
-    monkeypatch.setattr(prediction, "rendered", rendered)
-    prediction._lengths.cache_clear()
+    monkeypatch.setattr(prompts, "rendered", rendered)
+    prompts._lengths.cache_clear()
     (tmp_path / "mine.toml").write_text(RECIPE, encoding="utf-8")
     changes = [
         {"pretraining": {"steps": 5}},
@@ -183,15 +195,15 @@ def test_prompts_are_counted_once_for_recipes_that_read_the_same(monkeypatch, tm
         {"task": {"max_steps": 1}},
         {"model": {"vocabulary": 310}},
     ]
-    found = [prediction.prompt_lengths(base_recipe(**change)) for change in [{}, *changes]]
+    found = [prompt_lengths(base_recipe(**change)) for change in [{}, *changes]]
     assert len(counted) == 4
     assert found[0] == found[1]
     assert all(other != found[0] for other in found[2:])
     found[0].clear()
-    assert prediction.prompt_lengths(base_recipe(**changes[2])) == found[3]
+    assert prompt_lengths(base_recipe(**changes[2])) == found[3]
     for code in (CODE, f"{CODE}\n# edited\n"):
         (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-        prediction.prompt_lengths(load(tmp_path / "mine.toml"))
+        prompt_lengths(load(tmp_path / "mine.toml"))
     assert len(counted) == 6
 
 
@@ -247,7 +259,7 @@ def keeping(monkeypatch):
     """keeping(count): logits of at most so many bytes are kept for the backward pass."""
 
     def keep(count: int) -> None:
-        for module in (taking, prediction):
+        for module in (taking, memory):
             monkeypatch.setattr(module, "KEPT", count)
 
     return keep
@@ -269,9 +281,9 @@ def test_flops_are_those_that_pytorch_counts_there_and_back(
         log_probs = rollout_log_probs(real, batch, chunked=chunked, group_size=group_size)
     with counting() as back:
         log_probs.sum().backward()
-    passes = prediction.scoring(3, group_size, PROMPT, RESPONSE, chunked=chunked)
-    layers = sum(prediction.layer_flops(shape, forward) for forward in passes)
-    output = sum(prediction.output_flops(shape, forward) for forward in passes)
+    passes = scoring(3, group_size, PROMPT, RESPONSE, chunked=chunked)
+    layers = sum(layer_flops(shape, forward) for forward in passes)
+    output = sum(output_flops(shape, forward) for forward in passes)
     assert there.get_total_flops() == layers + output
     assert back.get_total_flops() == 2 * layers + (3 if again else 2) * output
 
@@ -285,10 +297,10 @@ def test_the_cache_holds_as_many_bytes_as_its_tensors(shape, precision):
     with torch.no_grad(), autocast(precision):
         real(tokens, past_key_values=ours, use_cache=True)
         theirs = real(tokens, use_cache=True).past_key_values
-    assert prediction.cache_bytes(shape, 5, 9, precision) == held(ours)
-    assert prediction.cache_bytes(shape, 5, 9, "float32") == held(theirs)
+    assert cache_bytes(shape, 5, 9, precision) == held(ours)
+    assert cache_bytes(shape, 5, 9, "float32") == held(theirs)
     rooms = sum(x.nbytes for layer in ours.layers for x in layer.room)
-    assert prediction.cache_bytes(shape, 5, with_room(9), precision) == rooms
+    assert cache_bytes(shape, 5, with_room(9), precision) == rooms
 
 
 def test_what_vllm_would_need_is_not_predicted():
@@ -315,8 +327,8 @@ def test_each_engine_s_cache_has_at_its_largest_the_bytes_foreseen(engine, preci
     learner.policy.register_forward_hook(watch, with_kwargs=True)
     drawing(learner)()
     columns = 72 if engine == "eager" else 128
-    assert max(seen) == prediction.cache_bytes(shape, 6, columns, precision)
-    foreseen = prediction.sampling_bytes(plan, 2, 3)
+    assert max(seen) == cache_bytes(shape, 6, columns, precision)
+    foreseen = sampling_bytes(plan, 2, 3)
     assert foreseen["keys and values"] == max(seen)
 
 
@@ -345,7 +357,7 @@ def test_one_more_token_moves_the_weights_the_cache_and_the_logits(shape, precis
         with WeightsRead() as weights:
             logits = real(token, past_key_values=cache, use_cache=True).logits
     measured = weights.moved + held(cache) + 2 * logits.nbytes
-    assert prediction.decoding_bytes(shape, 5, 10, precision) == measured
+    assert decoding_bytes(shape, 5, 10, precision) == measured
 
 
 def saved_bytes(real, compute: Callable[[], object]) -> int:
@@ -375,9 +387,9 @@ def test_activations_are_what_autograd_keeps(shape, precision, group_size):
     if precision == "bfloat16":  # autocast's copies of the weights
         measured -= 2 * shape.layers * shape.layer_matrices
     foreseen = sum(
-        prediction.activation_bytes(shape, forward, precision)
+        activation_bytes(shape, forward, precision)
         - forward.tokens * shape.width * machines.BYTES[precision]
-        for forward in prediction.scoring(3, group_size, PROMPT, RESPONSE)
+        for forward in scoring(3, group_size, PROMPT, RESPONSE)
     )
     assert foreseen == pytest.approx(measured, rel=0.01)
 
@@ -394,8 +406,8 @@ def test_with_checkpointing_only_the_inputs_of_layers_are_kept(precision):
         with autocast(precision):
             states.append(rollout_states(real, batch))
 
-    (forward,) = prediction.scoring(6, 1, PROMPT, RESPONSE)
-    foreseen = prediction.activation_bytes(shape, forward, precision, checkpointing=True)
+    (forward,) = scoring(6, 1, PROMPT, RESPONSE)
+    foreseen = activation_bytes(shape, forward, precision, checkpointing=True)
     foreseen += forward.tokens * shape.width * (4 - machines.BYTES[precision])
     assert foreseen == pytest.approx(allocated(there)[-1], rel=0.03)
 
@@ -572,7 +584,7 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case, keeping):
     shape, name, sections = PEAKS[case]
     learner, batch, plan = setting(shape, name, **sections)
     memory = predicted(plan.recipe, shape).memory
-    standing = sum(prediction.standing_bytes(plan).values())
+    standing = sum(standing_bytes(plan).values())
     foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
 
     assert foreseen["sample"] == pytest.approx(max(allocated(drawing(learner))), rel=1 / 8)
@@ -601,7 +613,7 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case, keeping):
 def test_the_larger_pieces_of_a_card_are_counted(case, times, keeping, monkeypatch):
     """Without a card: pieces are made as large as there, of some rows or of all."""
     keeping(0)
-    for module in (taking, prediction):
+    for module in (taking, plans):
         monkeypatch.setattr(module, "ON_A_CARD", times)
     monkeypatch.setattr(taking, "_piece", lambda _: times * taking.CHUNK)
     shape, name, sections = PEAKS[case]
@@ -611,7 +623,7 @@ def test_the_larger_pieces_of_a_card_are_counted(case, times, keeping, monkeypat
     for _, parameter in learner.trained():
         parameter.grad = None
     gradients = sum(parameter.nbytes for _, parameter in learner.trained())
-    standing = sum(prediction.standing_bytes(plan).values())
+    standing = sum(standing_bytes(plan).values())
     measured = max(allocated(update)) - gradients + standing
     on_a_card = predicted(plan.recipe, shape, replace(ROOMY, card=True)).peaks["learn"]
     assert on_a_card == pytest.approx(measured, rel=1 / 14)
@@ -632,16 +644,16 @@ def test_the_standing_bytes_are_those_of_the_models_and_the_optimiser(case):
     modules = [learner.policy, learner.reference, *filter(None, [learner.critic])]
     weights = {parameter for module in modules for parameter in module.parameters()}
     measured = sum(x.nbytes for x in [*weights, *(x.grad for x in trained), *moments])
-    assert sum(prediction.standing_bytes(plan).values()) == measured
+    assert sum(standing_bytes(plan).values()) == measured
     kept = sum(x.nbytes for x in [*trained, *moments])
-    assert prediction.checkpoint_bytes(plan) == kept
+    assert checkpoint_bytes(plan) == kept
 
 
 def test_a_reward_model_stands_beside_the_others():
     """One backbone and a head of width + 1, frozen: 4 bytes each."""
     shape = SHAPES["own keys"]
     asked = recipe(reward={"source": "reward_model"})
-    owners = prediction.standing_bytes(Plan(asked, shape, PROMPT))
+    owners = standing_bytes(Plan(asked, shape, PROMPT))
     assert owners["reward model"] == 4 * (shape.parameters + 97)
 
 
@@ -827,7 +839,7 @@ def on_a_gpu(name: str = "grpo", **sections) -> Recipe:
 
 
 def test_sixteen_bytes_for_each_parameter_and_four_for_the_reference():
-    owners = prediction.standing_bytes(Plan(on_a_gpu(), HALF_BILLION, 200))
+    owners = standing_bytes(Plan(on_a_gpu(), HALF_BILLION, 200))
     assert sum(owners.values()) == 20 * 494_032_768
 
 
@@ -919,7 +931,7 @@ def test_the_memory_of_the_logs_kl_is_that_of_the_plan(prompts, at_once):
     sections = {"rollouts": sizes, "kl": {}, "optimiser": {"prompts_at_once": at_once}}
     learner, batch, plan = setting(SHAPES["shared keys"], **sections)
     memory = predicted(plan.recipe, plan.shape).memory
-    standing = sum(prediction.standing_bytes(plan).values())
+    standing = sum(standing_bytes(plan).values())
     foreseen = {phase: sum(owners.values()) - standing for phase, owners in memory.items()}
     measured = max(allocated(partial(diagnostics.kl_to_reference, learner, batch)))
     assert foreseen["consult"] == pytest.approx(measured, rel=1 / 8)
@@ -937,7 +949,7 @@ def test_evaluation_is_shared_out_over_the_steps_between():
     """8 greedy responses every 10 steps, where a step draws 6 · 4 by the same passes."""
     asked = recipe(steps=100, evaluation={"problems": 6, "every": 10})
     work = predicted(asked, SHAPES["own keys"]).work
-    alone = prediction.sampling_work(Plan(asked, SHAPES["own keys"], PROMPT), 6, 1, 4)
+    alone = sampling_work(Plan(asked, SHAPES["own keys"], PROMPT), 6, 1, 4)
     assert 10 * work["evaluate"].flops == pytest.approx(sum(w.flops for w in alone.values()))
     assert 10 * work["evaluate"].moved == pytest.approx(sum(w.moved for w in alone.values()))
 
@@ -963,10 +975,7 @@ def test_bytes_moved_by_hand():
     assert work["draw tokens"].moved == 3 * 2 * 4 * 65_088 + cache + logits
     # Two parts, in each of which the prompts and then the responses run through the model.
     assert work["ask reference"].moved == 2 * 2 * 4 * 65_088
-    kept = sum(
-        prediction.activation_bytes(shape, forward, "float32")
-        for forward in prediction.scoring(6, 4, PROMPT, 4)
-    )
+    kept = sum(activation_bytes(shape, forward, "float32") for forward in scoring(6, 4, PROMPT, 4))
     # Two minibatches of 3 prompts, each in slices of 2 and of 1.
     slices = 4 * (3 * 4 * 65_088 + 8 * shape.parameters)
     slices += 4 * 4 * 65_088  # each reads the weights once more, before the first update
@@ -989,8 +998,7 @@ def test_bytes_moved_with_an_adapter_by_hand():
     assert work["ask reference"].moved == 2 * 8 * 65_088
     with_adapter = replace(shape, rank=8)
     kept = sum(
-        prediction.activation_bytes(with_adapter, forward, "bfloat16")
-        for forward in prediction.scoring(6, 4, PROMPT, 1)
+        activation_bytes(with_adapter, forward, "bfloat16") for forward in scoring(6, 4, PROMPT, 1)
     )
     there = 8 * 65_088 + 2 * 12_224
     back = 2 * (65_088 + 2 * 12_224)  # each is read, and the adapter's gradient written

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbcourse.budget import prediction
+from nbcourse.budget import prompts
 from nbcourse.training import models
 
 
@@ -13,5 +13,5 @@ def few_texts() -> Iterator[None]:
     """No test of this room asks how good a tokenizer is; from 4,000 texts it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "TEXTS", 60)
-        patch.setattr(prediction, "PROMPTS", 100)
+        patch.setattr(prompts, "PROMPTS", 100)
         yield

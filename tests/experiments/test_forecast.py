@@ -9,7 +9,8 @@ import pytest
 from nbcourse.budget import machines, supervised
 from nbcourse.budget import prediction as budget
 from nbcourse.budget.machines import DATASHEETS
-from nbcourse.budget.prediction import Prompts
+from nbcourse.budget.plan import Plan
+from nbcourse.budget.prompts import Prompts, prompts_of
 from nbcourse.budget.shapes import PUBLISHED, shape_of
 from nbcourse.errors import UserError
 from nbcourse.experiments import forecast, records
@@ -32,7 +33,7 @@ def recipe_of(name: str, **tables) -> recipes.Recipe:
 
 def roofline(recipe: recipes.Recipe, length: int) -> dict[str, float]:
     """By part, straight from the prediction: all groups teach, and one batch is enough."""
-    prompt = budget.prompts_of(recipe).longest
+    prompt = prompts_of(recipe).longest
     return budget.predict(
         recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt, response_tokens=length
     ).seconds
@@ -40,15 +41,15 @@ def roofline(recipe: recipes.Recipe, length: int) -> dict[str, float]:
 
 def floor(recipe: recipes.Recipe) -> dict[str, float]:
     """By part, of responses of one token to prompts that are all as short as the shortest."""
-    shortest = budget.prompts_of(recipe).shortest
+    shortest = prompts_of(recipe).shortest
     return budget.predict(
         recipe, shape_of(recipe), MACHINE, prompt_tokens=shortest, response_tokens=1
     ).seconds
 
 
 def forecast_of(recipe: recipes.Recipe, earlier: EarlierRun) -> dict[str, forecast.Seconds]:
-    shortest, longest, _ = budget.prompts_of(recipe)
-    plan = budget.Plan(recipe, shape_of(recipe), longest)
+    shortest, longest, _ = prompts_of(recipe)
+    plan = Plan(recipe, shape_of(recipe), longest)
     return forecast.forecast(plan, MACHINE, earlier, shortest_prompt=shortest)
 
 
@@ -174,7 +175,7 @@ def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
     assert list(found) == ["sample", "consult", "learn", "evaluate"]
     assert found["sample"]["seconds"] == {"least": least["read prompts"]}
     assert found["learn"]["seconds"] == {"least": least["update weights"]}  # no group teaches
-    prompt = budget.prompts_of(recipe).longest
+    prompt = prompts_of(recipe).longest
     peaks = budget.predict(recipe, shape_of(recipe), MACHINE, prompt_tokens=prompt).peaks
     for phase, peak in peaks.items():
         assert found[phase]["memory"] == 10**9 + peak
@@ -248,7 +249,7 @@ def test_the_recorded_runs_took_what_the_first_of_them_foretold(name, within):
 def test_an_outlook_adds_up_what_a_run_consists_of():
     recipe = recipe_of("grpo", evaluation={"every": 3}, warm_start={"steps": 7, "batch_size": 4})
     earlier = EarlierRun(Conditions(3, no_spread=0.5, batches=2), SLOWDOWN)
-    prompts = budget.prompts_of(recipe)
+    prompts = prompts_of(recipe)
     stages = supervised.warm_start_of(recipe)
     found = forecast.outlook(recipe, shape_of(recipe), MACHINE, earlier, prompts, stages)
     parts = {part.name: part for part in found.parts}
@@ -290,7 +291,7 @@ def test_a_real_models_runs_took_what_the_first_of_them_foretold(folder, first_o
     These runs measured the KL to the reference in every step, and today's trainer does not: the
     phase is left out on both sides.
     """
-    plan = budget.Plan(records.read_recipe(folder), PUBLISHED["smollm2"], 70)
+    plan = Plan(records.read_recipe(folder), PUBLISHED["smollm2"], 70)
     found = forecast.forecast(plan, MACHINE, first_of_smollm2, shortest_prompt=47)
     steps = records.read_metrics(folder)
     taken = sum(records.seconds(step) - step["seconds_consult"] for step in steps) / len(steps)

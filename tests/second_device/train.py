@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nbcourse.budget import prediction
+from nbcourse.budget import prompts
 from nbcourse.experiments import evaluation, pretraining, run
 from nbcourse.training import models
 from nbcourse.training.processes import Processes
@@ -140,7 +140,7 @@ def main(folder: Path) -> None:
     report: dict[str, Any] = {"refused": refused()}
     source = hub.checkpoint(folder / "hub")
     models.TEXTS = 60  # from which a tokenizer is learned
-    prediction.PROMPTS = 20  # of which a plan takes the longest
+    prompts.PROMPTS = 20  # of which a plan takes the longest
     for device in ("cpu", NAME):
         here = torch.device(device)
         run.connect = pretraining.connect = lambda here=here: Processes(0, 1, here)
