@@ -100,6 +100,7 @@ def _factor(them: Batches, average: str) -> Tensor:
         "seq-mean-token-mean": 1 / lengths,
         "token-mean": count / lengths.sum(dim=1, keepdim=True),
         "divided-twice": 1 / lengths.square(),
+        "longest": 1 / lengths.amax(dim=1, keepdim=True),
         "position": count / mask.sum(dim=1, keepdim=True).clamp(min=1),
     }
     return factors.get(average, torch.ones(())) * mask

@@ -14,7 +14,8 @@ def influence(subject: Subject) -> str:
     """Whose rewards move what a response counts, in two prompts of three responses.
 
     "own" (there is no baseline), "group", "batch", "strided" (every other response, as if groups
-    were not side by side) or "other"; "none" if the loss does not look at rewards.
+    were not side by side), "crossed" (other prompts, and not all of its own group) or "other";
+    "none" if the loss does not look at rewards.
     """
     found = _reach(subject, scaled=False)
     if (
@@ -34,9 +35,8 @@ def _reach(subject: Subject, *, scaled: bool) -> str:
         rewards[j] += 0.37
         after = subject.weights(one.with_(rewards=rewards))
         others = torch.arange(6) != j
-        if scaled and bool((after[others] != 0).any()):
-            shared = (after * before)[others].sum() / after[others].square().sum()
-            after = after * shared
+        if scaled and bool((told := others & (after[:, 0] != 0)).any()):
+            after = after * (before[told, 0] / after[told, 0]).median()
         moved[:, j] = ((after - before).abs() > TOLERANCE * before.abs().max()).any(dim=1)
     i = torch.arange(6)
     group, strided = i[:, None] // 3 == i // 3, i[:, None] % 2 == i % 2
@@ -47,15 +47,29 @@ def _reach(subject: Subject, *, scaled: bool) -> str:
         return "own" if torch.equal(reach, torch.eye(6, dtype=torch.bool)) else "group"
     if torch.equal(reach, strided):
         return "strided"
-    return "batch" if bool(reach.all()) else "other"
+    if bool(reach.all()):
+        return "batch"
+    crossed = (reach & ~group).any(dim=1) & (group & ~reach).any(dim=1)
+    at_home = (reach == group).all(dim=1)
+    return "crossed" if bool((crossed | at_home).all()) else "other"
 
 
 def spread_is_divided_out(subject: Subject) -> bool:
-    """Ten times the rewards, or a tenth, and the weights (all but) the same."""
+    """Ten times the rewards, or a tenth, and the weights (all but) the same.
+
+    With one more for everyone, too, as far as responses to a prompt differ: a mean, which some
+    divide by, is another one then.
+    """
     one = without_reference(batch([2] * 6, MIXED, group_size=3))
     plain = of_rewards(subject, one)
     scaled = [of_rewards(subject, one.with_(rewards=k * one.rewards)) for k in (10, 0.1)]
-    return all(bool((other - plain).norm() < 0.1 * plain.norm()) for other in scaled)
+    if not all(bool((other - plain).norm() < 0.1 * plain.norm()) for other in scaled):
+        return False
+    apart, moved = (
+        weights.view(2, 3, -1) - weights.view(2, 3, -1).mean(dim=1, keepdim=True)
+        for weights in (plain, of_rewards(subject, one.with_(rewards=1 + one.rewards)))
+    )
+    return bool((moved - apart).norm() < 0.1 * apart.norm())
 
 
 def flat_groups(subject: Subject) -> str:
@@ -90,6 +104,13 @@ def constant_term(subject: Subject) -> bool:
     one = without_reference(batch([2, 2, 2], [0.0, 0.0, 0.0], group_size=3))
     weights = subject.weights(one)
     return weights[0, 0].abs().item() > 1e-9 and same(weights, weights[0, 0].expand_as(weights))
+
+
+def bad_beside_good(subject: Subject) -> float:
+    """What an advantage below 0 counts beside one as far above it; NaN where one counts nothing."""
+    one = without_reference(batch([2, 2], [1.0, 0.0], group_size=2))
+    good, bad = of_rewards(subject, one).sum(dim=1).tolist()
+    return -bad / good if good and bad else math.nan
 
 
 def who_learns(subject: Subject) -> str:
@@ -175,7 +196,8 @@ def average(subject: Subject) -> str:
 
     One of the names of `functional.aggregation.MODES`, "divided-twice" (by the length of the
     response, squared), "position" (a mean over responses at each position), "times-the-length"
-    (one of them times the length of the response, until it is too long to count), or "other".
+    (one of them times the length of the response, until it is too long to count),
+    "longest" (the sum by the longest response of the batch), or "other".
     """
     lengths = [4, 2, 3, 1]
     rewards = [1.0, 0.2, 0.3, 0.1]  # none of which is 0, for a loss without a baseline
@@ -195,6 +217,7 @@ def average(subject: Subject) -> str:
         "token-mean": 8 / L.sum(),
         "seq-mean-token-sum": torch.ones(()),
         "divided-twice": (2 / L) ** 2,
+        "longest": 2 / L.max(),
         "position": 4 / (L[:, None] <= L).sum(dim=1),
     }
     for name, factor in expected.items():

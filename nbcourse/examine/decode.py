@@ -15,6 +15,7 @@ BY_LOT = (
     *("padding-in-statistics", "padding-in-denominator", "padded-whitening"),
     *("mixed-groups:other", "misaligned", "position-weighted"),
 )
+MIXED = ("strided", "crossed")  # ways to compare with other prompts, where order may matter
 # a row of the catalogue, and behind a colon a way of seeing it; what its braces hold
 Named = Iterator[tuple[str, dict[str, Any]]]
 
@@ -65,7 +66,7 @@ def _learners(facts: Facts) -> Named:
 
 def _tokens(facts: Facts) -> Named:
     """Who learns on fresh samples, and what a token counts there."""
-    if not facts.order_free and facts.influence != "strided":
+    if not facts.order_free and facts.influence not in MIXED:
         return
     if facts.level == "own":  # and so are weights by position, and signs
         yield "probability-weighted", {}
@@ -93,12 +94,12 @@ def _tokens(facts: Facts) -> Named:
 def _baseline(facts: Facts) -> Named:
     if facts.influence == "strided":
         yield "mixed-groups", {}
-    elif facts.influence == "own" and not facts.critic.is_baseline:
+    elif facts.influence == "own" and not facts.critic.is_baseline and not _fixed(facts):
         biased = ":biased" * (facts.fresh.verdict == "biased")
         yield f"missing-baseline{biased}", {}
     elif facts.influence == "batch":
         yield "batch-baseline", {}
-    elif facts.influence == "other" and facts.order_free:
+    elif facts.influence == "crossed" or (facts.influence == "other" and facts.order_free):
         yield "mixed-groups:other", {}
     factors, size = facts.fresh.factors, {"group": "G", "batch": "B"}[facts.fresh.size]
     if factors and facts.influence == facts.fresh.size:
@@ -106,6 +107,14 @@ def _baseline(facts: Facts) -> Named:
         if max(scales) - min(scales) < 1e-4 * max(map(abs, scales)):
             times = "" if abs(scales[0] - 1) < 1e-6 else f" times {scales[0]:.3g}"
             yield "own-reward-in-baseline", {"size": size, "times": times}
+
+
+def _fixed(facts: Facts) -> bool:
+    """Whether every token has a weight of its own besides rewards, of a loss that reads those.
+
+    A baseline that is a constant makes it, and so do terms that only look like an entropy.
+    """
+    return facts.constant_term and "rewards" in facts.takes and facts.kl_estimator != "k1"
 
 
 WHERE = {"late": "behind", "early": "before"}
@@ -129,7 +138,9 @@ def _critic(facts: Facts) -> Named:
 def _spread(facts: Facts) -> Named:
     worst, times = facts.worst, facts.hard_beside_middle
     turned = worst.of_rewards < 0.999 and not _flipped(facts)  # whose worst cosine is −1 anyway
-    if not facts.spread_divided and facts.who_learns == "both" and turned:
+    if facts.who_learns == "both" and abs(facts.bad_beside_good - 1) > 1e-4:
+        yield "signs-weigh", {"times": facts.bad_beside_good}
+    elif not facts.spread_divided and facts.who_learns == "both" and turned:
         place = {"probs": _numbers(worst.probs), "rewards": _numbers(worst.rewards)}
         yield "rewards-rescaled", {"cosine": worst.of_rewards, **place}
     if not facts.spread_divided or facts.influence == "none" or not math.isfinite(times):
@@ -153,7 +164,9 @@ def _flat(facts: Facts) -> Named:
         yield "amplified-flat-groups", {}
     if facts.kl_estimator == "k1":  # whose weight is the same everywhere, whatever is earned
         return
-    if facts.constant_term:
+    if _fixed(facts):
+        yield "fixed-baseline", {}
+    elif facts.constant_term:
         yield "term-without-gradient", {}
     elif facts.flat == "something" and facts.influence in ("group", "none"):
         yield "flat-moves", {}
@@ -165,6 +178,7 @@ AVERAGES = {
     **{name: name for name in ("seq-mean-token-mean", "token-mean", "divided-twice")},
     "position": "wrong-axis",
     "times-the-length": "weight-by-length",
+    "longest": "longest-in-batch",
 }
 
 
@@ -179,7 +193,7 @@ def _average(facts: Facts) -> Named:
         yield "padded-whitening" if of_batch else "padding-in-statistics", {}
     elif facts.padding in ("scale", "part"):
         yield "padding-in-denominator" + ":part" * (facts.padding == "part"), {}
-    elif split.by == "neither":
+    elif split.by == "neither" and facts.influence not in MIXED:
         of_batch = facts.influence == "batch"
         name = "baseline-of-micro-batches" if of_batch else "micro-batch-means"
         yield name, {"error": split.error}
@@ -322,7 +336,7 @@ def _kl(facts: Facts) -> Named:
         return
     descends = facts.descent.descends
     if facts.kl_placement == descends == "none":
-        if "ref_log_probs" in facts.by_name and not facts.clip.of_reference:
+        if "ref_log_probs" in facts.by_name and not facts.reference_read:
             yield "reference-ignored", {}
     elif descends == "none":
         numbers = {"estimator": facts.kl_estimator, "placement": facts.kl_placement}
@@ -378,7 +392,7 @@ def _hygiene(facts: Facts) -> Named:
         yield "half-precision", {}
     if facts.draws:
         yield "random", {}
-    elif not facts.order_free and facts.influence != "strided":
+    elif not facts.order_free and facts.influence not in MIXED:
         yield "order", {}
 
 

@@ -49,6 +49,7 @@ class Facts:
     spread_divided: bool
     flat: str
     constant_term: bool
+    bad_beside_good: float
     who_learns: str
     level: str
     critic: Critic
@@ -67,6 +68,7 @@ class Facts:
     correction: Clip | None
     kernel: Kernel
     kernel_in_reward: Kernel
+    reference_read: bool
     kl_length: float
     kl_clamped: bool
     kl_drowns: bool
@@ -120,6 +122,7 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "influence": credit.influence,
     "spread_divided": credit.spread_is_divided_out,
     "constant_term": credit.constant_term,
+    "bad_beside_good": credit.bad_beside_good,
     "who_learns": credit.who_learns,
     "level": credit.level,
     "critic": critic.critic,
@@ -137,6 +140,7 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "correction": correction,
     "kernel": kernel.kernel,
     "kernel_in_reward": kernel.kernel_in_reward,
+    "reference_read": kernel.reference_is_read,
     "kl_clamped": kernel.kernel_is_clamped,
     "kl_drowns": kernel.kernel_drowns,
     "micro_batches": hygiene.micro_batches,
@@ -189,7 +193,7 @@ def gather(subject: Subject, tell: Callable[[str], None] = lambda _: None) -> Fa
     tell("every batch of the small worlds")
     return Facts(
         takes=subject.takes,
-        by_name=subject.by_name or subject.takes,
+        by_name=subject.takes if subject.by_name is None else subject.by_name,
         repairs=[*[repairs.TURNED] * (truncated == "only"), *repairs_made],
         truncated=truncated,
         padding_unread=clean[-7.0] and clean[7.0],

@@ -186,7 +186,8 @@ def _lost(clip: Clip) -> Named:
     elif wrong:
         places = ", ".join(f"{BEYOND[direction]} with {SIGNS[sign]}" for sign, direction in wrong)
         yield "clip-wrong-side", {"places": places}
-    elif right and not _symmetric(lower, upper):
+    dual = wrong == {(-1, 1)} and (-1, -1) in right
+    if right and (dual or not wrong) and not _symmetric(lower, upper):
         yield "clip-asymmetric", {"lower": lower, "upper": upper}
 
 

@@ -61,6 +61,12 @@ def kernel(subject: Subject) -> Kernel:
     return _kernel_of([value(shift) - zero for shift in DISTANCES])
 
 
+def reference_is_read(subject: Subject) -> bool:
+    """Whether another reference moves a weight, as in DPO, which adds no KL."""
+    one = batch([1, 1], [1.0, 0.0], group_size=2)
+    return not same(subject.weights(one), subject.weights(without_reference(one)))
+
+
 def kernel_in_reward(subject: Subject) -> Kernel:
     """The same for a KL that changes what a response earns: read off from its token's weight.
 

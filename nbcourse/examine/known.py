@@ -244,10 +244,10 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
         subject: the loss.
         steps: its own, in the worlds `fresh`, `stale` and `far`.
     """
-    name = _likest({key: read(subject) for key, read in FEATURES.items()})
+    handed, three = "rewards" not in subject.takes, ratio.knows_both(subject)
+    name = _likest({key: read(subject) for key, read in FEATURES.items()}, handed)
     own = torch.cat([one.gradients for one in steps])
-    three = ratio.knows_both(subject)
-    expected = _gradients_of_row(name, "rewards" not in subject.takes, three)
+    expected = _gradients_of_row(name, handed, three)
     factor = ((own @ expected) / (expected @ expected)).item()
     gap = ((own - factor * expected).norm() / own.norm().clamp(min=1e-12)).item()
     return Nearest(name, factor, gap)
@@ -255,7 +255,7 @@ def nearest(subject: Subject, steps: Sequence[Direction]) -> Nearest:
 
 @cache
 def _gradients_of_row(name: str, handed: bool, three: bool) -> Tensor:
-    subject = Remembered.by(row(name, beta=0.0, handed=True)) if handed else _plain(name)
+    subject = _plain(name, handed)
     sampler = reference_is_the_sampler(subject)
     old = [world(reference_is_the_sampler=sampler, three=three) for world in (stale, far)]
     every = [fresh(), *old]
@@ -265,9 +265,9 @@ def _gradients_of_row(name: str, handed: bool, three: bool) -> Tensor:
 
 
 @cache
-def _plain(name: str) -> Remembered:
+def _plain(name: str, handed: bool) -> Remembered:
     """A row without a KL, which is asked once in a process about each batch."""
-    return Remembered.by(row(name, beta=0.0))
+    return Remembered.by(row(name, beta=0.0, handed=handed))
 
 
 # ---------------------------------------------------------------- what tells rows apart
@@ -299,10 +299,10 @@ FEATURES: Mapping[str, Callable[[Subject], Any]] = {  # most telling first
     "spread": credit.spread_is_divided_out,
     "scale": _scale,
 }
-LESS = {"influence": 0.75, "spread": 0.75, "scale": 0.5}  # than 1: advantages may be given
+LESS = {"influence": 0.75, "spread": 0.75, "scale": 0.5}  # than 1
 
 
-def _likest(ours: Mapping[str, Any]) -> str:
+def _likest(ours: Mapping[str, Any], handed: bool) -> str:
     """The row with which most features agree, each counting 1 or `LESS`; the first of several.
 
     The next feature is always read of the row that may still agree with most: of most rows few are.
@@ -314,11 +314,11 @@ def _likest(ours: Mapping[str, Any]) -> str:
         if known == len(keys):
             return name
         key = keys[known]
-        if _feature_of_row(name, key) != ours[key]:
+        if _feature_of_row(name, key, handed) != ours[key]:
             least += LESS.get(key, 1.0)
         heappush(heap, (least, place, name, known + 1))
 
 
 @cache
-def _feature_of_row(name: str, key: str) -> Any:
-    return FEATURES[key](_plain(name))
+def _feature_of_row(name: str, key: str, handed: bool) -> Any:
+    return FEATURES[key](_plain(name, handed))

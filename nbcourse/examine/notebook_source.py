@@ -10,10 +10,11 @@ from nbcourse.errors import UserError, did_you_mean
 
 
 def source(file: Path, name: str) -> str:
-    """A program that defines a function of a notebook.
+    """A program that defines a function of a notebook, or a class.
 
     Of the notebook's statements it has the function and what it names, directly or not: imports,
-    functions, classes, and names of constants. The last definition of a name counts.
+    functions, classes, and names of constants, of what operators make of them, and of objects of
+    the notebook's own classes. The last definition of a name counts.
 
     Raises:
         FileNotFoundError: if there is no such notebook.
@@ -23,7 +24,9 @@ def source(file: Path, name: str) -> str:
     defined: dict[str, ast.stmt] = {}
     for node in _statements(file):
         defined |= dict.fromkeys(_bound(node), node)
-    functions = [key for key, node in defined.items() if isinstance(node, ast.FunctionDef)]
+    kinds = {key for key, node in defined.items() if isinstance(node, ast.ClassDef)}
+    functions = [key for key, one in defined.items() if isinstance(one, ast.FunctionDef)]
+    functions += kinds
     if name not in functions:
         raise UserError(
             f"{file} defines no function {name!r}; it defines {', '.join(functions) or 'none'}"
@@ -35,10 +38,10 @@ def source(file: Path, name: str) -> str:
         if one in needed or one not in defined:
             continue
         needed[one] = node = defined[one]
-        if _computed(node):
+        if _computed(node, kinds):
             raise UserError(
                 f"{name} of {file} uses {one!r}, which a cell computes, and cells are not run: "
-                f"make it an argument, and say --given {one}=VALUE"
+                f"make it an argument, and say --given {one}=VALUE (or {one}.FIELD=VALUE)"
             )
         wanted += _globals(symtable.symtable(ast.unparse(node), str(file), "exec"))
     chosen = {id(node): node for node in needed.values()}
@@ -78,15 +81,30 @@ def _bound(node: ast.stmt) -> list[str]:
     return []
 
 
-def _computed(node: ast.stmt) -> bool:
-    """Whether a statement gives a name something that is not written there."""
-    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        return False
-    try:
-        ast.literal_eval(node.value) if node.value else None
-    except ValueError:
+WRITTEN = (
+    *(ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.keyword),
+    *(ast.Tuple, ast.List, ast.Dict, ast.Set, ast.expr_context),
+)
+
+
+def _computed(node: ast.stmt, kinds: set[str]) -> bool:
+    """Whether a statement gives a name something that is not written there.
+
+    An object of one of the notebook's own classes is.
+    """
+    if isinstance(node, ast.AugAssign):
         return True
-    return isinstance(node, ast.AugAssign)
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    return not _written(node.value, kinds)
+
+
+def _written(node: ast.AST, kinds: set[str]) -> bool:
+    """Whether an expression stands there with all that it is made of."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", None) in kinds:
+        return all(_written(part, kinds) for part in (*node.args, *node.keywords))
+    parts = ast.iter_child_nodes(node)
+    return isinstance(node, WRITTEN) and all(_written(part, kinds) for part in parts)
 
 
 def _globals(table: symtable.SymbolTable) -> set[str]:

@@ -212,15 +212,15 @@ class _Reader:
 
     def batch(self, sign: int, likely: float, log: float) -> LossInputs:
         """Two responses, the first token of which is that likely and has that log-ratio."""
-        sampler = reference_is_the_sampler(self.subject)
-        return _first_moved(self.policy, self.even, sampler, sign, likely, log)
+        sampler, first = reference_is_the_sampler(self.subject), _rewards(self.subject, sign)
+        return _first_moved(self.policy, self.even, sampler, first, likely, log)
 
 
 @lru_cache(maxsize=1024)  # losses are asked about the same, most of the time
 def _first_moved(
-    policy: str, even: bool, sampler: bool, sign: int, likely: float, log: float
+    policy: str, even: bool, sampler: bool, rewards: tuple[float, float], likely: float, log: float
 ) -> LossInputs:
-    one = _two_responses(sign, 1 + even)
+    one = batch([1 + even] * 2, [*rewards], group_size=2)
     log_probs = one.log_probs.clone()
     log_probs[0, 0] = math.log(likely)
     shift = torch.zeros_like(log_probs)
@@ -244,9 +244,27 @@ def _places() -> tuple[tuple[int, float, float], ...]:
     return tuple(dict.fromkeys((*rare, *ends)))
 
 
-def _two_responses(sign: int, length: int) -> LossInputs:
-    """The first of which has an advantage of this sign, even if nothing is subtracted."""
-    return batch([length, length], [float(sign), 0.0], group_size=2)
+def _two_responses(subject: Subject, sign: int, length: int) -> LossInputs:
+    """The first of which has an advantage of this sign."""
+    return batch([length, length], [*_rewards(subject, sign)], group_size=2)
+
+
+def _rewards(subject: Subject, sign: int) -> tuple[float, float]:
+    """Of two responses, the first of which has an advantage of this sign.
+
+    Where nothing is subtracted, it has to lose something. Others get no rewards below 0, which a
+    loss may divide by.
+    """
+    if sign > 0:
+        return 1.0, 0.0
+    return (-1.0, 0.0) if _own_reward_alone(subject) else (0.0, 1.0)
+
+
+@lru_cache(maxsize=4)
+def _own_reward_alone(subject: Subject) -> bool:
+    """Whether a response that earns nothing counts nothing, whatever the other one earns."""
+    one = without_reference(batch([1, 1], [0.0, 1.0], group_size=2))
+    return of_rewards(subject, one)[0, 0].item() == 0
 
 
 def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> LossInputs:
@@ -520,7 +538,8 @@ def _others(
     subject: Subject, policy: str, sign: int, log: float, length: int, *, first: bool = True
 ) -> float:
     """What another token of the response counts where the first, or the last, has this ratio."""
-    one, shift = _two_responses(sign, length), torch.zeros(2, length, dtype=torch.float64)
+    one = _two_responses(subject, sign, length)
+    shift = torch.zeros(2, length, dtype=torch.float64)
     at, other = (0, -1) if first else (-1, 0)
     shift[0, at] = log
     still = of_rewards(subject, moved(subject, one, policy, 0 * shift))[0, other].item()
@@ -539,7 +558,7 @@ def _whole(subject: Subject, policy: str) -> WholeMask | None:
     @lru_cache
     def gone(sign: int, log: float, length: int, spread: int) -> bool:
         """Whether the last token counts nothing where the first `spread` have gone that far."""
-        one = _two_responses(sign, length)
+        one = _two_responses(subject, sign, length)
         log_probs, shift = one.log_probs.clone(), torch.zeros(2, length, dtype=torch.float64)
         log_probs[0, :spread] = -FAR - 1
         shift[0, :spread] = log

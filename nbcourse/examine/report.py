@@ -79,7 +79,10 @@ class Report(findings.Report):
             spared = ", ".join(facts.repairs)
             said += [f"So that nothing is told twice, the rest was looked at with {spared}.", ""]
         if facts.who_learns == "neither":
-            said += ["Not looked at, for no reward reaches the policy: ratio, clip and average."]
+            where = " where there is one prompt" if facts.influence == "crossed" else ""
+            said += [
+                f"Not looked at, for no reward reaches the policy{where}: ratio, clip and average."
+            ]
         return said
 
     @property
@@ -89,6 +92,8 @@ class Report(findings.Report):
             return "Its clip was not looked at: a weight goes by the length of the response."
         if self.facts.level == "own":
             return "Its clip was not looked at: a weight goes by the probability of the token."
+        if self.facts.who_learns == "neither":
+            return "Its clip was not looked at."
         return families.said(self.facts.clip)
 
     def _count(self) -> str:
@@ -97,6 +102,8 @@ class Report(findings.Report):
         named = ", ".join(f.id for f in mistakes)
         wrong = f"{_many(len(mistakes), 'mistake')} ({named})" if mistakes else self._none()
         known = f"{wrong} and {_many(choices, 'choice')} to know of"
+        if self.nearest.factor == 0:
+            return f"{known}; no row of the table is near to steps of length 0."
         return f"{known}; the nearest row of the table is {self.nearest.row}, {self._gap()}."
 
     def _none(self) -> str:

@@ -4,6 +4,7 @@ Appendix B shows how to examine one from a file.
 """
 
 import ast
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
     """The loss that a user names, `FILE.py:FUNCTION`, `FILE.ipynb:FUNCTION` or the name of a row.
 
     Args:
-        target: the name.
+        target: the name. A function may be a class, of which an instance is made, or one of its
+            methods, as `CLASS.METHOD`.
         convention: whose names and shapes the arguments of a function have, of `CONVENTIONS`.
         given: settings that the function needs, each as NAME=VALUE or NAME.FIELD=VALUE.
 
@@ -34,12 +36,12 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
             f"--as is {convention!r}, expected one of {', '.join(CONVENTIONS)}"
             f"{did_you_mean(convention, CONVENTIONS)}"
         )
-    file, colon, name = target.rpartition(":")
+    file, colon, dotted = target.rpartition(":")
     if not colon:
         if target.endswith((".py", ".ipynb")):
             raise UserError(f"which function of {target}? Say {target}:FUNCTION")
         return known.row(target)
-    path = Path(file)
+    path, (name, _, method) = Path(file), dotted.partition(".")
     if not path.is_file():
         raise NotFound(f"there is no file {file}; rows go by name: {', '.join(ALGORITHMS)}")
     if path.suffix == ".ipynb":
@@ -56,7 +58,30 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
             f"{path} defines no function {name!r}; it defines {', '.join(functions) or 'none'}"
             f"{did_you_mean(name, functions)}"
         )
-    return Subject.of(defined[name], name=name, convention=convention, given=settings(given))
+    function = defined[name]
+    if inspect.isclass(function):
+        function = _instance(function, method)
+    return Subject.of(function, name=dotted, convention=convention, given=settings(given))
+
+
+def _instance(kind: type, method: str) -> Any:
+    """An object of a class, or a method of it."""
+    name, needs = kind.__name__, inspect.signature(kind).parameters.values()
+    if missing := [p.name for p in needs if p.default is p.empty and p.kind < p.VAR_POSITIONAL]:
+        raise UserError(
+            f"{name} is a class, and needs {', '.join(missing)} to be made: say "
+            f"loss = {name}(...) in the file, and examine loss"
+        )
+    made = kind()
+    if method and callable(getattr(made, method, None)):
+        return getattr(made, method)
+    if method or not callable(made):
+        methods = [key for key, value in vars(kind).items() if callable(value) and key[0] != "_"]
+        raise UserError(
+            f"{name} is a class{f' without a method {method!r}' if method else ''}; examine "
+            f"{name}.METHOD, one of {', '.join(methods) or 'none'}{did_you_mean(method, methods)}"
+        )
+    return made
 
 
 class Settings(dict[str, Any]):

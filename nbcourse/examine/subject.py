@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, signature
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -184,7 +185,7 @@ class Subject:
             losses of responses (B,), which are averaged, or one of these first in a tuple, as
             "loss" in a dictionary, or as `.loss`.
         takes: the quantities that it takes.
-        by_name: those that it takes one by one, and not in a batch of all there is.
+        by_name: those that it takes one by one, and not in a batch of all there is; None if all.
 
     Raises:
         ValueError: if it needs a quantity that is not offered, or no log-probs.
@@ -193,7 +194,7 @@ class Subject:
     name: str
     function: Callable[..., Any]
     takes: tuple[str, ...]
-    by_name: tuple[str, ...] = ()
+    by_name: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -231,8 +232,8 @@ class Subject:
             elif parameter.default is Parameter.empty:
                 raise UserError(
                     f"{name} needs {parameter.name!r}, which is not offered; on offer are "
-                    f"{', '.join(known)}{_meant(parameter.name, known)}; a setting can be given: "
-                    f"--given {parameter.name}=VALUE"
+                    f"{', '.join(known)}{_meant(parameter.name, known)}; "
+                    + _otherwise(parameter.name, [*parameters], settings)
                 )
         needs = {need for one in theirs for need in known[one].needs}
         if "log_probs" not in needs:
@@ -270,12 +271,16 @@ class Subject:
             seed
         )  # of this one alone: it is asked thousands of times
         try:
-            returned = _loss_of(self.function(**chosen))
+            returned = self.function(**chosen)
         except Exception as error:
-            raise UserError(f"{self.name} raises {type(error).__name__}: {error}") from error
+            said = str(error) or extract_tb(error.__traceback__)[-1].line
+            raise UserError(f"{self.name} raises {type(error).__name__}: {said}") from error
         finally:
             torch.set_rng_state(state)
-        mask = quantities["mask"]
+        returned, mask = _loss_of(returned), quantities["mask"]
+        if isinstance(returned, Mapping):
+            keys = ", ".join(map(str, returned))
+            raise UserError(f"{self.name} returns no 'loss', but {keys}: expected one of that name")
         plain = ((), (1,), mask.shape[:1], mask.shape)
         if not isinstance(returned, Tensor) or returned.shape not in plain:
             shape = (
@@ -330,8 +335,20 @@ def _loss_of(returned: Any) -> Any:
     if isinstance(returned, Tensor):
         return returned
     if isinstance(returned, Mapping):
-        return returned["loss"]
+        return returned.get("loss", returned)
     return getattr(returned, "loss", returned)
+
+
+def _otherwise(name: str, parameters: Sequence[str], settings: Collection[str]) -> str:
+    """What to do about an argument that has not the name of a quantity."""
+    fit = [
+        key
+        for key, known in CONVENTIONS.items()
+        if name in known and all(one in known or one in settings for one in parameters)
+    ]
+    if fit:
+        return f"all its names are known to --as {fit[0]}"
+    return f"a setting can be given: --given {name}=VALUE; else wrap it in one of these names"
 
 
 def _meant(name: str, known: Collection[str]) -> str:

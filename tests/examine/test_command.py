@@ -87,6 +87,26 @@ class PolicyLoss(torch.nn.Module):
         return (losses * action_mask).sum() / action_mask.sum(), None
 
 for_openrlhf = PolicyLoss(0.2)
+
+class Told:
+    def compute(self, log_probs, advantages, mask):
+        return -(log_probs * advantages).masked_fill(~mask, 0.0).sum(dim=1).mean()
+
+def asserts(log_probs, config=None):
+    assert config is not None
+    return log_probs.sum()
+
+def metrics_first(log_probs):
+    return {"kl": 0.0, "total": log_probs.sum()}, log_probs.sum()
+
+class Anything:
+    def __init__(self, *values, **options):
+        pass
+    def __call__(self, log_probs, advantages, mask):
+        return Told().compute(log_probs, advantages, mask)
+
+def trl_names(per_token_logps, advantages, completion_mask, tau):
+    return per_token_logps.sum()
 number = 3
 """
 
@@ -140,6 +160,12 @@ def test_a_row_goes_by_its_name():
         ("losses.py:ignores", "ignores does not depend on log_probs"),
         ("losses.py:nan", "nan returns nan for an ordinary batch"),
         ("losses.py:logarithms_for_probabilities", "returns nan for an ordinary batch"),
+        ("losses.py:PolicyLoss", "PolicyLoss is a class, and needs eps to be made: say loss = "),
+        ("losses.py:Told", "Told is a class; examine Told.METHOD, one of compute"),
+        ("losses.py:Told.forward", "without a method 'forward'; .* one of compute"),
+        ("losses.py:asserts", "asserts raises AssertionError: assert config is not None"),
+        ("losses.py:metrics_first", "metrics_first returns no 'loss', but kl, total: expected"),
+        ("losses.py:trl_names", "'per_token_logps', .*; a setting can be given"),
         ("losses.py:python_min", "python_min raises RuntimeError: Boolean value of Tensor"),
     ],
 )
@@ -170,6 +196,16 @@ def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention,
         assert (found["kl"]["descends"], found["kl"]["beta"]) == ("forward", pytest.approx(0.04))
     if convention == "verl":
         assert found["direction"]["fresh"]["verdict"] == "exact"
+
+
+def test_names_that_a_library_knows_are_said_to_be_its(file):
+    said = refused("examine", f"{file}:trl_names", "--given", "tau=1")
+    assert said.rstrip().endswith("; all its names are known to --as trl")
+
+
+def test_a_method_is_one_of_an_object_that_is_made(file):
+    for name in ("Told.compute", "Anything"):
+        assert "its expected step is ∇J, exactly" in nbcourse("examine", f"{file}:{name}")
 
 
 def test_names_of_another_library_are_refused_with_those_on_offer(file):

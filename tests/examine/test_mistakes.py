@@ -401,6 +401,21 @@ def baseline_of_the_next_prompt(log_probs, rewards, mask, group_size):
     return mean_of_sums(-log_probs * (rewards - means)[:, None], mask)
 
 
+@planted("mixed-groups")
+def mean_of_the_same_place(log_probs, rewards, mask, group_size):
+    """The i-th responses to all prompts are compared: with one prompt, each with itself."""
+    groups = rewards.view(-1, group_size)
+    return mean_of_sums(-log_probs * (groups - groups.mean(dim=0)).view(-1, 1), mask)
+
+
+@planted("mixed-groups")
+def means_repeated_in_turn(log_probs, old_log_probs, rewards, mask, group_size):
+    """`repeat` for `repeat_interleave`: some responses keep their own group's mean."""
+    means = rewards.view(-1, group_size).mean(dim=1).repeat(group_size)
+    ratio = ratio_of(log_probs, old_log_probs)
+    return mean_of_sums(clipped(ratio, (rewards - means)[:, None]), mask)
+
+
 @planted("order")
 def mean_over_prompts(log_probs, rewards, mask, group_size):
     """dim=0 for dim=1: the i-th responses to all prompts are compared."""

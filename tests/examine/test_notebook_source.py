@@ -54,13 +54,42 @@ def test_the_last_definition_counts(tmp_path):
     [
         ("LOW, HIGH = read()", "'LOW'|'HIGH'"),
         ("LOW = HIGH = 0.2\nHIGH += 0.08", "'HIGH'"),
-        ("LOW: float = 0.2\nHIGH = LOW + 0.08", "'HIGH'"),
+        ("LOW: float = 0.2\nHIGH = LOW + 0.08", "'HIGH'"),  # which of several LOW?
+        ("LOW = 0.2\nHIGH = float('0.28')", "'HIGH'"),
     ],
 )
 def test_what_a_cell_computes_is_asked_for(tmp_path, limits, named):
     path = notebook(tmp_path, HEAD, limits, HELP, LOSS)
     with pytest.raises(UserError, match=rf"uses ({named}), which a cell computes.* --given "):
         notebook_source.source(path, "loss")
+
+
+def test_what_operators_make_of_constants_is_no_computation(tmp_path):
+    limits = "LOW, HIGH = 1 - 0.8, 2 * 0.14"
+    said = nbcourse("examine", f"{notebook(tmp_path, HEAD, limits, HELP, LOSS)}:loss")
+    assert "no gradient above 1.28 with A > 0; no gradient below 0.8 with A < 0" in said
+
+
+CLASSES = """
+@dataclass
+class Config:
+    low: float = 0.2
+
+class Trainer:
+    def __init__(self, config=None):
+        self.config = config or settings
+    def compute_loss(self, log_probs, old_log_probs, advantages, mask):
+        r = ratio(log_probs, old_log_probs)
+        clipped = torch.min(r * advantages, r.clamp(1 - self.config.low) * advantages)
+        return -(clipped * mask).sum() / mask.sum()
+"""
+
+
+def test_a_method_of_a_class_and_an_object_of_another(tmp_path):
+    head = f"{HEAD}\nfrom dataclasses import dataclass"
+    path = notebook(tmp_path, head, HELP, CLASSES, "settings = Config(low=0.1)")
+    said = nbcourse("examine", f"{path}:Trainer.compute_loss")
+    assert "no gradient below 0.9 with A < 0" in said
 
 
 def test_a_function_that_is_not_there_is_named_with_those_that_are(tmp_path):

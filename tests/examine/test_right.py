@@ -1,11 +1,13 @@
 """Losses without a mistake: equal formulas written differently, and choices that go by a name."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import relu
+from torch.nn.functional import logsigmoid, relu
 
+from nbcourse.examine.subject import Subject
 from nbcourse.functional.advantages import group_relative, leave_one_out
 from tests.effort import swept
 from tests.examine.parts import (
@@ -23,6 +25,11 @@ from tests.examine.parts import (
     says_what_is_written,
     token_mean,
     with_kl,
+)
+from tests.examine.test_mistakes import (
+    groups_across_prompts,
+    mean_of_the_same_place,
+    means_repeated_in_turn,
 )
 
 # ---------------------------------------------------------------- exact, in several ways
@@ -269,6 +276,52 @@ def no_baseline(log_probs, rewards, mask):
     return mean_of_sums(-log_probs * rewards[:, None], mask)
 
 
+def less_a_half(log_probs, rewards, mask):
+    return mean_of_sums(-log_probs * (rewards - 0.5)[:, None], mask)
+
+
+def asymmetric_baseline(log_probs, rewards, mask, group_size):
+    """AsymRE: a little less than the mean of the group (arXiv 2506.20520)."""
+    return mean_of_sums(-log_probs * (centred(rewards, group_size).view(-1, 1) + 0.1), mask)
+
+
+def divided_by_the_mean(log_probs, old_log_probs, rewards, mask, group_size):
+    """MaxRL (arXiv 2602.02710): a hard prompt counts more, and shifted rewards something else."""
+    means = rewards.view(-1, group_size).mean(dim=1, keepdim=True)
+    scaled = (centred(rewards, group_size) / (means + 1e-6)).view(-1, 1)
+    return mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), scaled), mask)
+
+
+def bad_ones_count_double(log_probs, advantages, mask):
+    return mean_of_sums(-log_probs * torch.where(advantages < 0, 2 * advantages, advantages), mask)
+
+
+def by_the_longest(log_probs, advantages, mask):
+    longest = mask.sum(dim=1).max().clamp(min=1)
+    return -safe(log_probs * advantages, mask).sum() / (len(mask) * longest)
+
+
+def by_token(log_probs, old_log_probs, advantages, mask):
+    return token_mean(clipped(ratio_of(log_probs, old_log_probs), advantages), mask)
+
+
+def ratios(log_probs, old_log_probs, ref_log_probs):
+    return -ratio_of(log_probs, old_log_probs).sum(dim=1).mean()
+
+
+def preferred(log_probs, ref_log_probs, rewards, mask, group_size):
+    far = safe(log_probs - ref_log_probs, mask).sum(dim=1).view(-1, group_size)
+    best, worst = (
+        getattr(rewards.view(-1, group_size), name)(dim=1, keepdim=True)
+        for name in ("argmax", "argmin")
+    )
+    return -logsigmoid(0.1 * (far.gather(1, best) - far.gather(1, worst))).mean()
+
+
+def nothing_learned(log_probs, advantages, mask):
+    return mean_of_sums(-log_probs.detach() * advantages, mask) + 0 * log_probs.sum()
+
+
 def whitened(log_probs, rewards, mask):
     advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
     return mean_of_sums(-log_probs * advantages[:, None], mask)
@@ -299,6 +352,13 @@ def kl_before_the_division(log_probs, ref_log_probs, rewards, mask, group_size):
 def dual_clip(log_probs, old_log_probs, advantages, mask):
     ratio = ratio_of(log_probs, old_log_probs)
     objective = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    bounded = torch.where(advantages < 0, torch.max(objective, 3 * advantages), objective)
+    return mean_of_sums(-bounded, mask)
+
+
+def dual_clip_higher(log_probs, old_log_probs, advantages, mask):
+    ratio = ratio_of(log_probs, old_log_probs)
+    objective = torch.min(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)
     bounded = torch.where(advantages < 0, torch.max(objective, 3 * advantages), objective)
     return mean_of_sums(-bounded, mask)
 
@@ -334,7 +394,13 @@ CHOICES = {
     k3_in_the_loss: {"kl-forward"},
     k3_with_a_weight_for_each_token: {"kl-token"},
     kl_before_the_division: {"spread-divided", "kl-divided-by-spread"},
+    less_a_half: {"fixed-baseline"},
+    asymmetric_baseline: {"fixed-baseline", "own-reward-in-baseline"},
+    divided_by_the_mean: {"rewards-rescaled"},
+    bad_ones_count_double: {"signs-weigh"},
+    by_the_longest: {"longest-in-batch"},
     dual_clip: {"dual-clip"},
+    dual_clip_higher: {"dual-clip", "clip-asymmetric"},
     capped: {"ratio-capped"},
     ratio_of_the_response: {"sequence-ratio", "seq-mean-token-mean"},
     only_good_answers: {"good-only"},
@@ -351,6 +417,114 @@ def test_a_choice_is_named_and_not_accused(loss):
     assert not mistakes(report), str(report)
     assert codes(report, "choice") == CHOICES[loss]
     assert says_what_is_written(report), str(report)
+
+
+def test_the_nearest_row_of_advantages_that_are_handed_is_one_that_is_handed_them():
+    """PPO makes advantages of its critic, and none of them are these."""
+    nearest = report_of(by_token).nearest
+    assert (nearest.row, nearest.same) == ("ppo", True)
+
+
+def test_what_takes_a_batch_whole_is_not_asked_for_every_quantity_in_it():
+    one = Subject("whole", ratios, ("log_probs", "old_log_probs", "ref_log_probs"), by_name=())
+    assert "reference-ignored" not in codes(report_of(one), "mistake")
+    assert "reference-ignored" in codes(report_of(replace(one, by_name=None)), "mistake")
+
+
+def test_a_reference_that_moves_a_weight_is_not_ignored():
+    """DPO of the best and the worst adds no KL."""
+    report = report_of(preferred)
+    assert "reference-ignored" not in codes(report, "mistake")
+    assert report.facts.kl_placement == "none"
+
+
+def test_steps_of_no_length_are_near_to_nothing():
+    report = report_of(nothing_learned)
+    assert report.verdict()[2].endswith("no row of the table is near to steps of length 0.")
+    assert report.clip == "Its clip was not looked at."
+    assert report.closing()[-1] == (
+        "Not looked at, for no reward reaches the policy: ratio, clip and average."
+    )
+
+
+def by_a_neighbour(log_probs, rewards, mask, group_size):
+    """All of its own group, and one response to another prompt."""
+    groups = rewards.view(-1, group_size)
+    means = groups.mean(dim=1) + groups.roll(1, 0)[:, 0]
+    return mean_of_sums(-log_probs * (groups - means[:, None]).view(-1, 1), mask)
+
+
+@pytest.mark.parametrize(
+    ("loss", "whose"),
+    [
+        (no_baseline, "own"),
+        (mean_baseline, "group"),
+        (whitened, "batch"),
+        (groups_across_prompts, "strided"),
+        (mean_of_the_same_place, "crossed"),
+        (means_repeated_in_turn, "crossed"),
+        (by_a_neighbour, "other"),
+        (nothing_learned, "none"),
+    ],
+)
+def test_whose_rewards_move_a_response(loss, whose):
+    assert report_of(loss).facts.influence == whose
+
+
+def test_where_a_group_is_one_of_every_prompt_one_prompt_shows_no_more():
+    report = report_of(mean_of_the_same_place)
+    assert codes(report, "mistake") == {"mixed-groups"}
+    assert "micro-batch-means" not in codes(report, "note")
+    assert report.closing()[-1] == (
+        "Not looked at, for no reward reaches the policy where there is one prompt: "
+        "ratio, clip and average."
+    )
+
+
+def test_bad_ones_that_count_half_are_told_too():
+    def half(log_probs, advantages, mask):
+        weighted = torch.where(advantages < 0, advantages / 2, advantages)
+        return mean_of_sums(-log_probs * weighted, mask)
+
+    assert codes(report_of(half), "choice") == {"signs-weigh"}
+    assert report_of(half).facts.bad_beside_good == pytest.approx(0.5)
+
+
+def test_a_clip_without_a_baseline_is_read_of_rewards_below_zero():
+    def clipped_rewards(log_probs, old_log_probs, rewards, mask):
+        return mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), rewards[:, None]), mask)
+
+    assert report_of(clipped_rewards).facts.clip.bounds == pytest.approx((0.8, 1.2), abs=1e-4)
+
+
+def test_k1_in_the_loss_is_no_baseline():
+    def k1_in_the_loss(log_probs, ref_log_probs, rewards, mask):
+        return with_kl(log_probs, rewards[:, None], mask, log_probs - ref_log_probs)
+
+    report = report_of(k1_in_the_loss)
+    assert codes(report, "mistake") == {"kl-without-gradient"}
+    assert codes(report, "choice") == {"missing-baseline"}
+
+
+def test_a_clip_that_is_wrong_is_not_told_of_its_symmetry():
+    def without_min(log_probs, old_log_probs, advantages, mask):
+        held = ratio_of(log_probs, old_log_probs).clamp(0.8, 1.28)
+        return mean_of_sums(-held * advantages, mask)
+
+    report = report_of(without_min)
+    assert codes(report, "mistake") == {"clip-without-min"}
+    assert not codes(report, "choice")
+
+
+def test_a_clip_is_read_of_rewards_that_a_loss_may_divide_by():
+    bounds = report_of(divided_by_the_mean).facts.clip.bounds
+    assert bounds == pytest.approx((0.8, 1.2), abs=1e-4)
+
+
+def test_nothing_is_unexplained_where_the_longest_response_divides():
+    shares = report_of(by_the_longest).facts.shares
+    assert shares.average < 1 - 1e-6
+    assert shares.unexplained < 1e-6
 
 
 def test_the_numbers_are_those_of_the_book():
