@@ -18,9 +18,12 @@ def cells(file: Path) -> list[Mapping[str, Any]]:
     if not file.is_file():
         raise NotFound(f"there is no {file}: expected a notebook")
     try:
-        found = json.loads(file.read_text(encoding="utf-8-sig", errors="replace"))["cells"]
+        notebook = json.loads(file.read_text(encoding="utf-8-sig", errors="replace"))
+        found = notebook["worksheets" if "worksheets" in notebook else "cells"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged: it is no notebook of nbformat 4 ({error})") from error
+    if "worksheets" in notebook:
+        raise UserError(f"{file} is a notebook of nbformat 3: open it in JupyterLab, and save it")
     if not isinstance(found, list) or not all(isinstance(cell, dict) for cell in found):
         raise UserError(
             f"{file} is damaged: it is no notebook of nbformat 4 (cells: {found!r:.40})"

@@ -8,8 +8,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import mean, median
+from functools import partial
+from itertools import accumulate, pairwise
+from statistics import fmean, median
 from typing import TypeGuard
 
 from nbcourse.diagnosis.names import ALWAYS, PART, is_known
@@ -31,8 +32,9 @@ SOLVED = 0.05  # of the best reward that was earned: so much below it there is l
 AT_THE_REFERENCE = 0.05
 DEPENDENT = -0.2  # correlation of differences, above which `_smoothed` finds points dependent
 # Names of what is taken off: 0 where nobody had to pay, or the same for all by design.
-FINES = re.compile("penal|punish|overlong|cost|repet|mix", re.IGNORECASE)
+FINES = re.compile("penal|punish|long|cost|repet|mix", re.IGNORECASE)
 SPIKE = 10  # times the usual KL, in one step: about a third of the public runs that log it have one
+FIRST = 5  # steps of it, whose KL is that of a policy that has hardly moved
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
 # Of the recorded runs with so many points the sound ones fall from their best fifth by at most 5.0
 # standard errors of such a mean, those that collapsed from .9 by 7.4 to 10.3, and by .23 to .29 of
@@ -159,9 +161,12 @@ def limit(curves: Curves) -> Answer:
 def _endless(late: History) -> Answer:
     """Whether no response ended by itself, of a log that says so by their ends or lengths."""
     ends, means = _values(late, "ends"), _values(late, "length")
-    alike = len(means) >= FEW and len({*means}) == 1 and means[0] >= LONG
-    if not ends and alike and means[0] != _reward(late):  # where each step of an episode pays 1
-        return seen("all-truncated", POSSIBLE + ":alike", steps=len(means), length=means[0])
+    longest = max(means, default=0)
+    alike = len(means) >= FEW and means.count(longest) >= NEARLY_ALL * len(means)
+    # where each step of an episode pays 1, that is the reward
+    if not ends and alike and longest >= LONG and longest != _reward(late):
+        told = {"steps": len(means), "length": longest, "alike": means.count(longest)}
+        return seen("all-truncated", POSSIBLE + ":alike", **told)
     if not ends:
         return UNCUT
     if any(ends):
@@ -191,6 +196,19 @@ def lengths(curves: Curves) -> Answer:
         return None
     if all(cut == 0 for *_, cut in told):
         return seen("finished-by-last-column", POSSIBLE, steps=len(told), most=longest[0])
+    return None
+
+
+def baseline(curves: Curves) -> Answer:
+    """Whether advantages are the rewards themselves."""
+    names = ("advantage_max", "reward_max", "advantage_min", "reward_min")
+    rows = (row for row in curves.history if all(_number(row.get(name)) for name in names))
+    told = [[row[name] for name in names] for row in rows if row["reward_max"] != row["reward_min"]]
+    if len(told) < FEW:
+        return f"the log has no {FEW} steps with the ends of advantages and of rewards that differ"
+    same = partial(math.isclose, rel_tol=1e-4)  # for a division by a spread of 1 and a bit
+    if all(same(a, r) and same(b, s) for a, r, b, s in told):
+        return seen("missing-baseline", LIKELY, steps=len(told))
     return None
 
 
@@ -249,7 +267,7 @@ def _below_zero(values: Sequence[float]) -> float | None:
     """The mean of the last fifth, if it is surely negative."""
     if len(values) < TREND:
         return None
-    last = mean(values[-(len(values) // 5) :])
+    last = fmean(values[-(len(values) // 5) :])
     return last if last < -max(MEAN_GAP, COLLAPSE_ERRORS * _error(values)) else None
 
 
@@ -282,8 +300,9 @@ def weights(curves: Curves) -> Answer:
     distances, norms = curves.values("kl_ref"), curves.values("grad_norm")
     measured = [n for n, row in enumerate(curves.history, start=1) if _number(row.get("kl_ref"))]
     steps = max(measured, default=0)
-    if len(kl := curves.values("kl")) >= 5 and not any(kl) and not distances:
-        return f"the KL is 0 in all {len(kl)} steps: β is 0, or the weights do not move"
+    if len(kl := curves.values("kl")) >= 5 and not distances:
+        zero = f"the KL is 0 in all {len(kl)} steps: β is 0, or the weights do not move"
+        return None if any(kl) else zero
     if not norms or steps < 5:
         return "the log has no gradient norm and KL to the reference over five steps"
     if max(map(abs, distances)) >= 1e-9 or max(norms) <= 0:
@@ -302,7 +321,8 @@ def reward(curves: Curves) -> Answer:
     values = [value for _, value in paid]
     if _smoothed(values):
         return "neighbours of the rewards are not independent, as those of a running mean"
-    means = [mean(values[n : n + count]) for n in range(len(values) - count + 1)]
+    sums = [0.0, *accumulate(values)]
+    means = [(after - before) / count for before, after in zip(sums, sums[count:], strict=False)]
     peak = max(range(len(means)), key=means.__getitem__)
     fall, scale = means[peak] - means[-1], max(abs(means[peak]), abs(means[-1]))
     error = _error(values)
@@ -321,7 +341,9 @@ def reward(curves: Curves) -> Answer:
 
 def reference(curves: Curves) -> Answer:
     """Whether the policy begins at its reference."""
-    name = "kl_ref" if curves.precision == "float32" and curves.values("kl_ref") else "kl"
+    name = "kl_ref" if curves.values("kl_ref") else "kl"
+    if name == "kl_ref" and curves.precision != "float32":
+        return "in a coarse precision the KL of the first step says little"
     told = [(n, row[name]) for n, row in enumerate(curves.history) if _number(row.get(name))]
     if len(told) < 5:
         return f"{len(told)} points with a KL to the reference, expected at least 5"
@@ -335,7 +357,7 @@ def reference(curves: Curves) -> Answer:
         return "the KL is an estimate that may be negative, of which one step says little"
     if first < AT_THE_REFERENCE:
         return None
-    return seen("distant-reference", POSSIBLE, first=first, later=mean(later))
+    return seen("distant-reference", POSSIBLE, first=first, later=fmean(later))
 
 
 def silent_parts(curves: Curves) -> Answer:
@@ -431,6 +453,7 @@ QUESTIONS: Mapping[str, Callable[[Curves], Answer]] = {
     "gradient": gradient,
     "truncation": truncation,
     "lengths": lengths,
+    "baseline": baseline,
     "signal": signal,
     "likelihood of the tokens": likelihood,
     "gap of the sampler": gap,
@@ -486,12 +509,13 @@ def _spikes(kl: Sequence[float]) -> Iterator[str]:
     """A few steps whose KL is far above the usual, or that it has left what was usual."""
     if len(kl) < TREND or min(kl) < 0:
         return
-    usual = median(kl)
+    usual = min(median(kl), median(kl[:FIRST]))
     far = [value > max(1.0, SPIKE * usual) for value in kl]
     if all(far[-FEW:]):
+        when = "most" if usual == median(kl) else f"the first {FIRST}"
         yield (
-            f"The KL is {kl[-1]:.3g} in the last step, and was {usual:.3g} in most: the policy is "
-            "leaving its reference."
+            f"The KL is {kl[-1]:.3g} in the last step, and was {usual:.3g} in {when}: the policy "
+            "is leaving its reference."
         )
     elif any(far):
         yield (
@@ -558,13 +582,13 @@ def _short(late: History) -> str:
 def _ends(values: Sequence[float]) -> tuple[float, float]:
     """The means of the first and of the last fifth."""
     count = len(values) // 5
-    return mean(values[:count]), mean(values[-count:])
+    return fmean(values[:count]), fmean(values[-count:])
 
 
 def _error(values: Sequence[float]) -> float:
     """The standard error of a difference of two means, of a fifth of the values each."""
     steps = [after - before for before, after in pairwise(values)]
-    return math.sqrt(mean(step * step for step in steps) / (len(values) // 5))
+    return math.sqrt(fmean(step * step for step in steps) / (len(values) // 5))
 
 
 def _smoothed(values: Sequence[float]) -> bool:
@@ -577,7 +601,8 @@ def _smoothed(values: Sequence[float]) -> bool:
     told = []
     for n in range(3):
         steps = [b - a for a, b in pairwise(values[n * third : (n + 1) * third])]
-        left = [step - mean(steps) for step in steps]
+        usual = fmean(steps)
+        left = [step - usual for step in steps]
         if (square := sum(one * one for one in left)) > 1e-12:
             told.append(sum(a * b for a, b in pairwise(left)) / square)
     return len(told) > 1 and min(told) > DEPENDENT
@@ -590,7 +615,7 @@ def _flat(rows: History) -> float | None:
     for names in (("reward_std",), ("advantage_max", "advantage_min")):
         told = [values for row in rows if all(map(_number, values := [*map(row.get, names)]))]
         if told:
-            return mean(not any(values) for values in told)
+            return fmean(not any(values) for values in told)
     return None
 
 
@@ -609,9 +634,9 @@ def _values(history: History, name: str) -> list[float]:
 
 def _mean(history: History, name: str) -> float | None:
     values = _values(history, name)
-    return mean(values) if values else None
+    return fmean(values) if values else None
 
 
 def _reward(history: History) -> float | None:
     values = [value for _, value in _paid(history)]
-    return mean(values) if values else None
+    return fmean(values) if values else None

@@ -106,6 +106,7 @@ class Evidence:
         recognised: columns of another program's log that the questions know; of ours, none.
         unknown: its other columns of numbers.
         rounded: a number of the log that is smaller is written as 0.
+        left_out: rows of the log whose steps later ones have again.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Evidence:
     recognised: Sequence[str] = ()
     unknown: Sequence[str] = ()
     rounded: float = 0.0
+    left_out: int = 0
 
     @property
     def precision(self) -> str:
@@ -157,6 +159,7 @@ def diagnose(evidence: Evidence) -> Report:
         answers=by_witness | by_curves,
         recognised=evidence.recognised,
         unknown=evidence.unknown,
+        left_out=evidence.left_out,
     )
 
 

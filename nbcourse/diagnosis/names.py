@@ -1,8 +1,10 @@
 """What trainers call the numbers that a diagnosis looks at, in our names and in their own."""
 
+import re
 from collections.abc import Mapping
 
 PART = "rewards/"  # how TRL begins the name of a part of the reward
+OF_A_PART = re.compile(r"(?:reward_(?!std|min|max)\w+|(?!eval|val|test)\w+_reward)(?:_func)?")
 
 # What other trainers call these numbers.
 NAMES: Mapping[str, str] = {
@@ -28,7 +30,16 @@ NAMES: Mapping[str, str] = {
     "lr": "learning_rate",
     "loss": "policy_loss",
     "training_loss": "policy_loss",  # of transformers' table in a notebook
-    "reward_mean": "reward",  # of scripts, as are the next nine
+    "reward_mean": "reward",  # of scripts, as are those behind it
+    **dict.fromkeys(
+        (
+            *("score", "mean_score", "scores/mean", "return", "mean_return", "episode_reward"),
+            *("total_reward", "reward_total", "rewards_mean", "reward/mean", "rewards/mean"),
+            *("r_mean", "mean_r", "train_reward", "env/reward", "env/all/reward/total", "rewards"),
+            *("rollout/reward", "rollout/rewards/mean"),
+        ),
+        "reward",
+    ),
     "reward_avg": "reward",
     "std_reward": "reward_std",
     "kl_divergence": "kl",
@@ -40,6 +51,7 @@ NAMES: Mapping[str, str] = {
     "acc": "accuracy",
     "critic/score/mean": "reward",
     "critic/score/max": "reward_max",
+    "critic/score/min": "reward_min",
     "critic/kl": "kl",
     "critic/vf_loss": "value_loss",
     "critic/grad_norm": "critic_grad_norm",
@@ -100,7 +112,7 @@ ALWAYS: Mapping[str, str] = {
     "accuracy": "the accuracy",
 }
 OTHERS = {
-    *("advantage_max", "advantage_min", "reward_std", "reward_max", "no_spread"),
+    *("advantage_max", "advantage_min", "reward_std", "reward_max", "reward_min", "no_spread"),
     *("truncated", "ends", "length"),
     *(
         "length_min",
@@ -124,6 +136,16 @@ def translated(row: Mapping[str, float]) -> dict[str, float]:
     return {_ours(name.removeprefix("train/")): value for name, value in row.items()}
 
 
+def parts_named(row: Mapping[str, float]) -> dict[str, float]:
+    """A row that has a reward, in which what is called a reward besides is a part of it."""
+    if "reward" not in translated(row):
+        return dict(row)
+    return {
+        PART + name if OF_A_PART.fullmatch(name) and _ours(name) == name else name: value
+        for name, value in row.items()
+    }
+
+
 def is_known(name: str) -> bool:
     """Whether a question looks at a number, by the name that `translated` gives it."""
     return name in KNOWN or (name.startswith(PART) and not name.endswith("/std"))
@@ -131,7 +153,7 @@ def is_known(name: str) -> bool:
 
 def _ours(name: str) -> str:
     """Our name of a number, whatever the case of its letters; its own if there is none."""
-    if name.startswith(PART):
+    if name.startswith(PART) and name not in NAMES:
         return name.removesuffix("/mean")
     plain = name.lower().replace(".", "").replace(" ", "_")
     return NAMES.get(name) or NAMES.get(plain) or (plain if plain in KNOWN else name)

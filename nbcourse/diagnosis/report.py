@@ -40,6 +40,7 @@ class Report(findings.Report):
         answers: to each question.
         recognised: columns of another program's log that the questions know.
         unknown: its other columns of numbers.
+        left_out: rows of its whose steps later ones have again.
     """
 
     witnesses: Sequence[int]
@@ -49,6 +50,7 @@ class Report(findings.Report):
     answers: Mapping[str, Answer] = field(default_factory=dict)
     recognised: Sequence[str] = ()
     unknown: Sequence[str] = ()
+    left_out: int = 0
 
     REQUIREMENTS: ClassVar[findings.Requirements] = {
         "healthy": lambda report: report.healthy,
@@ -94,6 +96,10 @@ class Report(findings.Report):
             lines.append(
                 f"Recognised {len(self.recognised)} of {columns} columns of the log{more}."
             )
+        if self.left_out:
+            lines.append(
+                f"Left out {self.left_out} rows of the log: behind them its steps begin again."
+            )
         for reason in dict.fromkeys(missed.values()):
             names = ", ".join(name for name, why in missed.items() if why == reason)
             lines.append(f"[not looked at] {names}: {reason}")
@@ -109,8 +115,9 @@ class Report(findings.Report):
             batches = "batch of step" if len(self.witnesses) == 1 else "batches of steps"
             said = f"{seen} in the witness {batches} {steps}, and in {points} of curves."
             return said + (" Part of a step could not be looked at: see below." * bool(self.unseen))
-        few = isinstance(self.answers.get("trend of the reward"), str) and self.steps > 0
-        young = ", too few to judge a trend" * few
+        missed = self._missed().get("trend of the reward", "") if self.steps else ""
+        young = ", in which no trend of the reward could be judged" * bool(missed)
+        young += " (is this a log of reinforcement learning?)" * (missed == "the log has no reward")
         return (
             f"{seen} in {points} of its curves{young}. There is no witness batch, and most faults "
             "leave curves as they are: set witness.every in the recipe (with a trainer of TRL's, "
@@ -130,4 +137,5 @@ class Report(findings.Report):
             "complete": self.complete,
             "recognised": list(self.recognised),
             "not_recognised": list(self.unknown),
+            "left_out": self.left_out,
         }

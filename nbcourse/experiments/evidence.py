@@ -10,7 +10,7 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
                history, as W&B's `run.scan_history()` gives them
 *.ipynb        what the cell that trained printed, or showed as a table (`notebook_outputs`)
-*.csv          what a dashboard exports: a column for each number. Of W&B the chart of one run
+*.csv, *.tsv   what a dashboard exports: a column for each number. Of W&B the chart of one run
                ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
                sync` them first
 
@@ -18,18 +18,21 @@ Names are translated by `names.NAMES`, without the "train/" that transformers pu
 A log of which no column is known there is refused: nothing could be said of it.
 """
 
+import codecs
 import csv
 import io
 import json
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
-from nbcourse.diagnosis.names import is_known, translated
+from nbcourse.diagnosis.names import is_known, parts_named, translated
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import event_files, log_lines, notebook_outputs, records
@@ -38,11 +41,12 @@ from nbcourse.experiments.records import WITNESS
 STATE = "trainer_state.json"
 EVENTS = "events.out.tfevents."
 KINDS = (
-    "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .ipynb, .log, .txt "
-    "or .md"
+    "a folder, TensorBoard's event file, or a file .zip, .jsonl, .json, .csv, .tsv, .ipynb, .log, "
+    ".txt or .md"
 )
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test"}  # as words of a row
+PREFERENCES = ("rewards/chosen", "rewards/rejected", "rewards/margins", "dpo_loss")
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
@@ -71,7 +75,7 @@ def read(path: str | Path) -> Evidence:
         return _of_files(path.stem, content)
     readers: dict[str, Callable[[bytes, str], list[dict[str, Any]]]] = {
         ".json": _state,
-        ".csv": _table,
+        **dict.fromkeys((".csv", ".tsv"), _table),
         ".jsonl": _rows_of_lines,
         **dict.fromkeys((".log", ".txt", ".out", ".md"), _printed),
     }
@@ -85,7 +89,8 @@ def read(path: str | Path) -> Evidence:
         raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
     written = path.read_bytes()
     if path.name == records.METRICS:
-        return Evidence(path.name, (), tuple(map(translated, _lines(written, str(path)))))
+        own = _lines(written, str(path), null=math.nan)
+        return Evidence(path.name, (), tuple(map(translated, own)))
     rows = readers[path.suffix](written, str(path))
     return _of_others(path.name, rows, rounded=log_lines.rounded(_text(written)))
 
@@ -96,16 +101,33 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     Raises:
         ValueError: if none is.
     """
-    trained = (row for row in rows if EVALUATIONS.isdisjoint(map(str, row.values())))
+    trained = (row for row in rows if not _is_aside(row))
     measured = [row for row in map(log_lines.measured, trained) if row.keys() - {"step"}]
-    history = tuple(map(translated, log_lines.in_order(measured)))
+    measured = [parts_named(row) for row in measured]
+    ordered, left_out = log_lines.in_order(measured)
+    history = tuple(map(translated, ordered))
     names = dict.fromkeys(name for row in measured for name in row)
     columns = [one for one in names if one not in log_lines.BOOKKEEPING]
+    if preferences := [one for one in columns if one.startswith(PREFERENCES)]:
+        raise UserError(
+            f"{name} is the log of a preference optimisation such as DPO, with {preferences[0]}: "
+            "it samples no answers, and nothing here is asked about it"
+        )
     known = [one for one in columns if is_known(next(iter(translated({one: 0.0}))))]
     if not known:
         raise _unrecognised(name, columns)
     unknown = [one for one in columns if one not in known]
-    return Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
+    made = Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
+    return replace(made, left_out=left_out)
+
+
+def _is_aside(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of an evaluation, or the summary of transformers at the end."""
+    said = (value for value in row.values() if isinstance(value, str) and len(value) < 30)
+    words = {word for text in said for word in re.split(r"[\W_]+", text.lower())}
+    flags = (name for name, value in row.items() if value is True or value == "True")
+    flagged = {word for name in flags for word in re.split(r"[\W_]+", name.lower())}
+    return bool(EVALUATIONS & (words | flagged)) or "train_runtime" in row
 
 
 def _unrecognised(name: str, columns: Iterable[str]) -> UserError:
@@ -150,7 +172,7 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
     ]
     rows: list[dict[str, Any]] = []
     if records.METRICS in files:
-        rows = _lines(content(records.METRICS), records.METRICS)
+        rows = _lines(content(records.METRICS), records.METRICS, null=math.nan)
     elif STATE in files and not witnesses:
         return _of_others(name, _state(content(STATE), STATE))
     elif STATE in files:
@@ -176,7 +198,8 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
 
 
 def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if wide else "utf-8-sig", "replace")
 
 
 def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
@@ -186,11 +209,7 @@ def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
             f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
             "or {'loss': 0.1, 'reward': 0.5} (TRL, ms-swift, OpenRLHF), or a table with bars"
         )
-    return [row for row in rows if _is_known(row)] or rows  # others are what a model wrote, say
-
-
-def _is_known(row: Mapping[str, Any]) -> bool:
-    return any(map(is_known, translated(log_lines.measured(row))))
+    return rows
 
 
 def _rows_of_lines(content: bytes, name: str) -> list[dict[str, Any]]:
@@ -204,7 +223,8 @@ def _rows_of_lines(content: bytes, name: str) -> list[dict[str, Any]]:
         raise
 
 
-def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
+def _lines(content: bytes, name: str, *, null: float | None = None) -> list[dict[str, Any]]:
+    """Objects, one a line; a null is left out, or a number that our own runs write so."""
     rows = []
     lines = _text(content).split("\n")
     for number, line in enumerate(lines, start=1):
@@ -218,23 +238,37 @@ def _lines(content: bytes, name: str) -> list[dict[str, Any]]:
             raise
         if not isinstance(row, dict):
             raise UserError(f"{name}, line {number}: expected an object, found {line[:40]!r}")
-        rows.append({key: math.nan if value is None else value for key, value in row.items()})
+        told = {key: null if value is None else value for key, value in row.items()}
+        rows.append({key: value for key, value in told.items() if value is not None})
     return rows
 
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
     state = _json(_text(content), name)
-    log = state.get("log_history") if isinstance(state, dict) else state
+    log = state
+    if isinstance(state, dict):
+        lists = (state[name] for name in ("log_history", "history") if name in state)
+        log = next(lists, _columns(state))
     if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
         raise UserError(
-            f"{name} has no log_history: expected the state of a transformers trainer, or a list "
-            "of rows"
+            f"{name} has no log_history: expected the state of a transformers trainer, a list of "
+            "rows, or lists of numbers that are equally long"
         )
-    return [row for row in log if "train_runtime" not in row]  # the summary at the end
+    return log
+
+
+def _columns(state: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The rows of columns that are equally long; None of anything else."""
+    lists = [value for value in state.values() if isinstance(value, list)]
+    if len(lists) < len(state) or len({*map(len, lists)}) != 1:
+        return None
+    return [dict(zip(state, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
 def _table(content: bytes, name: str) -> list[dict[str, Any]]:
-    lines = csv.reader(io.StringIO(_text(content)))
+    text = _text(content)
+    header, _, _ = text.partition("\n")
+    lines = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
     columns = {
         number: column.rpartition(" - ")[2]  # before it, W&B has the name of the run
         for number, column in enumerate(next(lines, []))

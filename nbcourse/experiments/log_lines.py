@@ -16,11 +16,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
+
+from nbcourse.diagnosis.names import is_known, translated
 
 STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "training/global_step")
 # What orders a log and is none of its measurements.
 BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
+COUNTERS = {*STEPS, "epoch", "iter", "iteration", "update", "episode", "batch"}  # of scripts
+SEVERAL = 3  # lines
 CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
@@ -28,17 +33,28 @@ BETWEEN_CELLS = re.compile(r" *[|│\t] *")
 # `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor the level that stands before a name.
 PAIR = re.compile(
     r"(?<![\w/])(?!(?:DEBUG|INFO|SUCCESS|WARNING)\b)([A-Za-z_][\w/]*\.?(?: [A-Za-z]\w*)?)"
-    r"(?:[ \t]*[=:][ \t]*| )([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)%?)(?![\w.]|[:,]\d)"
+    r"(?:[ \t]*[=:][ \t]*| )([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf)%?)"
+    r"(?![\w.]|[:,]\d)"
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def rows(text: str) -> list[dict[str, Any]]:
-    """A mapping for each line, or part of one behind a progress bar, that holds numbers."""
+    """A mapping for each line, or part of one behind a progress bar, that holds numbers.
+
+    Of known names where there are some: other braces and pairs are what a model wrote, say.
+    """
     if listed := _printed(text) if text.lstrip().startswith("[{") else None:
         return [row for row in listed if isinstance(row, dict)]  # as a cell shows log_history
-    found = [row for line, cells in _lines(text) if (row := cells or _row(line))]
-    return found or _of_pairs(text)
+    marked = [row for line, cells in _lines(text) if (row := cells or _row(line))]
+    if known := [row for row in marked if _known(row)]:
+        return known
+    pairs = _of_pairs(text)
+    return [row for row in pairs if _known(row)] or marked or pairs
+
+
+def _known(row: Mapping[str, Any]) -> bool:
+    return any(map(is_known, translated(measured(row))))
 
 
 def rounded(text: str) -> float:
@@ -54,8 +70,9 @@ def rounded(text: str) -> float:
 
 def measured(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row, with its `step`; a cell that is empty, or a text, is left out."""
-    if isinstance(data := row.get("data"), Mapping):  # of verl's file logger
-        row = {**{name: value for name, value in row.items() if name != "data"}, **data}
+    for nested in ("data", "metrics"):  # the first of verl's file logger
+        if isinstance(inner := row.get(nested), Mapping):
+            row = {**{name: value for name, value in row.items() if name != nested}, **inner}
     bare = {str(name).removeprefix("train/"): value for name, value in row.items()}
     made = {
         name: number
@@ -84,23 +101,42 @@ def number_of(value: Any) -> float | None:
         return None
 
 
-def in_order(made: Iterable[dict[str, float]]) -> list[dict[str, float]]:
-    """Rows of one step as one; where steps begin again, after a restart, the later ones count.
+def in_order(made: Iterable[dict[str, float]]) -> tuple[list[dict[str, float]], int]:
+    """Rows of one step as one, their means where several have a number; and how many are left out.
 
-    Where an epoch has steps of its own, rows are counted through.
+    Where steps begin again, after a restart, the later rows count. Where they begin again with each
+    epoch, or at the first one more than once, rows are counted through; where the newest row is the
+    first, they are turned round.
     """
     rows = list(made)
-    if any(_next_epoch(before, after) for before, after in pairwise(rows)):
-        return [{**row, "step": number} for number, row in enumerate(rows, start=1)]
-    kept: list[dict[str, float]] = []
+    steps = [row["step"] for row in rows if "step" in row]
+    if len(steps) >= SEVERAL and all(after < before for before, after in pairwise(steps)):
+        rows.reverse()
+    elif sum(after < before and after <= steps[0] for before, after in pairwise(steps)) > 1 or any(
+        _next_epoch(before, after) for before, after in pairwise(rows)
+    ):
+        return [{**row, "step": number} for number, row in enumerate(rows, start=1)], 0
+    kept: list[list[dict[str, float]]] = []
+    left_out = 0
     for row in rows:
-        while kept and "step" in row and kept[-1].get("step", -math.inf) > row["step"]:
-            kept.pop()
-        if kept and "step" in row and kept[-1].get("step") == row["step"]:
-            kept[-1] = kept[-1] | row
+        step = row.get("step", math.inf)
+        again = kept and kept[-1][0].get("step", -math.inf) > step
+        while again and kept and kept[-1][0].get("step", -math.inf) >= step:
+            left_out += len(kept.pop())
+        if kept and kept[-1][0].get("step") == step:
+            kept[-1].append(row)
         else:
-            kept.append(row)
-    return kept
+            kept.append([row])
+    return [_mean(of_step) for of_step in kept], left_out
+
+
+def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each number that one of them has."""
+    if len(rows) == 1:
+        return rows[0]
+    names = dict.fromkeys(name for row in rows for name in row)
+    means = {name: fmean(row[name] for row in rows if name in row) for name in names}
+    return {**means, "step": rows[0]["step"]}
 
 
 def _next_epoch(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
@@ -127,9 +163,13 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 def _of_pairs(text: str) -> list[dict[str, Any]]:
     """Names with a number each: a row ends before a line that has one of its names again.
 
-    What only one line names is no curve, and of what a line names twice the first is taken.
+    What only one line names is no curve, and of what a line names twice the first is taken. Where
+    lines have a counter and a reward, others are none of the log.
     """
     lines = [dict(reversed(PAIR.findall(line))) for line, _ in _lines(text)]
+    whole = [pairs for pairs in lines if _counted(pairs) and "reward" in translated(pairs)]
+    if len(whole) >= SEVERAL:
+        lines = whole
     count = Counter(name for pairs in lines for name in pairs)
     made: list[dict[str, Any]] = [{}]
     for pairs in lines:
@@ -138,6 +178,10 @@ def _of_pairs(text: str) -> list[dict[str, Any]]:
             made.append({})
         made[-1] |= several
     return [row for row in made if row]
+
+
+def _counted(names: Iterable[str]) -> bool:
+    return not COUNTERS.isdisjoint(name.lower() for name in names)
 
 
 def _row(line: str) -> dict[str, Any]:

@@ -63,9 +63,11 @@ def _text(outputs: Sequence[Mapping[str, Any]]) -> str:
         shown = output.get("data") or {}
         if rows := _rows(_joined(shown.get("text/html"))):
             tables.append(rows)
-        texts.append(rows or _joined(output.get("text") or shown.get("text/plain")))
+        said = rows or _joined(output.get("text") or shown.get("text/plain"))
+        # a stream may be stored in parts, which end within a line
+        texts.append(said if output.get("output_type") == "stream" else f"\n{said}\n")
     alone = "\n".join(tables)
-    return alone if _with({"": alone}, "reward") else "\n".join(texts)
+    return alone if _with({"": alone}, "reward") else "".join(texts)
 
 
 def _joined(text: Any) -> str:

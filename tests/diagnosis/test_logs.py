@@ -139,7 +139,7 @@ def test_lines_between_others_are_read_and_what_is_not_recognised_is_named(tmp_p
     assert [row["step"] for row in found.history] == [1, 2]
     said = str(diagnose(found))
     assert "Recognised 2 of 3 columns of the log; not, for example, perf/mfu." in said
-    assert "too few to judge a trend" in said
+    assert "in which no trend of the reward could be judged" in said
 
 
 def test_steps_that_begin_again_are_those_of_a_restart(tmp_path):
@@ -440,7 +440,7 @@ def test_a_kl_of_0_does_not_say_whether_weights_move():
     report = diagnose(Evidence("x", (), rows(kl=0.0, grad_norm=1.0)))
     assert "in all 40 steps: β is 0, or the weights do not move" in report.answers["weights"]
     moving = diagnose(Evidence("x", (), rows(kl=lambda n: float(n == 9), grad_norm=1.0)))
-    assert "β is 0" not in moving.answers["weights"]
+    assert moving.answers["weights"] is None
 
 
 def test_a_kl_that_runs_away_is_no_single_step():

@@ -1,0 +1,260 @@
+"""What stands in other people's logs besides a row for each step, and what is read of it."""
+
+import json
+import math
+
+import pytest
+
+from nbcourse.diagnosis import curves
+from nbcourse.diagnosis.diagnose import Evidence, diagnose
+from nbcourse.experiments import evidence, records
+from nbcourse.mistakes.findings import LIKELY
+from tests.command import refused
+from tests.diagnosis.test_logs import VERL, causes, read, rows
+from tests.tasks.growth import assert_linear
+
+SAMPLES = 'sample 2: reward=0.0\nHe wrote: step: 1, then {"x": 10} and loss: none\n'
+
+
+def rewards(found):
+    return [row["reward"] for row in found.history]
+
+
+# ---------------------------------------------------------------- between the rows
+
+
+def test_what_is_printed_of_samples_is_none_of_the_log(tmp_path):
+    line = "[Step {n}/9] loss=0.1 reward_avg={r}\n"
+    found = read(tmp_path, "".join(line.format(n=n, r=n / 10) + SAMPLES for n in range(1, 10)))
+    assert [(row["step"], row["reward"]) for row in found.history] == [
+        (n, n / 10) for n in range(1, 10)
+    ]
+
+
+def test_braces_that_a_model_wrote_hide_no_numbers(tmp_path):
+    line = "mean reward: {r}, loss: 0.1\n{{'x': 10, 'y': 20}}\n"
+    found = read(tmp_path, "".join(line.format(r=n / 10) for n in range(1, 6)))
+    assert rewards(found) == [0.1, 0.2, 0.3, 0.4, 0.5]
+    (tmp_path / "run.log").write_text("{'x': 10, 'y': 20}\n")
+    assert "found columns x, y" in refused("diagnose", tmp_path / "run.log")
+
+
+def test_numbers_without_a_digit_before_the_point(tmp_path):
+    found = read(tmp_path, "step: 1 reward: -.040\nstep: 2 reward: .5\nstep: 3 reward: +.25\n")
+    assert rewards(found) == [-0.04, 0.5, 0.25]
+
+
+def test_blocks_whose_counter_stands_alone_stay_whole(tmp_path):
+    found = read(tmp_path, "".join(f"step {n}\nreward: 0.{n}\nkl: 0.1\n" for n in range(1, 6)))
+    assert [(row["step"], row["reward"], row["kl"]) for row in found.history] == [
+        (n, n / 10, 0.1) for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *({"split": "test_greedy"}, {"phase": "Eval"}, {"is_eval": True}, {"kind": "validation"}),
+        {"train_runtime": 60.0},
+    ],
+)
+def test_rows_of_an_evaluation_and_a_summary_are_no_training(tmp_path, mark):
+    lines = [{"step": n, "reward": 0.5, "kl": 0.1, "is_eval": False} for n in range(9)]
+    lines.insert(5, {"step": 4, "reward": 0.9, **mark})
+    assert rewards(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")) == [0.5] * 9
+
+
+def test_a_long_text_and_a_training_reward_are_no_evaluation(tmp_path):
+    lines = [
+        {"step": n, "reward": 0.5, "answer": "a test of the answer that is long"} for n in range(9)
+    ]
+    assert len(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history) == 9
+
+
+def test_null_is_no_number_in_the_log_of_others_and_one_in_ours(tmp_path):
+    lines = [{"step": n, "reward": 0.5, "loss": None if n < 2 else 0.1} for n in range(9)]
+    text = "\n".join(map(json.dumps, lines))
+    assert "not-finite" not in [
+        one.id for one in diagnose(read(tmp_path, text, "x.jsonl")).findings
+    ]
+    ours = read(tmp_path, text.replace("loss", "policy_loss"), records.METRICS)
+    assert math.isnan(ours.history[0]["policy_loss"])
+    assert diagnose(ours).findings[0].id == "not-finite"
+
+
+# ---------------------------------------------------------------- the order of rows
+
+
+def numbered(steps):
+    return "\n".join(VERL.format(n=n, r=r, g=1.0) for r, n in enumerate(steps))
+
+
+def told(found):
+    return [(row["step"], row["reward"]) for row in found.history]
+
+
+def test_steps_that_begin_again_and_again_are_counted_through(tmp_path):
+    found = read(tmp_path, numbered([1, 2, 3] * 3))
+    assert told(found) == [(n + 1, n) for n in range(9)]
+    assert found.left_out == 0
+
+
+def test_rows_before_a_restart_are_left_out_and_counted(tmp_path):
+    found = read(tmp_path, numbered([1, 2, 3, 4, 2, 3, 4, 5]))
+    assert told(found) == [(1, 0), (2, 4), (3, 5), (4, 6), (5, 7)]
+    report = diagnose(found)
+    assert "Left out 3 rows of the log: behind them its steps begin again." in str(report)
+    assert report.details()["left_out"] == 3
+    assert "Left out" not in str(diagnose(read(tmp_path, numbered([1, 2, 3]))))
+
+
+def test_a_log_whose_newest_row_is_the_first_is_turned_round(tmp_path):
+    assert told(read(tmp_path, numbered([9, 7, 5, 3]))) == [(3, 3), (5, 2), (7, 1), (9, 0)]
+
+
+def test_several_rows_of_a_step_are_their_mean(tmp_path):
+    lines = [{"step": 1, "reward": r, **({"kl": 0.3} if r else {})} for r in (0.0, 1.0, 0.5, 0.5)]
+    (row,) = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history
+    assert row == {"step": 1, "reward": 0.5, "kl": pytest.approx(0.3)}
+
+
+# ---------------------------------------------------------------- kinds of files
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.csv", "\ufeffstep,reward\n1,0.5\n2,0.25".encode()),
+        ("run.csv", "step,reward\n1,0.5\n2,0.25".encode("utf-16")),
+        ("run.csv", b"step;reward;note\n1;0.5;a, b\n2;0.25;c"),
+        ("run.tsv", b"step\treward\n1\t0.5\n2\t0.25"),
+        ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25]}'),
+        ("run.json", b'{"history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25}]}'),
+        ("run.jsonl", b'{"step": 1, "metrics": {"reward": 0.5}}\n{"step": 2, "reward": 0.25}'),
+    ],
+)
+def test_a_table_is_read_however_it_is_written(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert told(evidence.read(tmp_path / name)) == [(1, 0.5), (2, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("run.json", '{"a": [1, 2], "b": [1]}', "has no log_history"),
+        ("run.jsonl", '{"step": 1, "rewards/chosen": 0.1}', "of a preference optimisation"),
+        ("run.log", "step: 1 dpo_loss: 0.1\nstep: 2 dpo_loss: 0.2\n", "samples no answers"),
+        ("old.ipynb", '{"worksheets": [{"cells": []}]}', "nbformat 3: open it in JupyterLab"),
+    ],
+)
+def test_what_is_no_log_of_reinforcement_is_refused_in_one_line(tmp_path, name, content, line):
+    (tmp_path / name).write_text(content)
+    assert line in refused("diagnose", tmp_path / name)
+
+
+def test_a_log_without_any_reward_is_asked_what_it_is():
+    report = diagnose(Evidence("x", (), rows(policy_loss=0.5, grad_norm=1.0)))
+    assert "could be judged (is this a log of reinforcement learning?)" in report.verdict()
+    assert "(is this" not in diagnose(Evidence("x", (), rows(9, reward=0.5))).verdict()
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("score", "mean_score", "scores/mean", "return", "episode_reward", "total_reward"),
+        *("reward/mean", "rewards/mean", "mean_R", "train/reward", "env/all/reward/total"),
+        *("rollout/rewards/mean", "Total Reward"),
+    ],
+)
+def test_a_reward_by_another_name(tmp_path, name):
+    lines = [{"step": n, name: 0.5} for n in range(3)]
+    assert rewards(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")) == [0.5] * 3
+
+
+def test_what_is_called_a_reward_beside_one_is_a_part_of_it(tmp_path):
+    parts = {"format_reward": 0.0, "reward_accuracy": 1.0, "style_reward_func": 2.0}
+    others = {"reward_std": 0.1, "eval_reward": 0.2, "reward": 0.5}
+    (row,) = read(tmp_path, json.dumps({"step": 1, **parts, **others}), "run.jsonl").history
+    assert {name for name in row if name.startswith("rewards/")} == {
+        f"rewards/{name}" for name in parts
+    }
+    (alone,) = read(tmp_path, json.dumps({"kl": 1.0, "my_reward": 0.1}), "run.jsonl").history
+    assert alone == {"kl": 1.0, "my_reward": 0.1}
+
+
+def test_parts_without_their_prefix_are_judged_as_those_with_it(tmp_path):
+    lines = [{"step": n, "reward": n % 7 / 10, "format_reward": 0.0} for n in range(40)]
+    found = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")
+    assert "silent-part" in causes(found.history)
+
+
+# ---------------------------------------------------------------- what curves show
+
+
+@pytest.mark.parametrize(("full", "named"), [(20, True), (18, True), (17, False)])
+def test_lengths_at_a_limit_in_nearly_all_of_the_last_half(full, named):
+    history = rows(length=lambda n: 256.0 if n <= 20 + full else 225.0, reward=0.5)
+    assert ("all-truncated" in causes(history)) == named
+    if named:
+        (finding,) = diagnose(Evidence("x", (), history)).findings
+        assert f"in {full} of the last 20 steps the mean length is 256:" in finding.evidence
+
+
+def ends(score=0.0, **more):
+    """Advantages that are the rewards less a baseline."""
+
+    def of(least, most):
+        return lambda n: (most if n % 2 else least) + n / 100
+
+    high, low = of(0.4, 0.6), of(-0.2, 0.1)
+    return rows(
+        advantage_max=lambda n: (high(n) - score) / 1.000001,
+        advantage_min=lambda n: (low(n) - score) / 1.000001,
+        **({"reward_max": high, "reward_min": low} | more),
+    )
+
+
+def test_advantages_that_are_the_rewards_have_no_baseline():
+    (finding,) = diagnose(Evidence("x", (), ends())).findings
+    assert (finding.id, finding.kind) == ("missing-baseline", LIKELY)
+    assert "in all 40 steps with rewards that differ" in finding.evidence
+    assert not causes(ends(score=0.1))
+    assert curves.baseline(curves.Curves(ends()[:3])) is not None
+    assert "no 3 steps" in curves.baseline(curves.Curves(ends()[:2]))
+    alike = ends(reward_min=lambda n: 0.5, reward_max=lambda n: 0.5)
+    assert "no 3 steps" in curves.baseline(curves.Curves(alike))
+
+
+def test_one_end_that_is_the_same_is_no_sign():
+    assert not causes(ends(reward_min=lambda n: -1.0))
+    assert not causes(ends(reward_max=lambda n: 2.0))
+
+
+def test_a_kl_that_runs_away_in_the_first_steps():
+    far = rows(93, kl=lambda n: 0.002 * 4**n if n < 6 else 2.5 + n % 3 / 10, reward=0.5)
+    assert (
+        "The KL is 2.5 in the last step, and was 0.128 in the first 5: the policy is leaving its "
+        "reference." in [*curves.notes(far)]
+    )
+    assert not any("The KL" in note for note in curves.notes(rows(93, kl=0.9, reward=0.5)))
+
+
+def test_a_kl_of_any_name_that_moves_shows_that_weights_do():
+    assert diagnose(Evidence("x", (), rows(kl=0.1, grad_norm=1.0))).answers["weights"] is None
+
+
+def test_a_coarse_precision_is_said_to_be_the_reason():
+    recipe = {"model": {"precision": "bfloat16"}}
+    found = Evidence("x", (), rows(kl_ref=0.1), recipe)
+    assert "coarse precision the KL of the first step" in diagnose(found).answers["reference"]
+
+
+def test_long_logs_take_no_longer_for_each_row():
+    def asked(text):
+        history = [{"step": n, "reward": n * 37 % 101 / 101} for n in range(len(text))]
+        return [curves.reward(curves.Curves(history)), *curves.notes(history)]
+
+    assert_linear(asked, lambda size: "x" * (size // 8), largest=8_000)
