@@ -170,7 +170,7 @@ def _saving() -> Finding:
 def _gsm8k() -> Finding:
     folder = os.environ.get("NBCOURSE_GSM8K")
     if not folder:
-        remark = "chapter 15 fetches it; NBCOURSE_GSM8K may name a folder that has it"
+        remark = "training fetches it; NBCOURSE_GSM8K may name a folder that has it"
         return Finding("GSM8K", "not here", None, remark)
     missing = [f for f in ("train.jsonl", "test.jsonl") if not Path(folder, f).is_file()]
     if missing:
@@ -183,7 +183,7 @@ def _gpu() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("GPU", "none", None, "only the runs of chapter 15 need one")
+        return Finding("GPU", "none", None, "only the runs of chapters 15 and 17 need one")
     properties = torch.cuda.get_device_properties(0)
     return Finding("GPU", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True)
 

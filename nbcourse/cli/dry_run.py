@@ -52,14 +52,16 @@ def _on_cards(outlook_on: Callable[[Machine], Outlook]) -> Table:
     for machine in machines.DATASHEETS.values():
         found = outlook_on(machine)
         share = max(found.peaks.values()) / machine.memory
-        by = f"a recorded run, {_times(found.slowdown)}" if found.slowdown else "the roofline"
+        by = "the roofline: no run is as fast"
+        if found.slowdown:
+            by = f"a recorded run: {_times(found.slowdown)} the roofline"
         table.add_row(machine.name, *map(_duration, found.total), f"{share:.0%}", by)
     return table
 
 
 def _times(slowdown: Mapping[str, float]) -> str:
     """Between which factors the phases take as long as the roofline says."""
-    return f"{min(slowdown.values()):.0f} to {max(slowdown.values()):.0f} times it"
+    return f"{min(slowdown.values()):.0f} to {max(slowdown.values()):.0f} times"
 
 
 def _memory(outlook: Outlook) -> Table:

@@ -81,6 +81,10 @@ def opened(
     return said.action == "train"
 
 
+def _error(width: float) -> str:
+    return f" ± {width:.3f}" if width else ", of one batch: its error is not known"
+
+
 def rows(found: "Measurements") -> list[tuple[str, str]]:
     """The measurements in words; what was not measured is left out."""
     from nbcourse.experiments.gate import SURE, aim
@@ -110,7 +114,7 @@ def rows(found: "Measurements") -> list[tuple[str, str]]:
         ),
         (
             "cosine of half-batch gradients",
-            "" if cosine is None else f"{cosine.mean:.3f} ± {SURE * cosine.error:.3f}",
+            "" if cosine is None else f"{cosine.mean:.3f}{_error(SURE * cosine.error)}",
         ),
         (
             f"signal over noise of {found.steps} steps",

@@ -101,7 +101,7 @@ def compare(
         Path | None, typer.Option(help="Draw the learning curves into this file (PNG, SVG, PDF).")
     ] = None,
 ) -> None:
-    """Put runs side by side: how they ended, what they cost, and their learning curves.
+    """Put runs side by side: their last evaluations, what they cost, and their learning curves.
 
     Runs that differ in nothing but the seed are one line, with the mean over seeds and an interval.
     """
