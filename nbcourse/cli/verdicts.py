@@ -16,8 +16,8 @@ def examine(
     loss: Annotated[
         str,
         typer.Argument(
-            help="`FILE.py:FUNCTION`, `FILE.ipynb:FUNCTION` (no cell is run), or a row of the "
-            "table of algorithms, such as `grpo`."
+            help="`FILE.py:FUNCTION` or `FILE.py:CLASS.METHOD`, the same of a notebook (no cell is "
+            "run), or a row of the table of algorithms, such as `grpo`."
         ),
     ],
     json_file: Json = None,
