@@ -32,7 +32,8 @@ def examine(
         typer.Option(
             "--as",
             help="Whose argument names and shapes: `book`, `trl`, `verl`, `openrlhf`, `areal`, "
-            "`skyrl`, `slime`, `nemo-rl`, `prime-rl`, `open-instruct` or `ms-swift`.",
+            "`skyrl`, `slime`, `nemo-rl`, `prime-rl`, `open-instruct`, `ms-swift`, or those of "
+            "people's own: `scripts` with advantages (B,), `scripts-by-token` with (B, T).",
         ),
     ] = "book",
     given: Annotated[

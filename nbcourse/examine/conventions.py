@@ -26,6 +26,9 @@ losses. Looked up in
   `_compute_loss_and_metrics`: as TRL, but advantages (B, T), boolean masks, and a flag for answers
   that were cut off.
 
+"scripts" has what people's own programs mostly call them, with advantages (B,) and masks of
+integers, as TRL's; "scripts-by-token" the same with advantages (B, T).
+
 "packed" is no library's: the responses of a batch in one row (1, N) without padding, under the
 names of this book, and where they end, as `cu_seqlens`, `position_ids` or `segment_ids`.
 """
@@ -173,6 +176,26 @@ _PRIME = {
     "advantages": "advantages",
     "loss_mask": "mask",
 }
+_LOG_PROBS = ("log_probs", "logprobs", "logps", "logp")
+_WHOSE = {
+    "log_probs": ("new_", "curr_", "cur_", "current_", "policy_", "pi_", "token_", ""),
+    "old_log_probs": ("old_",),
+    "ref_log_probs": ("ref_", "reference_"),
+}
+_OF_SCRIPTS = {
+    **{
+        whose + what: _same(ours)
+        for ours, every in _WHOSE.items()
+        for whose in every
+        for what in _LOG_PROBS
+    },
+    **dict.fromkeys(
+        ("mask", "masks", "loss_mask", "completion_mask", "response_mask", "action_mask"),
+        Quantity(("mask",), _integers),
+    ),
+    **{name: _same(name) for name in ("rewards", "values", "entropy", "group_size")},
+    "num_generations": _same("group_size"),
+}
 _GROUPS = {"index": Quantity(("group_size", "mask"), _prompts)}
 CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
     {
@@ -270,6 +293,8 @@ CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
             "response_masks": _same("mask"),
             "response_mask": _same("mask"),
         },
+        "scripts": {**_OF_SCRIPTS, "advantages": Quantity(("advantages",), _of_response)},
+        "scripts-by-token": {**_OF_SCRIPTS, "advantages": _same("advantages")},
         "packed": {
             **{name: _packed(name) for name in OFFERED[:5]},
             **{name: _packed(name) for name in ("mask", "values", "entropy")},

@@ -233,7 +233,7 @@ class Subject:
                 raise UserError(
                     f"{name} needs {parameter.name!r}, which is not offered; on offer are "
                     f"{', '.join(known)}{_meant(parameter.name, known)}; "
-                    + _otherwise(parameter.name, [*parameters], settings)
+                    + _otherwise(parameter.name, parameters.values(), settings)
                 )
         needs = {need for one in theirs for need in known[one].needs}
         if "log_probs" not in needs:
@@ -339,15 +339,12 @@ def _loss_of(returned: Any) -> Any:
     return getattr(returned, "loss", returned)
 
 
-def _otherwise(name: str, parameters: Sequence[str], settings: Collection[str]) -> str:
+def _otherwise(name: str, parameters: Iterable[Parameter], settings: Collection[str]) -> str:
     """What to do about an argument that has not the name of a quantity."""
-    fit = [
-        key
-        for key, known in CONVENTIONS.items()
-        if name in known and all(one in known or one in settings for one in parameters)
-    ]
+    needed = {one.name for one in parameters if one.default is Parameter.empty} - {*settings}
+    fit = [key for key, known in CONVENTIONS.items() if name in known and needed <= known.keys()]
     if fit:
-        return f"all its names are known to --as {fit[0]}"
+        return f"all its names are known to --as {' or '.join(fit)}"
     return f"a setting can be given: --given {name}=VALUE; else wrap it in one of these names"
 
 

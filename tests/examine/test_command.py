@@ -99,6 +99,16 @@ def asserts(log_probs, config=None):
 def metrics_first(log_probs):
     return {"kl": 0.0, "total": log_probs.sum()}, log_probs.sum()
 
+def of_a_script(new_logps, old_logps, ref_logprobs, advantages, completion_mask, eps=0.2):
+    return by_token(new_logps, old_logps, ref_logprobs, advantages[:, None], completion_mask, eps)
+
+def by_token(curr_log_probs, old_logp, reference_logps, advantages, loss_mask, eps=0.2):
+    ratio = (curr_log_probs - old_logp).exp()
+    losses = -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages)
+    d = curr_log_probs - reference_logps
+    losses = losses + 0.04 * (torch.expm1(-d) + d)
+    return (losses * loss_mask).sum() / loss_mask.sum()
+
 class Anything:
     def __init__(self, *values, **options):
         pass
@@ -200,7 +210,20 @@ def test_losses_in_the_shapes_of_libraries(file, tmp_path, function, convention,
 
 def test_names_that_a_library_knows_are_said_to_be_its(file):
     said = refused("examine", f"{file}:trl_names", "--given", "tau=1")
-    assert said.rstrip().endswith("; all its names are known to --as trl")
+    assert said.rstrip().endswith("; all its names are known to --as trl or ms-swift")
+    said = refused("examine", f"{file}:of_a_script")
+    assert said.rstrip().endswith("are known to --as scripts or scripts-by-token")
+
+
+def test_names_and_shapes_of_peoples_own_programs(file, tmp_path):
+    for function, convention in (("of_a_script", "scripts"), ("by_token", "scripts-by-token")):
+        out = tmp_path / "out.json"
+        nbcourse("examine", f"{file}:{function}", "--as", convention, "--json", out)
+        found = json.loads(out.read_text("utf-8"))
+        assert found["clip"]["high"] == pytest.approx(1.2, abs=1e-3)
+        assert found["kl"]["descends"] == "forward"
+        assert {one["id"] for one in found["findings"] if one["kind"] == "mistake"} == set()
+    assert "The size of tensor" in refused("examine", f"{file}:by_token", "--as", "scripts")
 
 
 def test_a_method_is_one_of_an_object_that_is_made(file):
