@@ -122,6 +122,7 @@ def grade_class(
     files.make_folder(out / "results")
     with durable.locked(out):
         _require_same_sheet(out, master)
+        _require_same_options(out, order)
         marks.check(marks.kept(out), master, [submission.student for submission in handed_in])
         _remember(order, out / ORDER)
         before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in handed_in}
@@ -193,6 +194,7 @@ def mark_class(path: Path, out: Path) -> GradedClass:
     students = [submission.student for submission in _handed_in(order, master)[0]]
     together = {mark.key: mark for mark in [*marks.kept(out), *new]}
     marks.check([*together.values()], master, students)
+    marking.require_criteria([*together.values()], master)
     marks.keep([*together.values()], out)
     return grade_class(order, out)
 
@@ -301,6 +303,27 @@ def _require_same_sheet(out: Path, master: Master) -> None:
             f"{out} holds the results of {other}, which those of {master.assignment} would "
             "replace: name another folder with --out"
         )
+
+
+def _require_same_options(out: Path, order: Order) -> None:
+    """What a class was graded with is not left out by mistake: its grades would be written over."""
+    if not (out / ORDER).exists():
+        return
+    earlier = remembered(out)
+    if order.folder.resolve() != earlier.folder:
+        return
+    options = {
+        "--class-list": (earlier.class_list, order.class_list),
+        "--rules": (earlier.rules, order.rules),
+        "--personal": (earlier.personal or None, order.personal or None),
+    }
+    for option, (before, now) in options.items():
+        if before is not None and now is None:
+            value = "" if before is True else f" {before}"
+            raise UserError(
+                f"{out} was graded with {option}{value}, and its grades would be written over: say "
+                "it again, or name another folder with --out"
+            )
 
 
 def _remember(order: Order, path: Path) -> None:

@@ -15,14 +15,14 @@ from html import escape
 from pathlib import Path
 
 from nbcourse.classroom import feedback, files, matching, notebooks, tables
-from nbcourse.classroom.marks import COLUMNS, read_rows
+from nbcourse.classroom.marks import COLUMNS, Mark, read_rows
 from nbcourse.classroom.masters import Master, Written
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.classroom.submissions import Submission
 from nbcourse.classroom.tables import as_csv, inert
 from nbcourse.confined.cells import writable
 from nbcourse.confined.submission_errors import Ending
-from nbcourse.errors import UserError
+from nbcourse.errors import UserError, did_you_mean
 
 PAGE, TABLE = "to-mark.html", "to-mark.csv"
 RUBRIC_COLUMNS = ("exercise", "criterion", "points")
@@ -62,6 +62,28 @@ def read_rubric(master: Master) -> Rubric:
                 f"is worth {worth[exercise]:g}"
             )
     return rubric
+
+
+def require_criteria(marks: Sequence[Mark], master: Master) -> None:
+    """Refuse marks of an answer for criteria of the rubric and for others: they would add up.
+
+    Whoever marks by criteria of their own may, as long as none of an answer is the rubric's.
+
+    Raises:
+        UserError: if one is.
+    """
+    rubric = {name: [inert(one) for one, _ in of] for name, of in read_rubric(master).items()}
+    by_rubric = {
+        (mark.student, mark.exercise) for mark in marks if mark.criterion in rubric[mark.exercise]
+    }
+    for mark in marks:
+        known = rubric[mark.exercise]
+        if mark.criterion not in known and (mark.student, mark.exercise) in by_rubric:
+            raise UserError(
+                f"{mark.student}'s answer to {mark.exercise} has points for {mark.criterion!r}, "
+                "which would be added to those of the rubric's criteria: "
+                f"{'; '.join(known)}{did_you_mean(mark.criterion, known)}"
+            )
 
 
 def filled_in(out: Path) -> dict[tuple[str, str, str], tuple[str, str]]:

@@ -4,6 +4,7 @@ What grades a submission is replaced here: every submission passes all tests.
 """
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from nbcourse import durable
-from nbcourse.classroom import batch, files, leaks, marks, results
+from nbcourse.classroom import batch, files, leaks, marking, marks, results
 from nbcourse.classroom.class_grading import Order, changes, grade_class
+from nbcourse.classroom.masters import find_master, load_master
 from nbcourse.classroom.results import SubmissionResult
+from nbcourse.classroom.tables import as_csv
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 from tests.checks import masters
@@ -312,9 +315,7 @@ def test_why_a_grade_changed(folder, grading):
     (changed,) = grade_class(other, Path("graded")).changes
     assert (changed.student, changed.reasons) == ("ada", ("notebook",))
     limits = results.Limits(seconds=1)
-    found = grade_class(
-        Order(Path("submissions"), "2", limits=limits, confined=False), Path("graded")
-    )
+    found = grade_class(replace(other, limits=limits), Path("graded"))
     assert [(c.student, c.reasons) for c in found.changes] == [("bob", ("limits",))]
     assert changes(Path("graded")) == ()
 
@@ -339,6 +340,48 @@ def test_another_sheet_does_not_replace_the_results_of_one(folder, grading):
     run = grade(assignment="1")
     assert (run.exit_code, "holds the results of 02-sequences" in run.stderr) == (2, True)
     assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"class-list": "class.csv"}, "graded was graded with --class-list "),
+        ({"class-list": "class.csv", "personal": True}, "graded was graded with --class-list "),
+        ({"class-list": "class.csv", "rules": "class.toml"}, "graded was graded with --rules "),
+    ],
+)
+def test_an_option_that_is_left_out_does_not_write_over_grades(folder, grading, options, line):
+    (folder / "class.toml").write_text('[deadlines]\n"02-sequences" = 2027-03-12 23:59:00\n')
+    (folder / "class.csv").write_text("student,submitted\nada,\nbob,\neve,\n")
+    flag = ("--personal",) if options.pop("personal", False) else ()
+    given = [part for name, value in options.items() for part in (f"--{name}", value)]
+    command = ("grade", "submissions", "--assignment", "2", "--trust-submissions")
+    assert invoke(*command, *given, *flag).exit_code == 0
+    before = {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")}
+    kept = ("--class-list", "class.csv") if "--rules" in line else ()
+    run = invoke(*command, *kept)
+    assert (run.exit_code, line in run.stderr) == (2, True), run.stderr
+    assert "say it again, or name another folder with --out" in run.stderr
+    assert {path: path.read_bytes() for path in (folder / "graded").rglob("*.*")} == before
+    if flag:
+        assert "graded with --personal, and" in invoke(*command, *given).stderr
+    assert invoke(*command, *kept, "--out", "elsewhere").exit_code == 0
+
+
+def test_a_criterion_that_is_not_the_rubrics_does_not_add_to_it(folder, grading):
+    grade()
+    rubric = marking.read_rubric(load_master(find_master("2")))
+    exercise = "groups-that-shrank"
+    rows = [("ada", exercise, criterion, "0.5", "") for criterion, _ in rubric[exercise]]
+    (folder / "mine.csv").write_text(as_csv([marks.COLUMNS, *rows]), "utf-8")
+    assert invoke("marks", "mine.csv").exit_code == 0
+    before = (folder / "graded" / "marks.csv").read_bytes()
+    mistyped = "student,exercise,criterion,points\nada,groups-that-shrank,the factor,1\n"
+    (folder / "more.csv").write_text(mistyped, "utf-8")
+    said = invoke("marks", "more.csv")
+    assert said.exit_code == 2
+    assert "has points for 'the factor', which would be added to those of the rubric" in said.stderr
+    assert (folder / "graded" / "marks.csv").read_bytes() == before
 
 
 def test_one_command_grades_into_a_folder_at_a_time(folder, grading):

@@ -551,8 +551,8 @@ def test_gradients(of):
         loss = (result * weights.to(result.dtype)).sum()
         return loss, t.autograd.grad(loss, x)[0]
 
-    for dtype in (torch.float32, F64):
-        compare(gradient, draw(3, 4, seed=3, dtype=dtype).requires_grad_())
+    # in float64: processors round sums of float32 in different ways
+    compare(gradient, draw(3, 4, seed=3, dtype=F64).requires_grad_())
 
 
 def written_gradient(t: Any, x: Any) -> Any:

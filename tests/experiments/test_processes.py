@@ -22,6 +22,7 @@ CALM = {
     "evaluation": {"every": 2, "problems": 8},
     "checkpoint": {"every": 2},
 }
+ROUNDING = 1e-6  # of a gradient that is 0: no group had a spread
 CHUNKS = {"prompts": 6, "prompts_at_once": 3}
 RECIPES = {
     "grpo": tables(algorithm={"name": "grpo"}, rollouts=CHUNKS, kl={"beta": 0.1}, **CALM),
@@ -95,6 +96,8 @@ def test_two_processes_train_as_one_does(one, two, name):
             assert ours.keys() - {"half_cosine"} == theirs.keys() - {"half_cosine"}
             for key in theirs:
                 assert ours[key] == pytest.approx(theirs[key], rel=1e-4, abs=2e-6, nan_ok=True), key
+            if theirs["grad_norm"] < ROUNDING:  # which Adam makes a step as long as any other
+                break
 
 
 @pytest.mark.slow
