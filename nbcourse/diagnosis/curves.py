@@ -32,7 +32,7 @@ SOLVED = 0.05  # of the best reward that was earned: so much below it there is l
 AT_THE_REFERENCE = 0.05
 DEPENDENT = -0.2  # correlation of differences, above which `_smoothed` finds points dependent
 # Names of what is taken off: 0 where nobody had to pay, or the same for all by design.
-FINES = re.compile("penal|punish|long|cost|repet|mix", re.IGNORECASE)
+FINES = re.compile("penal|punish|long|len|cost|repet|mix", re.IGNORECASE)
 SPIKE = 10  # times the usual KL, in one step: about a third of the public runs that log it have one
 FIRST = 5  # steps of it, whose KL is that of a policy that has hardly moved
 TREND = 30  # points, of which a fifth is enough for a mean with a scatter
@@ -113,6 +113,8 @@ def gradient(curves: Curves) -> Answer:
         return None
     if curves.rounded:
         return f"numbers below {curves.rounded:g} are written as 0, the gradient norm among them"
+    if _rose(curves):
+        return "the gradient norm is 0 and the reward rises: it is read where the gradient is gone"
     told = {"steps": len(silent), "first": curves.step(silent[0][0])}
     if all(curves.history[place].get("length") == 0 for place, _ in silent):
         return seen("empty-mask", LIKELY, **told)
@@ -207,7 +209,9 @@ def baseline(curves: Curves) -> Answer:
     if len(told) < FEW:
         return f"the log has no {FEW} steps with the ends of advantages and of rewards that differ"
     same = partial(math.isclose, rel_tol=1e-4)  # for a division by a spread of 1 and a bit
-    if all(same(a, r) and same(b, s) for a, r, b, s in told):
+    # compared with others of their group, some are above 0 and some below
+    alone = sum(low * high > 0 for high, _, low, _ in told) >= FEW
+    if alone and all(same(a, r) and same(b, s) for a, r, b, s in told):
         return seen("missing-baseline", LIKELY, steps=len(told))
     return None
 
@@ -295,7 +299,7 @@ def likelihood(curves: Curves) -> Answer:
 def weights(curves: Curves) -> Answer:
     """Whether the policy leaves its reference, and has a learning rate to do so."""
     rates = curves.values("learning_rate")
-    if len(rates) >= FEW and not any(rates) and not curves.rounded:
+    if len(rates) >= FEW and not any(rates) and not curves.rounded and not _rose(curves):
         return seen("idle-optimiser", POSSIBLE + ":rate", steps=len(rates))
     distances, norms = curves.values("kl_ref"), curves.values("grad_norm")
     measured = [n for n, row in enumerate(curves.history, start=1) if _number(row.get("kl_ref"))]
@@ -334,6 +338,7 @@ def reward(curves: Curves) -> Answer:
         count=count,
         best=means[peak],
         until=curves.step(paid[peak + count - 1][0]),
+        what=_paid_as(curves.history),
         last=means[-1],
         errors=fall / error,
     )
@@ -409,6 +414,8 @@ def entropy(curves: Curves) -> Answer:
     values, paid = curves.values("entropy"), [value for _, value in _paid(curves.history)]
     if min(len(values), len(paid)) < TREND:
         return _too_few(len(values), "entropy") if len(values) < TREND else NO_REWARD
+    if min(values) < 0:
+        return "the entropy is below 0, and so no entropy of tokens, or its sign is another"
     (before, left), (earned, earns) = _ends(values), _ends(paid)
     gained = earns - earned > HARDLY_ANY * max(abs(earned), abs(earns))
     if gained or left > ENTROPY_LOW or left > ENTROPY_LEFT * before:
@@ -585,6 +592,15 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values[:count]), fmean(values[-count:])
 
 
+def _rose(curves: Curves) -> bool:
+    """Whether the reward surely rose."""
+    values = [value for _, value in _paid(curves.history)]
+    if len(values) < TREND:
+        return False
+    before, after = _ends(values)
+    return after - before > COLLAPSE_ERRORS * _error(values)
+
+
 def _error(values: Sequence[float]) -> float:
     """The standard error of a difference of two means, of a fifth of the values each."""
     steps = [after - before for before, after in pairwise(values)]
@@ -626,6 +642,12 @@ def _paid(history: History) -> list[tuple[int, float]]:
         for name in ("accuracy", "reward")
     )
     return max(told, key=len)
+
+
+def _paid_as(history: History) -> str:
+    """Which of the two that is."""
+    counts = {n: len(_values(history, n)) for n in ("accuracy", "reward")}
+    return max(counts, key=counts.__getitem__)
 
 
 def _values(history: History, name: str) -> list[float]:

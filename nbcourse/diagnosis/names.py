@@ -4,8 +4,20 @@ import re
 from collections.abc import Mapping
 
 PART = "rewards/"  # how TRL begins the name of a part of the reward
-OF_A_PART = re.compile(r"(?:reward_(?!std|min|max)\w+|(?!eval|val|test)\w+_reward)(?:_func)?")
+# of those by which people call parts themselves: others with "reward" in them may be statistics
+_PARTS = (
+    "format|accuracy|correct(?:ness)?|xml(?:count)?|int|style|reason\\w*|answer|tags?|think\\w*"
+)
+OF_A_PART = re.compile(rf"(?:reward_(?:\w+_)?(?:{_PARTS})|(?:\w+_)?(?:{_PARTS})_reward)(?:_func)?")
+ASIDE = re.compile("eval|test|val|dev|held|final")  # no part, but the reward of something else
 
+# What may be the reward, where nothing else is.
+WEAK = (
+    *("score", "mean_score", "scores/mean", "return", "mean_return", "episode_reward"),
+    *("total_reward", "reward_total", "rewards_mean", "reward/mean", "rewards/mean"),
+    *("r_mean", "mean_r", "train_reward", "env/reward", "env/all/reward/total", "rewards"),
+    *("rollout/reward", "rollout/rewards/mean"),
+)
 # What other trainers call these numbers.
 NAMES: Mapping[str, str] = {
     "frac_reward_zero_std": "no_spread",
@@ -31,15 +43,7 @@ NAMES: Mapping[str, str] = {
     "loss": "policy_loss",
     "training_loss": "policy_loss",  # of transformers' table in a notebook
     "reward_mean": "reward",  # of scripts, as are those behind it
-    **dict.fromkeys(
-        (
-            *("score", "mean_score", "scores/mean", "return", "mean_return", "episode_reward"),
-            *("total_reward", "reward_total", "rewards_mean", "reward/mean", "rewards/mean"),
-            *("r_mean", "mean_r", "train_reward", "env/reward", "env/all/reward/total", "rewards"),
-            *("rollout/reward", "rollout/rewards/mean"),
-        ),
-        "reward",
-    ),
+    **dict.fromkeys(WEAK, "reward"),
     "reward_avg": "reward",
     "std_reward": "reward_std",
     "kl_divergence": "kl",
@@ -54,6 +58,8 @@ NAMES: Mapping[str, str] = {
     "critic/score/min": "reward_min",
     "critic/kl": "kl",
     "critic/vf_loss": "value_loss",
+    "vf_loss": "value_loss",
+    "v_loss": "value_loss",
     "critic/grad_norm": "critic_grad_norm",
     "critic/vf_explained_var": "explained_variance",
     "critic/advantages/max": "advantage_max",
@@ -141,9 +147,31 @@ def parts_named(row: Mapping[str, float]) -> dict[str, float]:
     if "reward" not in translated(row):
         return dict(row)
     return {
-        PART + name if OF_A_PART.fullmatch(name) and _ours(name) == name else name: value
+        PART + name
+        if OF_A_PART.fullmatch(name) and not ASIDE.search(name) and _ours(name) == name
+        else name: value
         for name, value in row.items()
     }
+
+
+def rivals(columns: Mapping[str, int]) -> set[str]:
+    """The columns that mean the same as another one, which has a better claim to the name.
+
+    Its own name comes first, then what a trainer calls it, then names that may mean something else;
+    of two alike the one in more rows.
+
+    Args:
+        columns: their names, and in how many rows each is.
+    """
+
+    def claim(name: str) -> tuple[bool, bool, int]:
+        plain = name.removeprefix("train/").lower()
+        return plain != _ours(plain), plain in WEAK, -columns[name]
+
+    by_name: dict[str, list[str]] = {}
+    for name in columns:
+        by_name.setdefault(next(iter(translated({name: 0.0}))), []).append(name)
+    return {other for names in by_name.values() for other in sorted(names, key=claim)[1:]}
 
 
 def is_known(name: str) -> bool:

@@ -23,7 +23,6 @@ import csv
 import io
 import json
 import math
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
-from nbcourse.diagnosis.names import is_known, parts_named, translated
+from nbcourse.diagnosis.names import is_known, parts_named, rivals, translated
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import event_files, log_lines, notebook_outputs, records
@@ -45,7 +44,6 @@ KINDS = (
     ".txt or .md"
 )
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
-EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test"}  # as words of a row
 PREFERENCES = ("rewards/chosen", "rewards/rejected", "rewards/margins", "dpo_loss")
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
@@ -101,9 +99,15 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     Raises:
         ValueError: if none is.
     """
-    trained = (row for row in rows if not _is_aside(row))
+    every = list(rows)
+    trained = [row for row in every if not log_lines.is_aside(row)] or every
     measured = [row for row in map(log_lines.measured, trained) if row.keys() - {"step"}]
-    measured = [parts_named(row) for row in measured]
+    count = Counter(name for row in measured for name in row)
+    beside = rivals(count)
+    measured = [
+        parts_named({name: value for name, value in row.items() if name not in beside})
+        for row in measured
+    ]
     ordered, left_out = log_lines.in_order(measured)
     history = tuple(map(translated, ordered))
     names = dict.fromkeys(name for row in measured for name in row)
@@ -116,18 +120,9 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     known = [one for one in columns if is_known(next(iter(translated({one: 0.0}))))]
     if not known:
         raise _unrecognised(name, columns)
-    unknown = [one for one in columns if one not in known]
+    unknown = [one for one in columns if one not in known] + sorted(beside)
     made = Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
     return replace(made, left_out=left_out)
-
-
-def _is_aside(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of an evaluation, or the summary of transformers at the end."""
-    said = (value for value in row.values() if isinstance(value, str) and len(value) < 30)
-    words = {word for text in said for word in re.split(r"[\W_]+", text.lower())}
-    flags = (name for name, value in row.items() if value is True or value == "True")
-    flagged = {word for name in flags for word in re.split(r"[\W_]+", name.lower())}
-    return bool(EVALUATIONS & (words | flagged)) or "train_runtime" in row
 
 
 def _unrecognised(name: str, columns: Iterable[str]) -> UserError:

@@ -26,6 +26,19 @@ STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "train
 BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
 COUNTERS = {*STEPS, "epoch", "iter", "iteration", "update", "episode", "batch"}  # of scripts
 SEVERAL = 3  # lines
+EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "heldout"}
+WHICH = {
+    "split",
+    "phase",
+    "mode",
+    "stage",
+    "kind",
+    "type",
+    "set",
+    "subset",
+    "part",
+    "tag",
+}  # of data
 CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
@@ -101,19 +114,36 @@ def number_of(value: Any) -> float | None:
         return None
 
 
+def is_aside(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of an evaluation, or the summary of transformers at the end."""
+    said = (str(value) for name, value in row.items() if WHICH & _words(name))
+    flags = (name for name, value in row.items() if value in (True, 1, "True", "true"))
+    named = [*map(_words, said), *(_words(name) - {"is"} for name in flags)]
+    return any(words & EVALUATIONS and len(words) < SEVERAL for words in named) or (
+        "train_runtime" in row
+    )
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.split(r"[\W_]+", text.lower()) if word}
+
+
 def in_order(made: Iterable[dict[str, float]]) -> tuple[list[dict[str, float]], int]:
     """Rows of one step as one, their means where several have a number; and how many are left out.
 
     Where steps begin again, after a restart, the later rows count. Where they begin again with each
-    epoch, or at the first one more than once, rows are counted through; where the newest row is the
-    first, they are turned round.
+    epoch, or at the first one more than once, or all are one, rows are counted through; where the
+    newest row is the first, they are turned round.
     """
     rows = list(made)
     steps = [row["step"] for row in rows if "step" in row]
+    turns = [before - after for before, after in pairwise(steps) if after <= steps[0]]
     if len(steps) >= SEVERAL and all(after < before for before, after in pairwise(steps)):
         rows.reverse()
-    elif sum(after < before and after <= steps[0] for before, after in pairwise(steps)) > 1 or any(
-        _next_epoch(before, after) for before, after in pairwise(rows)
+    elif (
+        sum(back >= 2 for back in turns) > 1  # of one step only: several workers
+        or (len(turns) == len(steps) - 1 >= SEVERAL and len({*steps}) == 1)
+        or any(_next_epoch(before, after) for before, after in pairwise(rows))
     ):
         return [{**row, "step": number} for number, row in enumerate(rows, start=1)], 0
     kept: list[list[dict[str, float]]] = []
@@ -166,7 +196,9 @@ def _of_pairs(text: str) -> list[dict[str, Any]]:
     What only one line names is no curve, and of what a line names twice the first is taken. Where
     lines have a counter and a reward, others are none of the log.
     """
-    lines = [dict(reversed(PAIR.findall(line))) for line, _ in _lines(text)]
+    said = [line for line, _ in _lines(text)]
+    trained = [line for line in said if EVALUATIONS.isdisjoint(_words(PAIR.split(line)[0]))]
+    lines = [dict(reversed(PAIR.findall(line))) for line in trained]
     whole = [pairs for pairs in lines if _counted(pairs) and "reward" in translated(pairs)]
     if len(whole) >= SEVERAL:
         lines = whole

@@ -55,7 +55,7 @@ def test_blocks_whose_counter_stands_alone_stay_whole(tmp_path):
     "mark",
     [
         *({"split": "test_greedy"}, {"phase": "Eval"}, {"is_eval": True}, {"kind": "validation"}),
-        {"train_runtime": 60.0},
+        *({"split": "dev"}, {"data set": "held-out"}, {"eval": 1}, {"train_runtime": 60.0}),
     ],
 )
 def test_rows_of_an_evaluation_and_a_summary_are_no_training(tmp_path, mark):
@@ -64,10 +64,15 @@ def test_rows_of_an_evaluation_and_a_summary_are_no_training(tmp_path, mark):
     assert rewards(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")) == [0.5] * 9
 
 
-def test_a_long_text_and_a_training_reward_are_no_evaluation(tmp_path):
-    lines = [
-        {"step": n, "reward": 0.5, "answer": "a test of the answer that is long"} for n in range(9)
-    ]
+@pytest.mark.parametrize(
+    "beside",
+    [
+        *({"run": "grpo-test-3"}, {"status": "valid"}, {"is_valid": True}, {"answer": "a test"}),
+        *({"do_eval": True}, {"phase": "test"}),  # of every row
+    ],
+)
+def test_words_that_say_nothing_of_the_row_leave_it_in(tmp_path, beside):
+    lines = [{"step": n, "reward": 0.5, **beside} for n in range(9)]
     assert len(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history) == 9
 
 
@@ -112,9 +117,19 @@ def test_a_log_whose_newest_row_is_the_first_is_turned_round(tmp_path):
     assert told(read(tmp_path, numbered([9, 7, 5, 3]))) == [(3, 3), (5, 2), (7, 1), (9, 0)]
 
 
+def test_a_step_that_never_moves_is_counted_through(tmp_path):
+    assert told(read(tmp_path, numbered([0] * 9))) == [(n + 1, n) for n in range(9)]
+
+
+def test_workers_that_are_a_step_apart_begin_nothing_again(tmp_path):
+    found = read(tmp_path, numbered([1, 1, 2, 1, 2, 1, 2, 3]))
+    assert [row["step"] for row in found.history] == [1, 2, 3]
+
+
 def test_several_rows_of_a_step_are_their_mean(tmp_path):
     lines = [{"step": 1, "reward": r, **({"kl": 0.3} if r else {})} for r in (0.0, 1.0, 0.5, 0.5)]
-    (row,) = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history
+    lines.append({"step": 2, "reward": 1.0})
+    row, _ = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history
     assert row == {"step": 1, "reward": 0.5, "kl": pytest.approx(0.3)}
     assert isinstance(row["step"], int)
 
@@ -175,6 +190,45 @@ def test_a_reward_by_another_name(tmp_path, name):
     assert rewards(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")) == [0.5] * 3
 
 
+@pytest.mark.parametrize(
+    ("better", "other"),
+    [
+        *(("reward", "score"), ("reward", "return"), ("reward", "mean_reward")),
+        *(("critic/score/mean", "total_reward"), ("reward_mean", "return"), ("Reward", "rewards")),
+    ],
+)
+def test_of_two_rewards_the_one_with_the_better_claim_counts(tmp_path, better, other):
+    for names in ((better, other), (other, better)):
+        lines = [{"step": n, names[0]: 1.0, names[1]: 2.0} for n in range(3)]
+        found = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")
+        assert rewards(found) == [1.0 if names[0] == better else 2.0] * 3
+        assert found.unknown == [other]
+
+
+def test_of_two_that_differ_in_their_letters_alone_the_one_in_more_rows_counts(tmp_path):
+    text = "".join(f"Epoch: {n} Reward: 0.{n}\n" + "gen reward=7.0\n" * (n < 3) for n in range(9))
+    assert rewards(read(tmp_path, text)) == [n / 10 for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("min_reward", "frac_zero_reward", "reward_variance", "reward_errors", "reward_baseline"),
+        *("reward_clip_frac", "step_reward", "length_reward", "final_eval_accuracy_reward"),
+    ],
+)
+def test_a_number_of_rewards_is_no_part_of_one(tmp_path, name):
+    lines = [{"step": n, "reward": n % 7 / 10, name: 0.0} for n in range(40)]
+    found = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")
+    assert not causes(found.history)
+
+
+def test_lines_that_say_that_they_are_of_an_evaluation_are_left_out(tmp_path):
+    line = "step {n}: reward={r} kl=0.1\n[eval] step {n}: reward=0.9\nvalidation reward=0.9\n"
+    text = "".join(line.format(n=n, r=n / 10) for n in range(9))
+    assert rewards(read(tmp_path, text)) == [n / 10 for n in range(9)]
+
+
 def test_what_is_called_a_reward_beside_one_is_a_part_of_it(tmp_path):
     parts = {"format_reward": 0.0, "reward_accuracy": 1.0, "style_reward_func": 2.0}
     others = {"reward_std": 0.1, "eval_reward": 0.2, "reward": 0.5}
@@ -223,10 +277,37 @@ def test_advantages_that_are_the_rewards_have_no_baseline():
     assert (finding.id, finding.kind) == ("missing-baseline", LIKELY)
     assert "in all 40 steps with rewards that differ" in finding.evidence
     assert not causes(ends(score=0.1))
-    assert curves.baseline(curves.Curves(ends()[:3])) is not None
+    assert curves.baseline(curves.Curves(ends()[:5])) is not None
     assert "no 3 steps" in curves.baseline(curves.Curves(ends()[:2]))
     alike = ends(reward_min=lambda n: 0.5, reward_max=lambda n: 0.5)
     assert "no 3 steps" in curves.baseline(curves.Curves(alike))
+
+
+def test_ends_that_a_group_of_two_has_anyway_are_no_sign():
+    """Rewards of 1 and −1, of which the mean is 0."""
+    both = {"advantage_max": 1.0, "reward_max": 1.0, "advantage_min": -1.0, "reward_min": -1.0}
+    assert not causes(rows(**both))
+
+
+RISING = {"reward": lambda n: n / 40 + n % 3 / 100, "reward_std": 0.5}
+
+
+def test_a_gradient_norm_of_0_or_a_rate_of_0_is_no_sign_where_the_reward_rises():
+    flat = RISING | {"reward": lambda n: n % 3 / 100}
+    for numbers, named in (({"grad_norm": 0.0}, "detached-loss"), ({"learning_rate": 0.0}, "idle")):
+        assert not causes(rows(**RISING, **numbers))
+        assert any(one.startswith(named) for one in causes(rows(**flat, **numbers)))
+
+
+def test_an_entropy_below_0_is_none_of_tokens():
+    history = rows(entropy=lambda n: -0.5 - n / 100, reward=0.5)
+    assert "below 0" in diagnose(Evidence("x", (), history)).answers["trend of the entropy"]
+
+
+def test_a_collapse_is_told_of_the_column_that_fell():
+    fallen = {"accuracy": lambda n: 0.8 if n < 50 else 0.1, "reward": 0.5}
+    (finding,) = diagnose(Evidence("x", (), rows(100, **fallen))).findings
+    assert finding.evidence.startswith("the mean accuracy of 20 points fell from 0.8")
 
 
 def test_one_end_that_is_the_same_is_no_sign():
