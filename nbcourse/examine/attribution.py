@@ -68,7 +68,9 @@ def shares(
                 step = -gradients[name][i]
                 if bool(step.isfinite().all()) and step.norm() > 0:
                     turned[name] = min(turned[name], beside(step, prompt.gradient())[0])
-            gap = ((whole - gradients["both"][i]).norm() / whole.norm().clamp(min=1e-12)).item()
+            both = gradients["both"][i]
+            times = (whole * both).sum() / both.square().sum().clamp(min=1e-24)
+            gap = ((whole - times * both).norm() / whole.norm().clamp(min=1e-12)).item()
             unexplained = max(unexplained, gap) if math.isfinite(gap) else unexplained
     if unexplained > ENOUGH:
         smallest = _smallest(worlds, subject.weights, parts["both"])

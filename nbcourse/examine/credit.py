@@ -114,17 +114,21 @@ def bad_beside_good(subject: Subject) -> float:
 
 
 def who_learns(subject: Subject) -> str:
-    """Which answers move the policy on fresh samples.
+    """Which answers move the policy on fresh samples, of a group with one good or one bad one.
 
     "both" (good ones up, bad ones down, or the reverse), "good" or "bad" only, "alike" (all the
     same way), or "neither".
     """
-    one = without_reference(batch([2, 2, 2, 2], [1.0, 0.0, 0.0, 0.0], group_size=4))
-    weights = of_rewards(subject, one)
-    good, bad = weights[0].sum().item(), weights[1].sum().item()
-    if good == 0 or bad == 0:
-        return "good" if good else "bad" if bad else "neither"
-    return "alike" if good * bad > 0 else "both"
+    found = []
+    for odd in (1.0, 0.0):  # a baseline such as the median may be what most of a group earned
+        rewards = [1 - odd, odd, 1 - odd, 1 - odd]
+        one = without_reference(batch([2, 2, 2, 2], rewards, group_size=4))
+        weights = of_rewards(subject, one).sum(dim=1)
+        found.append([weights[rewards.index(reward)].item() for reward in (1.0, 0.0)])
+    if any(good * bad > 0 for good, bad in found):
+        return "alike"
+    good, bad = (any(pair) for pair in zip(*found, strict=True))
+    return "both" if good and bad else "good" if good else "bad" if bad else "neither"
 
 
 def level(subject: Subject) -> str:
@@ -157,7 +161,7 @@ def positions(subject: Subject) -> list[float]:
 
 def every_token_counts(subject: Subject) -> list[int]:
     """Positions, counted from the end of each response, whose tokens get no weight."""
-    one = without_reference(batch([4, 4, 4, 4], [1.0, 0.0, 0.0, 0.0], group_size=4))
+    one = without_reference(batch([4, 4, 4, 4], [0.0, 1.0, 0.0, 0.0], group_size=4))
     silent = (of_rewards(subject, one) == 0).all(dim=0)
     return [int(i) - 4 for i in silent.nonzero().flatten()]
 

@@ -59,8 +59,9 @@ def _learners(facts: Facts) -> Named:
     elif facts.who_learns == "alike":
         yield "broadcast" if facts.pairs_of_rows else "alike", {}
     elif facts.influence != "own" and facts.who_learns in ("good", "bad"):
-        ratios = "old_log_probs" in facts.takes
         which = "worse" if facts.who_learns == "good" else "better"
+        asleep = (-1 if which == "worse" else 1) in facts.clip.asleep
+        ratios = "old_log_probs" in facts.takes and not asleep
         yield "clip-when-fresh" if ratios else f"{facts.who_learns}-only", {"which": which}
 
 
@@ -393,7 +394,7 @@ def _hygiene(facts: Facts) -> Named:
     if facts.draws:
         yield "random", {}
     elif not facts.order_free and facts.influence not in MIXED:
-        yield "order", {}
+        yield "order" + ":ties" * facts.order_of_ties, {}
 
 
 RULES: tuple[Callable[[Facts], Named], ...] = (

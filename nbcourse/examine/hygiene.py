@@ -152,7 +152,18 @@ def empty_batch_is_harmless(subject: Subject) -> bool:
 
 def order_of_responses_changes_nothing(subject: Subject) -> bool:
     """Responses to one prompt, in another order."""
-    one = batch(UNEVEN, MIXED, group_size=3)
+    return _in_any_order(subject, MIXED)
+
+
+def order_matters_for_ties_alone(subject: Subject) -> bool:
+    """Whether it changes something only where rewards are equal, as if the best one is chosen."""
+    return _in_any_order(subject, [0.9, 0.1, 0.4, 0.8, 0.7, 0.2]) and not _in_any_order(
+        subject, MIXED
+    )
+
+
+def _in_any_order(subject: Subject, rewards: list[float]) -> bool:
+    one = batch(UNEVEN, rewards, group_size=3)
     order = torch.tensor([2, 0, 1, 4, 5, 3])
     return same(subject.weights(one.rows(order)), subject.weights(one)[order])
 

@@ -18,9 +18,10 @@ from nbcourse.examine.batches import (
     of_rewards,
     of_rewards_of_each,
     reference_is_the_sampler,
+    same,
     without_reference,
 )
-from nbcourse.examine.subject import LossInputs, Subject
+from nbcourse.examine.subject import Batches, LossInputs, Subject
 
 SAMPLER = "sampler_log_probs"
 RATIOS = [0.01, 0.5, 0.9, 0.999, 1.001, 1.1, 1.5, 5.0, 100.0]  # of the pictures
@@ -91,6 +92,7 @@ class Clip:
         pulled: where a penalty that grows with |A| draws tokens back to the other policy:
             "everywhere", "near" a ratio of 1 and not beyond, or nowhere.
         seen: weights that belong to no family, in words.
+        asleep: signs of the advantage with which no token counts, whatever its ratio.
     """
 
     positive: list[float]
@@ -102,6 +104,7 @@ class Clip:
     of_reference: bool
     pulled: str = ""
     seen: str = ""
+    asleep: tuple[int, ...] = ()
 
     @property
     def of_sequence(self) -> bool:
@@ -164,7 +167,8 @@ def curve(subject: Subject, policy: str) -> Clip:
     pulled = _pulled(reader)
     seen = "" if pulled == "everywhere" else _seen(reader, sides)
     reference = ratio_is_to_the_reference(subject)
-    return Clip(positive, negative, slopes, sides, level, whole, reference, pulled, seen)
+    asleep = tuple(sign for sign in SIGNS if not any(reader.raw(sign)))
+    return Clip(positive, negative, slopes, sides, level, whole, reference, pulled, seen, asleep)
 
 
 def ratio_weights(
@@ -203,8 +207,16 @@ class _Reader:
     def read(self, asked: Iterable[tuple[int, float, float]]) -> None:
         """Those of these signs, probabilities and log-ratios that are not known yet."""
         if new := [one for one in dict.fromkeys(asked) if one not in self._read]:
-            found = of_rewards_of_each(self.subject, [self.batch(*one) for one in new])
+            batches = [self.batch(*one) for one in new]
+            if _is_clipped_at_rewards_of_0(self.subject, self.policy):
+                found = self.subject.weights_of_each(Batches(batches))
+            else:
+                found = of_rewards_of_each(self.subject, batches)
             self._read.update(zip(new, found[:, 0, 0].tolist(), strict=True))
+
+    def raw(self, sign: int) -> list[float]:
+        """All weights that were read of this sign, as they are."""
+        return [weight for (of, *_), weight in self._read.items() if of == sign]
 
     def value(self, sign: int, likely: float, log: float) -> float:
         """Of the loss."""
@@ -214,6 +226,21 @@ class _Reader:
         """Two responses, the first token of which is that likely and has that log-ratio."""
         sampler, first = reference_is_the_sampler(self.subject), _rewards(self.subject, sign)
         return _first_moved(self.policy, self.even, sampler, first, likely, log)
+
+
+@lru_cache(maxsize=4)
+def _is_clipped_at_rewards_of_0(subject: Subject, policy: str) -> bool:
+    """Whether a response counts something where none earns anything, and by its ratio.
+
+    So it is where a constant is subtracted from rewards. What rewards make of a weight is then the
+    difference of two weights, each with a clip of its own.
+    """
+    nothing = batch([1, 1], [0.0, 0.0], group_size=2)
+    near, away = (
+        subject.weights(moved(subject, nothing, policy, torch.full((2, 1), log)))
+        for log in (0.0, 0.05)
+    )
+    return bool(near.abs().max() > NOTHING) and not same(near, away)
 
 
 @lru_cache(maxsize=1024)  # losses are asked about the same, most of the time

@@ -438,6 +438,68 @@ def test_a_reference_that_moves_a_weight_is_not_ignored():
     assert report.facts.kl_placement == "none"
 
 
+def clipped_less_a_half(log_probs, old_log_probs, rewards, mask):
+    pays = (rewards - 0.5)[:, None]
+    return mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), pays), mask)
+
+
+def test_a_clip_of_advantages_with_a_fixed_baseline_is_read_as_it_is():
+    """What rewards make of a weight is the difference of two, each with a clip of its own."""
+    report = report_of(clipped_less_a_half)
+    assert report.facts.clip.bounds == pytest.approx((0.8, 1.2), abs=1e-4)
+    assert codes(report, "choice") == {"fixed-baseline"}
+
+
+def good_ones_clipped(log_probs, old_log_probs, advantages, mask):
+    good = advantages.clamp(min=0.0)
+    return mean_of_sums(clipped(ratio_of(log_probs, old_log_probs), good), mask)
+
+
+def test_what_never_learns_from_bad_answers_has_no_clip_to_blame():
+    report = report_of(good_ones_clipped)
+    assert not mistakes(report), str(report)
+    assert codes(report, "choice") == {"good-only"}
+
+
+def less_the_median_of_others(log_probs, rewards, mask, group_size):
+    groups = rewards.view(-1, group_size)
+    others = torch.stack(
+        [
+            torch.cat([groups[:, :i], groups[:, i + 1 :]], dim=1).median(dim=1).values
+            for i in range(group_size)
+        ],
+        dim=1,
+    )
+    return mean_of_sums(-log_probs * (groups - others).view(-1, 1), mask)
+
+
+def test_a_median_takes_the_place_of_one_kind_of_answer_in_each_group_alone():
+    """Of a group with one good answer the bad ones count nothing, and of one with one bad all."""
+    report = report_of(less_the_median_of_others)
+    assert report.facts.who_learns == "both"
+    assert not codes(report, "choice")
+    assert not mistakes(report), str(report)
+
+
+def best_of_each_group(log_probs, rewards, mask, group_size):
+    best = rewards.view(-1, group_size).argmax(dim=1, keepdim=True)
+    sums = safe(log_probs, mask).sum(dim=1).view(-1, group_size)
+    return -sums.gather(1, best).mean()
+
+
+def test_a_choice_among_equals_is_a_note():
+    report = report_of(best_of_each_group)
+    assert not mistakes(report), str(report)
+    assert "order" in codes(report, "note")
+
+
+def test_no_more_than_all_of_a_step_is_unexplained():
+    def of_uncertain_tokens(log_probs, entropy, advantages, mask):
+        return mean_of_sums(-log_probs * advantages * (entropy >= entropy.median()), mask)
+
+    assert 0 < report_of(of_uncertain_tokens).facts.shares.unexplained <= 1
+
+
 def test_steps_of_no_length_are_near_to_nothing():
     report = report_of(nothing_learned)
     assert report.verdict()[2].endswith("no row of the table is near to steps of length 0.")
