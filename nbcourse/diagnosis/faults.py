@@ -78,7 +78,7 @@ _TABLE = {
         "The sampler draws at 0.7 of the temperature that the learner scores at.", source=MISMATCH
     ),
     "sampler-temperature-unreported": Fault(
-        "As before, and the log-probs are reported at the stated temperature.",
+        "The sampler draws at 0.7 of the temperature, and reports the log-probs of the stated one.",
         cause="sampler-temperature",
         source=MISMATCH,
         recipe=MANY,
@@ -87,7 +87,7 @@ _TABLE = {
         "The sampler draws from the nucleus of 0.8.", cause="sampler-truncation", source=MISMATCH
     ),
     "sampler-top-p-unreported": Fault(
-        "As before, and the log-probs are reported of the whole distribution.",
+        "The sampler draws from the nucleus of 0.8, and reports the log-probs of all tokens.",
         cause="sampler-truncation",
         source=MISMATCH,
         recipe=MANY,
