@@ -294,11 +294,23 @@ def _ratio(facts: Facts) -> Named:
         # where a KL is in the reward, it is computed from them
         if asked & {*facts.by_name} and facts.kl_placement != "reward":
             yield "ratio-ignored", {}
+    elif share := _without_a_ratio(positive):
+        yield "likelihood-beside", {"share": share}
+        return
     elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]) and not facts.clip.pulled:
         yield "no-ratio", {"weight": weight}
     if facts.clip.free and asked & {*facts.by_name}:
         yield "no-clip", {}
     yield from families.names(facts.clip)
+
+
+def _without_a_ratio(positive: Sequence[float]) -> float:
+    """How much of the weight of a good token goes by no ratio, if the rest is its ratio; else 0."""
+    near = [0.9, 0.999, 1.001, 1.1]
+    by_ratio = [(positive[RATIOS.index(ratio)] - 1) / (ratio - 1) for ratio in near]
+    share = 1 - by_ratio[0]
+    same = all(math.isclose(one, by_ratio[0], rel_tol=1e-4) for one in by_ratio)
+    return share if same and 1e-4 < share < 1 - 1e-4 else 0.0
 
 
 def _sampler(facts: Facts) -> Named:

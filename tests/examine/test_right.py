@@ -500,6 +500,21 @@ def test_no_more_than_all_of_a_step_is_unexplained():
     assert 0 < report_of(of_uncertain_tokens).facts.shares.unexplained <= 1
 
 
+def with_a_likelihood(log_probs, old_log_probs, advantages, rewards, mask):
+    """VAPO's: the clip, and the log-likelihood of right answers (arXiv 2504.05118)."""
+    right = safe(log_probs, mask).sum(dim=1) * rewards
+    losses = clipped(ratio_of(log_probs, old_log_probs), advantages)
+    return mean_of_sums(losses, mask) - 0.1 * right.mean()
+
+
+def test_a_likelihood_beside_a_ratio_is_a_choice():
+    report = report_of(with_a_likelihood)
+    assert not mistakes(report), str(report)
+    found = {one.id: one.evidence for one in report.findings if one.kind == "choice"}
+    assert found["likelihood-beside"] == "on fresh samples 0.0909 of what such a token counts"
+    assert not {"clip-asymmetric", "clip-kept"} & found.keys()
+
+
 def test_steps_of_no_length_are_near_to_nothing():
     report = report_of(nothing_learned)
     assert report.verdict()[2].endswith("no row of the table is near to steps of length 0.")
