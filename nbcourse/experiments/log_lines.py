@@ -27,18 +27,10 @@ BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "trainin
 COUNTERS = {*STEPS, "epoch", "iter", "iteration", "update", "episode", "batch"}  # of scripts
 SEVERAL = 3  # lines
 EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "heldout"}
+# Columns that say of which data a row is.
 WHICH = {
-    "split",
-    "phase",
-    "mode",
-    "stage",
-    "kind",
-    "type",
-    "set",
-    "subset",
-    "part",
-    "tag",
-}  # of data
+    *("split", "phase", "mode", "stage", "kind", "type", "set", "subset", "part", "tag"),
+}
 CONSOLE = re.compile(r"(?:^|\s)step:(\d+) - (\S.*)")
 GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
@@ -116,12 +108,11 @@ def number_of(value: Any) -> float | None:
 
 def is_aside(row: Mapping[str, Any]) -> bool:
     """Whether a row is of an evaluation, or the summary of transformers at the end."""
-    said = (str(value) for name, value in row.items() if WHICH & _words(name))
-    flags = (name for name, value in row.items() if value in (True, 1, "True", "true"))
-    named = [*map(_words, said), *(_words(name) - {"is"} for name in flags)]
-    return any(words & EVALUATIONS and len(words) < SEVERAL for words in named) or (
-        "train_runtime" in row
-    )
+    said = [_words(str(value)) for name, value in row.items() if WHICH & _words(name)]
+    flags = [_words(name) for name, value in row.items() if value in (True, 1, "True", "true")]
+    told = any(words & EVALUATIONS and len(words) < SEVERAL for words in said)
+    flagged = any(words - {"is"} and words - {"is"} <= EVALUATIONS for words in flags)
+    return told or flagged or "train_runtime" in row
 
 
 def _words(text: str) -> set[str]:
@@ -198,7 +189,9 @@ def _of_pairs(text: str) -> list[dict[str, Any]]:
     """
     said = [line for line, _ in _lines(text)]
     trained = [line for line in said if EVALUATIONS.isdisjoint(_words(PAIR.split(line)[0]))]
-    lines = [dict(reversed(PAIR.findall(line))) for line in trained]
+    every, lines = ([dict(reversed(PAIR.findall(one))) for one in of] for of in (said, trained))
+    if not any(map(_known, lines)):
+        lines = every
     whole = [pairs for pairs in lines if _counted(pairs) and "reward" in translated(pairs)]
     if len(whole) >= SEVERAL:
         lines = whole

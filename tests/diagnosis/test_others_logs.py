@@ -68,7 +68,7 @@ def test_rows_of_an_evaluation_and_a_summary_are_no_training(tmp_path, mark):
     "beside",
     [
         *({"run": "grpo-test-3"}, {"status": "valid"}, {"is_valid": True}, {"answer": "a test"}),
-        *({"do_eval": True}, {"phase": "test"}),  # of every row
+        *({"do_eval": True}, {"val/acc": 1.0}, {"eval_reward": 1}, {"phase": "test"}),  # of all
     ],
 )
 def test_words_that_say_nothing_of_the_row_leave_it_in(tmp_path, beside):
@@ -226,6 +226,11 @@ def test_a_number_of_rewards_is_no_part_of_one(tmp_path, name):
 def test_lines_that_say_that_they_are_of_an_evaluation_are_left_out(tmp_path):
     line = "step {n}: reward={r} kl=0.1\n[eval] step {n}: reward=0.9\nvalidation reward=0.9\n"
     text = "".join(line.format(n=n, r=n / 10) for n in range(9))
+    assert rewards(read(tmp_path, text)) == [n / 10 for n in range(9)]
+
+
+def test_a_log_whose_every_line_begins_so_is_read(tmp_path):
+    text = "".join(f"test run, step {n}: reward=0.{n} kl=0.1\n" for n in range(9))
     assert rewards(read(tmp_path, text)) == [n / 10 for n in range(9)]
 
 
