@@ -166,7 +166,7 @@ def rivals(columns: Mapping[str, int]) -> set[str]:
 
     def claim(name: str) -> tuple[bool, bool, int]:
         plain = name.removeprefix("train/").lower()
-        return plain != _ours(plain), plain in WEAK, -columns[name]
+        return plain in WEAK, plain != _ours(plain), -columns[name]
 
     by_name: dict[str, list[str]] = {}
     for name in columns:

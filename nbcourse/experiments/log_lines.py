@@ -111,7 +111,7 @@ def is_aside(row: Mapping[str, Any]) -> bool:
     said = [_words(str(value)) for name, value in row.items() if WHICH & _words(name)]
     flags = [_words(name) for name, value in row.items() if value in (True, 1, "True", "true")]
     told = any(words & EVALUATIONS and len(words) < SEVERAL for words in said)
-    flagged = any(words - {"is"} and words - {"is"} <= EVALUATIONS for words in flags)
+    flagged = any(words - {"is"} and words - {"is"} <= EVALUATIONS - {"valid"} for words in flags)
     return told or flagged or "train_runtime" in row
 
 
@@ -123,7 +123,7 @@ def in_order(made: Iterable[dict[str, float]]) -> tuple[list[dict[str, float]], 
     """Rows of one step as one, their means where several have a number; and how many are left out.
 
     Where steps begin again, after a restart, the later rows count. Where they begin again with each
-    epoch, or at the first one more than once, or all are one, rows are counted through; where the
+    epoch, or at the first one more than once, or never pass it, rows are counted through; where the
     newest row is the first, they are turned round.
     """
     rows = list(made)
@@ -133,7 +133,7 @@ def in_order(made: Iterable[dict[str, float]]) -> tuple[list[dict[str, float]], 
         rows.reverse()
     elif (
         sum(back >= 2 for back in turns) > 1  # of one step only: several workers
-        or (len(turns) == len(steps) - 1 >= SEVERAL and len({*steps}) == 1)
+        or len(turns) == len(steps) - 1 >= SEVERAL
         or any(_next_epoch(before, after) for before, after in pairwise(rows))
     ):
         return [{**row, "step": number} for number, row in enumerate(rows, start=1)], 0

@@ -68,11 +68,12 @@ def test_rows_of_an_evaluation_and_a_summary_are_no_training(tmp_path, mark):
     "beside",
     [
         *({"run": "grpo-test-3"}, {"status": "valid"}, {"is_valid": True}, {"answer": "a test"}),
-        *({"do_eval": True}, {"val/acc": 1.0}, {"eval_reward": 1}, {"phase": "test"}),  # of all
+        *({"do_eval": True}, {"val/acc": 1.0}, {"eval_reward": 1}),
+        {"stage": "before the test of the model"},
     ],
 )
 def test_words_that_say_nothing_of_the_row_leave_it_in(tmp_path, beside):
-    lines = [{"step": n, "reward": 0.5, **beside} for n in range(9)]
+    lines = [{"step": n, "reward": 0.5, **(beside if n == 3 else {})} for n in range(9)]
     assert len(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history) == 9
 
 
@@ -115,6 +116,11 @@ def test_rows_before_a_restart_are_left_out_and_counted(tmp_path):
 
 def test_a_log_whose_newest_row_is_the_first_is_turned_round(tmp_path):
     assert told(read(tmp_path, numbered([9, 7, 5, 3]))) == [(3, 3), (5, 2), (7, 1), (9, 0)]
+
+
+def test_a_log_of_an_evaluation_alone_is_read(tmp_path):
+    lines = [{"step": n, "reward": 0.5, "phase": "test"} for n in range(9)]
+    assert len(read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl").history) == 9
 
 
 def test_a_step_that_never_moves_is_counted_through(tmp_path):
@@ -206,7 +212,7 @@ def test_of_two_rewards_the_one_with_the_better_claim_counts(tmp_path, better, o
 
 
 def test_of_two_that_differ_in_their_letters_alone_the_one_in_more_rows_counts(tmp_path):
-    text = "".join(f"Epoch: {n} Reward: 0.{n}\n" + "gen reward=7.0\n" * (n < 3) for n in range(9))
+    text = "".join("gen reward=7.0\n" * (n < 3) + f"Epoch: {n} Reward: 0.{n}\n" for n in range(9))
     assert rewards(read(tmp_path, text)) == [n / 10 for n in range(9)]
 
 
@@ -215,6 +221,7 @@ def test_of_two_that_differ_in_their_letters_alone_the_one_in_more_rows_counts(t
     [
         *("min_reward", "frac_zero_reward", "reward_variance", "reward_errors", "reward_baseline"),
         *("reward_clip_frac", "step_reward", "length_reward", "final_eval_accuracy_reward"),
+        "rewards/len/mean",
     ],
 )
 def test_a_number_of_rewards_is_no_part_of_one(tmp_path, name):
@@ -313,6 +320,8 @@ def test_a_collapse_is_told_of_the_column_that_fell():
     fallen = {"accuracy": lambda n: 0.8 if n < 50 else 0.1, "reward": 0.5}
     (finding,) = diagnose(Evidence("x", (), rows(100, **fallen))).findings
     assert finding.evidence.startswith("the mean accuracy of 20 points fell from 0.8")
+    (finding,) = diagnose(Evidence("x", (), rows(100, reward=fallen["accuracy"]))).findings
+    assert finding.evidence.startswith("the mean reward of 20 points fell from 0.8")
 
 
 def test_one_end_that_is_the_same_is_no_sign():
