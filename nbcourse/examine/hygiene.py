@@ -155,11 +155,9 @@ def order_of_responses_changes_nothing(subject: Subject) -> bool:
     return _in_any_order(subject, MIXED)
 
 
-def order_matters_for_ties_alone(subject: Subject) -> bool:
-    """Whether it changes something only where rewards are equal, as if the best one is chosen."""
-    return _in_any_order(subject, [0.9, 0.1, 0.4, 0.8, 0.7, 0.2]) and not _in_any_order(
-        subject, MIXED
-    )
+def order_matters_for_ties_at_most(subject: Subject) -> bool:
+    """Whether it changes nothing where all rewards differ, as if the best one is chosen."""
+    return _in_any_order(subject, [0.9, 0.1, 0.4, 0.8, 0.7, 0.2])
 
 
 def _in_any_order(subject: Subject, rewards: list[float]) -> bool:

@@ -497,7 +497,12 @@ def test_no_more_than_all_of_a_step_is_unexplained():
     def of_uncertain_tokens(log_probs, entropy, advantages, mask):
         return mean_of_sums(-log_probs * advantages * (entropy >= entropy.median()), mask)
 
-    assert 0 < report_of(of_uncertain_tokens).facts.shares.unexplained <= 1
+    def by_the_square_of_the_longest(log_probs, advantages, mask):
+        longest = mask.sum(dim=1).max().clamp(min=1)
+        return -safe(log_probs * advantages, mask).sum() / (len(mask) * longest**2)
+
+    for loss in (of_uncertain_tokens, by_the_square_of_the_longest):
+        assert 0 < report_of(loss).facts.shares.unexplained <= 1
 
 
 def with_a_likelihood(log_probs, old_log_probs, advantages, rewards, mask):
@@ -513,6 +518,15 @@ def test_a_likelihood_beside_a_ratio_is_a_choice():
     found = {one.id: one.evidence for one in report.findings if one.kind == "choice"}
     assert found["likelihood-beside"] == "on fresh samples 0.0909 of what such a token counts"
     assert not {"clip-asymmetric", "clip-kept"} & found.keys()
+
+
+def test_a_power_of_the_ratio_is_no_likelihood_beside_it():
+    def root(log_probs, old_log_probs, advantages, mask):
+        return mean_of_sums(-ratio_of(log_probs, old_log_probs).sqrt() * advantages, mask)
+
+    report = report_of(root)
+    assert codes(report, "mistake") == {"no-ratio"}
+    assert "likelihood-beside" not in codes(report, "choice")
 
 
 def test_steps_of_no_length_are_near_to_nothing():
