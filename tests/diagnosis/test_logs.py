@@ -162,22 +162,6 @@ def test_a_folder_with_the_curves_of_something_else_is_an_error(tmp_path):
     assert "was recognised: found columns weather" in refused("diagnose", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "line"),
-    [
-        ("run.log", "", "holds no numbers: expected lines such as step:1"),
-        ("run.log", "nothing\nbut text\n", "holds no numbers: expected lines such as step:1"),
-        ("run.jsonl", "", "was recognised: found no numbers; expected some such as reward, loss"),
-        ("run.jsonl", '{"step": 1, "a": 2}', "was recognised: found columns a; expected some such"),
-        ("run.csv", "step,weather\n1,2\n", "was recognised: found columns weather; expected some"),
-        ("run.jsonl", '{"reward": 1}\n{"rew\n{"reward": 1}\n', "line 2 is damaged"),
-    ],
-)
-def test_a_file_of_which_nothing_is_recognised_is_an_error(tmp_path, name, content, line):
-    (tmp_path / name).write_text(content)
-    assert line in refused("diagnose", tmp_path / name)
-
-
 # ---------------------------------------------------------------- judging
 
 

@@ -160,20 +160,6 @@ def test_a_table_is_read_however_it_is_written(tmp_path, name, content):
     assert told(evidence.read(tmp_path / name)) == [(1, 0.5), (2, 0.25)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "line"),
-    [
-        ("run.json", '{"a": [1, 2], "b": [1]}', "has no log_history"),
-        ("run.jsonl", '{"step": 1, "rewards/chosen": 0.1}', "of a preference optimisation"),
-        ("run.log", "step: 1 dpo_loss: 0.1\nstep: 2 dpo_loss: 0.2\n", "samples no answers"),
-        ("old.ipynb", '{"worksheets": [{"cells": []}]}', "nbformat 3: open it in JupyterLab"),
-    ],
-)
-def test_what_is_no_log_of_reinforcement_is_refused_in_one_line(tmp_path, name, content, line):
-    (tmp_path / name).write_text(content)
-    assert line in refused("diagnose", tmp_path / name)
-
-
 def test_a_log_without_any_reward_is_asked_what_it_is():
     report = diagnose(Evidence("x", (), rows(policy_loss=0.5, grad_norm=1.0)))
     assert "could be judged (is this a log of reinforcement learning?)" in report.verdict()
