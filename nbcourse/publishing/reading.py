@@ -15,14 +15,20 @@ back afterwards what was only run.
 
 JupyterLab saves by itself every few seconds, so that it has no question to ask when a chapter is
 closed, and takes the looks of `lab/custom.css`. A reader's own style sheet and settings come first.
+So that it has none to ask while it saves either, files are replaced, and not written in place.
 """
 
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 
-from nbcourse import repository
+from nbcourse import durable, repository
 from nbcourse.installation import SAVING
 from nbcourse.publishing import stored
 
@@ -42,6 +48,7 @@ def _link_jupyter_server_extension(server: Any) -> None:
 
 def _load_jupyter_server_extension(server: Any) -> None:
     server.contents_manager.register_pre_save_hook(keep_what_was_only_run)
+    replace_files(server.contents_manager)
     server.static_custom_path.append(str(LOOKS))  # JupyterLab looks for custom.css along this path
 
 
@@ -60,6 +67,40 @@ def keep_what_was_only_run(*, model: dict[str, Any], path: str, contents_manager
         here = json.loads(file.read_text(encoding="utf-8"))
         if was_only_run(model["content"], kept=here):
             model["content"] = here
+
+
+def replace_files(contents_manager: Any) -> None:
+    """Make Jupyter write a file beside the old one, and put it into its place when it is whole.
+
+    Jupyter empties a file and then writes into it. Whatever reads the file meanwhile finds another
+    one than it saved: JupyterLab, where a reader saves just as it saves by itself, asks whether to
+    overwrite "changes on disk", and Jupyter brings its copy back, so that what is being written is
+    lost.
+    """
+    in_place = contents_manager.atomic_writing
+
+    @contextmanager
+    def writing(path: str, text: bool = True, encoding: str = "utf-8") -> Iterator[IO[Any]]:
+        old = Path(path).resolve()  # a link stays one
+        if not all(os.access(place, os.W_OK) for place in (old.parent, old) if place.exists()):
+            with in_place(path, text=text, encoding=encoding) as stream:
+                yield stream
+            return
+        how: dict[str, Any] = {"mode": "wb"}
+        if text:
+            how = {"mode": "w", "encoding": encoding, "newline": "\n"}
+        new = old.with_name(f".{uuid4().hex}-{old.name}")
+        try:
+            with new.open(**how) as stream:
+                yield stream
+                durable.sync(stream)
+            if old.exists():
+                shutil.copymode(old, new)
+            new.replace(old)
+        finally:
+            new.unlink(missing_ok=True)
+
+    contents_manager.atomic_writing = writing
 
 
 def put_back(root: Path = repository.ROOT) -> list[str]:

@@ -1,6 +1,7 @@
 """A chapter that was only run is kept as it was, in Jupyter and by git; an edited one as it is."""
 
 import json
+import os
 import re
 import runpy
 import shutil
@@ -12,7 +13,9 @@ from urllib.request import Request, urlopen
 
 import nbformat
 import pytest
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from tornado.web import HTTPError
 
 from nbcourse import installation
 from nbcourse.publishing import chapters, reading, stored
@@ -107,6 +110,64 @@ def test_a_text_is_saved_as_it_is(tmp_path):
     assert saved("x", tmp_path, kind="file") == "x"
 
 
+@pytest.fixture
+def replacing(tmp_path) -> AsyncLargeFileManager:
+    """Jupyter's own manager of files, told to replace them."""
+    manager = AsyncLargeFileManager(root_dir=str(tmp_path))
+    reading.replace_files(manager)
+    return manager
+
+
+def test_who_reads_a_file_that_is_being_saved_finds_the_old_one(replacing, tmp_path):
+    file, link = tmp_path / "one.ipynb", tmp_path / "link.ipynb"
+    file.write_text("old", encoding="utf-8")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    with replacing.atomic_writing(str(link), encoding="utf-8") as stream:
+        stream.write("new")
+        stream.flush()
+        assert link.read_text(encoding="utf-8") == "old"
+    assert file.read_text(encoding="utf-8") == "new"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
+def test_a_save_that_fails_leaves_the_old_file(replacing, tmp_path):
+    file = tmp_path / "one.ipynb"
+    file.write_text("old", encoding="utf-8")
+    with pytest.raises(ValueError, match="no notebook"), replacing.atomic_writing(str(file)):
+        raise ValueError("no notebook")
+    assert file.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_new_file_is_written(replacing, tmp_path):
+    with replacing.atomic_writing(str(tmp_path / "new"), text=False) as stream:
+        stream.write(b"\0")
+    assert (tmp_path / "new").read_bytes() == b"\0"
+
+
+def test_a_file_in_a_folder_that_is_kept_is_written_in_place(replacing, tmp_path, monkeypatch):
+    file = tmp_path / "one.ipynb"
+    file.write_text("old", encoding="utf-8")
+    number = file.stat().st_ino
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) == file)
+    with replacing.atomic_writing(str(file)) as stream:
+        stream.write("new")
+    assert file.read_text(encoding="utf-8") == "new"
+    assert file.stat().st_ino == number
+
+
+def test_a_file_that_is_kept_is_not_replaced(replacing, tmp_path, monkeypatch):
+    file = tmp_path / "one.ipynb"
+    file.write_text("old", encoding="utf-8")
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) == tmp_path)
+    with pytest.raises(HTTPError, match="Permission denied"), replacing.atomic_writing(str(file)):
+        pass
+    assert file.read_text(encoding="utf-8") == "old"
+
+
 @pytest.mark.slow
 def test_a_jupyter_of_the_environment_keeps_git_clean(clone, tmp_path):
     """Started without options; through Jupytext's contents manager, which it loads as well."""
@@ -129,7 +190,9 @@ def test_a_jupyter_of_the_environment_keeps_git_clean(clone, tmp_path):
             body = json.dumps({"type": "notebook", "format": "json", "content": notebook})
             urlopen(Request(url, body.encode(), method="PUT")).close()
 
+        number = (folder / "read.ipynb").stat().st_ino
         run_and_save("read")
+        assert (folder / "read.ipynb").stat().st_ino != number  # replaced, not written in place
         assert git(folder, "status", "--porcelain", "--", "read.ipynb") == ""
         run_and_save("written", prose=" Mine.")
         run_and_save("colab")
