@@ -54,7 +54,7 @@ def strides(shape: Shape) -> list[int]:
     found, size = [], 1
     for length in reversed(shape):
         found.append(size)
-        size *= length
+        size *= max(length, 1)  # as torch has it: no step of a range is 0
     return found[::-1]
 
 
@@ -70,6 +70,11 @@ def spread(axes: Iterable[Iterable[int]], start: int = 0) -> list[int]:
 def steps(length: int, stride: int) -> list[int]:
     """The places in one dimension."""
     return [i * stride for i in range(length)]
+
+
+def axes_of(shape: Shape) -> list[Sequence[int]]:
+    """The places in each dimension of a shape; ranges, of which an index takes one at once."""
+    return [range(0, n * stride, stride) for n, stride in zip(shape, strides(shape), strict=True)]
 
 
 def broadcast(*shapes: Shape) -> Shape:

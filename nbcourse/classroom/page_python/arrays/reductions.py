@@ -20,7 +20,7 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
     DType,
     real,
 )
-from nbcourse.classroom.page_python.arrays.layout import Shape, dimension, spread, steps, strides
+from nbcourse.classroom.page_python.arrays.layout import Shape, axes_of, dimension, spread
 
 Row = list[Any]
 
@@ -52,8 +52,8 @@ class Rows:
         self.within = [axis for axis in sorted(within) if rank]
         self.beside = [axis for axis in range(rank) if axis not in self.within]
         self.shape, self.rest = tensor.shape, tuple([tensor.shape[i] for i in self.beside])
-        own = strides(tensor.shape)
-        self.places = spread(steps(self.shape[i], own[i]) for i in [*self.beside, *self.within])
+        axes = axes_of(tensor.shape)
+        self.places = spread(axes[i] for i in [*self.beside, *self.within])
         self.length = math.prod([self.shape[i] for i in self.within])
         values = tensor.values()
         self.rows = self.cut([values[place] for place in self.places])

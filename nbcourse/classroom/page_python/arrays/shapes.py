@@ -6,6 +6,7 @@ from typing import Any
 from nbcourse.classroom.page_python.arrays.dtypes import BOOLEAN, INT64, DType, joined
 from nbcourse.classroom.page_python.arrays.layout import (
     Shape,
+    axes_of,
     broadcast,
     dimension,
     expanded,
@@ -74,8 +75,8 @@ class Shapes(Reductions):
 
     def permute(self, *dims: Any) -> Any:
         order = [dimension(dim, len(self.shape)) for dim in given_shape(dims)]
-        own = strides(self.shape)
-        places = spread(steps(self.shape[i], own[i]) for i in order)
+        own = axes_of(self.shape)
+        places = spread(own[i] for i in order)
         return self.taken(places, tuple([self.shape[i] for i in order]), view=True)
 
     def transpose(self, dim0: int, dim1: int) -> Any:
@@ -159,12 +160,9 @@ class Shapes(Reductions):
     def _along(self, dim: int, indices: list[int]) -> Any:
         """The numbers at these indices of one dimension."""
         at = dimension(dim, len(self.shape))
-        own = strides(self.shape)
-        places = spread(
-            [k * own[i] for k in indices] if i == at else steps(n, own[i])
-            for i, n in enumerate(self.shape)
-        )
-        return self.taken(places, (*self.shape[:at], len(indices), *self.shape[at + 1 :]))
+        axes = axes_of(self.shape)
+        axes[at] = [axes[at][k] for k in indices]
+        return self.taken(spread(axes), (*self.shape[:at], len(indices), *self.shape[at + 1 :]))
 
     def flip(self, *dims: Any) -> Any:
         found = self

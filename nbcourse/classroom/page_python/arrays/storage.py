@@ -1,7 +1,7 @@
 """A tensor without its operations: numbers, read and written by indices; views share them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nbcourse.classroom.page_python.arrays.dtypes import (
@@ -14,13 +14,13 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
 )
 from nbcourse.classroom.page_python.arrays.layout import (
     Shape,
+    axes_of,
     broadcast,
     expanded,
     leaves,
     nested,
     shape_of,
     spread,
-    steps,
     strides,
 )
 from nbcourse.classroom.page_python.arrays.tape import Back, Node, no_grad
@@ -246,23 +246,22 @@ class Stored:
     def _found(self, key: Any) -> tuple[list[int], Shape, bool]:
         """The places that an index names, their shape, and whether they are a view."""
         entries = self._entries(key)
-        own = strides(self.shape)
-        axes: list[list[int]] = []
+        own = axes_of(self.shape)
+        axes: list[Sequence[int]] = []
         chosen: list[tuple[int, Any]] = []  # axis, and the tensor of indices into it
         start = axis = 0
         for entry in entries:
             if entry is None:
                 axes.append([0])
                 continue
-            length = self.shape[axis]
             if isinstance(entry, slice):
                 if entry.step is not None and entry.step <= 0:
                     raise ValueError("step must be greater than zero")
-                axes.append([i * own[axis] for i in range(*entry.indices(length))])
+                axes.append(own[axis][entry])
             elif isinstance(entry, Stored) and entry.dtype.kind == BOOL and entry.shape:
                 for column in _columns(entry, self.shape[axis : axis + len(entry.shape)]):
                     chosen.append((len(axes), column))
-                    axes.append(steps(self.shape[axis], own[axis]))
+                    axes.append(own[axis])
                     axis += 1
                 continue
             elif isinstance(entry, Stored) and (entry.shape or entry.dtype.kind != INT):
@@ -271,16 +270,16 @@ class Stored:
                         "tensors used as indices must be long, int, byte or bool tensors"
                     )
                 chosen.append((len(axes), entry))
-                axes.append(steps(length, own[axis]))
+                axes.append(own[axis])
             elif not hasattr(entry, "__index__"):
                 raise IndexError(
                     "only integers, slices (`:`), ellipsis (`...`), None and long or byte "
                     f"Variables are valid indices (got {type(entry).__name__})"
                 )
             else:
-                start += _within(entry.__index__(), length, axis) * own[axis]
+                start += own[axis][_within(entry.__index__(), len(own[axis]), axis)]
             axis += 1
-        axes += [steps(n, s) for n, s in zip(self.shape[axis:], own[axis:], strict=True)]
+        axes += own[axis:]
         if not chosen:
             return spread(axes, start), tuple([len(offsets) for offsets in axes]), True
         return (*_gathered(axes, chosen, start), False)
@@ -354,7 +353,7 @@ def _columns(mask: Any, shape: Shape) -> list[Any]:
 
 
 def _gathered(
-    axes: list[list[int]], chosen: list[tuple[int, Any]], start: int
+    axes: list[Sequence[int]], chosen: list[tuple[int, Any]], start: int
 ) -> tuple[list[int], Shape]:
     """Places and shape, where some axes are read at indices that are chosen together."""
     shape = broadcast(*[index.shape for _, index in chosen])
