@@ -290,9 +290,23 @@ class Arithmetic(Stored):
             map(near, self.values()), self.shape, self.dtype, (self, lambda g: [0.0] * len(g))
         )
 
-    def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Any:
-        near = (self - other).abs() <= atol + rtol * self.operand(other).abs()
-        return near.logical_or(self == other)
+    def isclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Any:
+        insist("isclose", other)
+        shape = broadcast(self.shape, other.shape)
+
+        def near(x: float, y: float) -> bool:
+            if x == y or (equal_nan and x != x and y != y):
+                return True
+            return math.isfinite(y) and abs(x - y) <= atol + rtol * abs(y)
+
+        return self.made(map(near, _read(self, shape)[0], _read(other, shape)[0]), shape, BOOLEAN)
+
+    def allclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Any:
+        return all(self.isclose(other, rtol, atol, equal_nan).values())
 
     def to(self, dtype: Any = None, **_: Any) -> Any:
         dtype = dtype.dtype if isinstance(dtype, Stored) else dtype

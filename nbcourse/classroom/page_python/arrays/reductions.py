@@ -335,12 +335,6 @@ class Reductions(Arithmetic):
     def equal(self, other: Any) -> Any:
         return self.shape == other.shape and self.values() == other.values()
 
-    def allclose(
-        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-    ) -> Any:
-        pairs = zip(self.values(), other.expand(self.shape).values(), strict=True)
-        return all([_near(a, b, rtol, atol) or (equal_nan and a != a and b != b) for a, b in pairs])
-
 
 def matrix_product(one: Any, two: Any) -> Any:
     """The product of vectors, matrices, or rows of matrices."""
@@ -478,7 +472,3 @@ def _shares(row: Row) -> Row:
 def _by_shares(gradient: Row, _: Row, result: Row) -> Row:
     inner = sum([g * y for g, y in zip(gradient, result, strict=True)])
     return [(g - inner) * y for g, y in zip(gradient, result, strict=True)]
-
-
-def _near(a: float, b: float, rtol: float, atol: float) -> bool:
-    return a == b or (math.isfinite(b) and abs(a - b) <= atol + rtol * abs(b))
