@@ -24,7 +24,7 @@ from nbcourse.classroom.page_python.arrays.storage import Stored, insist, scatte
 Of = Callable[..., float]
 
 
-def safely(function: Of, otherwise: float = math.nan) -> Of:
+def safely(function: Of) -> Of:
     """A function of `math` as torch computes it: infinite where it overflows, never an error."""
 
     def safe(*numbers: float) -> float:
@@ -33,7 +33,7 @@ def safely(function: Of, otherwise: float = math.nan) -> Of:
         except OverflowError:
             return math.inf
         except ValueError:
-            return otherwise
+            return math.nan
 
     return safe
 

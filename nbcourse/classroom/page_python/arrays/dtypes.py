@@ -105,6 +105,11 @@ def joined(operands: Iterable[Any]) -> DType:
     return found
 
 
+def added_up(dtype: DType) -> DType:
+    """The type of a sum or a product of many such numbers."""
+    return dtype if dtype.is_floating_point else INT64
+
+
 def real(dtype: DType) -> DType:
     """The type of a quotient, a mean or a logarithm of such numbers."""
     return dtype if dtype.is_floating_point else FLOAT32

@@ -18,6 +18,7 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
     FLOAT,
     INT64,
     DType,
+    added_up,
     real,
 )
 from nbcourse.classroom.page_python.arrays.layout import Shape, axes_of, dimension, spread
@@ -127,11 +128,11 @@ class Reductions(Arithmetic):
         return self.made(rows.back(results), self.shape, dtype, (self, back))
 
     def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-        found = dtype or (self.dtype if self.dtype.kind == FLOAT else INT64)
+        found = dtype or added_up(self.dtype)
         return self.reduced(dim, keepdim, found, _summed(found), lambda row, _: [1.0] * len(row))
 
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-        found = self if dtype is None else self.to(dtype)
+        found = self.to(dtype)
         if found.dtype.kind != FLOAT:
             raise RuntimeError(
                 "mean(): could not infer output dtype. Input dtype must be either a floating "
@@ -141,12 +142,10 @@ class Reductions(Arithmetic):
         return total / (found.numel() / total.numel() if total.numel() else 1)
 
     def prod(self, dim: Any = None, keepdim: bool = False) -> Any:
-        dtype = self.dtype if self.dtype.kind == FLOAT else INT64
-
         def others(row: Row, _: Any) -> Row:
             return [math.prod(row[:i] + row[i + 1 :]) for i in range(len(row))]
 
-        return self.reduced(dim, keepdim, dtype, math.prod, others)
+        return self.reduced(dim, keepdim, added_up(self.dtype), math.prod, others)
 
     def var(
         self,
@@ -258,7 +257,7 @@ class Reductions(Arithmetic):
         )
 
     def softmax(self, dim: int, *, dtype: Any = None) -> Any:
-        found = (self if dtype is None else self.to(dtype))._of_floats("softmax")
+        found = self.to(dtype)._of_floats("softmax")
         return found.rowwise(dim, found.dtype, _shares, _by_shares)
 
     def _of_floats(self, name: str) -> Any:
@@ -267,7 +266,7 @@ class Reductions(Arithmetic):
         return self
 
     def log_softmax(self, dim: int, *, dtype: Any = None) -> Any:
-        found = (self if dtype is None else self.to(dtype))._of_floats("log_softmax")
+        found = self.to(dtype)._of_floats("log_softmax")
 
         def logs(row: Row) -> Row:
             total = _log_sum_exp(row)
@@ -282,7 +281,7 @@ class Reductions(Arithmetic):
         return found.rowwise(dim, found.dtype, logs, by)
 
     def cumsum(self, dim: int, *, dtype: Any = None) -> Any:
-        found = dtype or (self.dtype if self.dtype.kind == FLOAT else INT64)
+        found = dtype or added_up(self.dtype)
         return self.rowwise(
             dim,
             found,
@@ -291,8 +290,6 @@ class Reductions(Arithmetic):
         )
 
     def cumprod(self, dim: int) -> Any:
-        dtype = self.dtype if self.dtype.kind == FLOAT else INT64
-
         def products(row: Row) -> Row:
             found: Row = []
             for x in row:
@@ -308,7 +305,7 @@ class Reductions(Arithmetic):
                     found[i] += gradient[j] * product
             return found
 
-        return self.rowwise(dim, dtype, products, by)
+        return self.rowwise(dim, added_up(self.dtype), products, by)
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
         return self.rowwise(dim, INT64, lambda row: _order(row, descending))
