@@ -222,6 +222,15 @@ _SYMBOLS = {
     "or": "bitwise_or",
     "xor": "bitwise_xor",
 }
+_TYPES = {
+    "double": FLOAT64,
+    "float": FLOAT32,
+    "half": FLOAT16,
+    "bfloat16": BFLOAT16,
+    "int": INT32,
+    "long": INT64,
+    "bool": BOOLEAN,
+}
 
 
 class Arithmetic(Stored):
@@ -315,27 +324,6 @@ class Arithmetic(Stored):
         return self.made(self.values(), self.shape, dtype, (self, lambda gradient: gradient))
 
     type = to
-
-    def double(self) -> Any:
-        return self.to(FLOAT64)
-
-    def float(self) -> Any:
-        return self.to(FLOAT32)
-
-    def half(self) -> Any:
-        return self.to(FLOAT16)
-
-    def bfloat16(self) -> Any:
-        return self.to(BFLOAT16)
-
-    def int(self) -> Any:
-        return self.to(INT32)
-
-    def long(self) -> Any:
-        return self.to(INT64)
-
-    def bool(self) -> Any:
-        return self.to(BOOLEAN)
 
     def cpu(self) -> Any:
         return self
@@ -482,6 +470,8 @@ def _add_all() -> None:
         setattr(Arithmetic, f"__i{symbol}__", _in_place(f"__{symbol}__"))
     for name in ("neg", "abs"):
         setattr(Arithmetic, f"__{name}__", lambda self, name=name: mapped(name, self))
+    for name, dtype in _TYPES.items():
+        setattr(Arithmetic, name, lambda self, dtype=dtype: self.to(dtype))
     for name in (
         "add",
         "sub",
@@ -494,6 +484,9 @@ def _add_all() -> None:
         "log",
         "neg",
         "sqrt",
+        "scatter",
+        "scatter_add",
+        "index_add",
     ):
         setattr(Arithmetic, f"{name}_", _in_place(name))
 

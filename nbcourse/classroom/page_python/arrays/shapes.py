@@ -293,9 +293,6 @@ class Shapes(Reductions):
         found.write(self._gathering(dim, index), index.shape, part)
         return found
 
-    def scatter_(self, dim: int, index: Any, src: Any) -> Any:
-        return self.copy_(self.scatter(dim, index, src))
-
     def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
         places = self._gathering(dim, index)
         part = src[tuple([slice(n) for n in index.shape])]
@@ -310,16 +307,10 @@ class Shapes(Reductions):
             (part, lambda gradient: [gradient[place] for place in places]),
         )
 
-    def scatter_add_(self, dim: int, index: Any, src: Any) -> Any:
-        return self.copy_(self.scatter_add(dim, index, src))
-
     def index_add(self, dim: int, index: Any, source: Any) -> Any:
         at = dimension(dim, len(self.shape))
         shape = tuple([len(index) if i == at else 1 for i in range(len(self.shape))])
         return self.scatter_add(dim, index.view(shape).expand(source.shape), source)
-
-    def index_add_(self, dim: int, index: Any, source: Any) -> Any:
-        return self.copy_(self.index_add(dim, index, source))
 
     def unique(
         self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
