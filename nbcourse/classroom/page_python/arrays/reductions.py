@@ -26,16 +26,17 @@ from nbcourse.classroom.page_python.arrays.layout import Shape, axes_of, dimensi
 Row = list[Any]
 
 
-class Extremes(tuple):
-    """What `max`, `min`, `sort` and `topk` return along a dimension: values and indices."""
+def named(kind: str, *names: str) -> Any:
+    """A kind of tuple whose parts have names as well; a page has no `collections`."""
 
-    @property
-    def values(self) -> Any:
-        return self[0]
+    def place(i: int) -> property:
+        return property(lambda parts: parts[i])
 
-    @property
-    def indices(self) -> Any:
-        return self[1]
+    return type(kind, (tuple,), {name: place(i) for i, name in enumerate(names)})
+
+
+Extremes = named("Extremes", "values", "indices")  # of `max`, `min`, `sort`, `topk` in a dimension
+Solved = named("Solved", "solution")  # what `torch.linalg.lstsq` returns
 
 
 class Rows:
@@ -374,15 +375,7 @@ def solution(left: Any, right: Any) -> Any:
     return left.made(values, columns.shape, left.dtype).reshape(right.shape)
 
 
-class Solved(tuple):
-    """What `torch.linalg.lstsq` returns."""
-
-    @property
-    def solution(self) -> Any:
-        return self[0]
-
-
-def least_squares(left: Any, right: Any) -> Solved:
+def least_squares(left: Any, right: Any) -> Any:
     """x for which left · x is nearest to right, where the columns of left are independent."""
     one, two = left.double(), right.double()
     return Solved((solution(one.T @ one, one.T @ two).to(left.dtype),))

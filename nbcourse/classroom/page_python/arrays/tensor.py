@@ -22,7 +22,7 @@ from nbcourse.classroom.page_python.arrays.layout import (
     leaves,
     shape_of,
 )
-from nbcourse.classroom.page_python.arrays.reductions import least_squares, solution
+from nbcourse.classroom.page_python.arrays.reductions import least_squares, named, solution
 from nbcourse.classroom.page_python.arrays.shapes import Shapes, joined_along, padded, stacked
 from nbcourse.classroom.page_python.arrays.storage import insist
 from nbcourse.classroom.page_python.arrays.tape import Node, gradients, no_grad
@@ -212,19 +212,10 @@ def flipped(input: Tensor, dims: Any) -> Tensor:
     return input.flip(*dims)
 
 
-class Parts(tuple):
-    """What `torch.frexp` returns."""
-
-    @property
-    def mantissa(self) -> Any:
-        return self[0]
-
-    @property
-    def exponent(self) -> Any:
-        return self[1]
+Parts = named("Parts", "mantissa", "exponent")  # what `torch.frexp` returns
 
 
-def frexp(numbers: Tensor) -> Parts:
+def frexp(numbers: Tensor) -> Any:
     """Numbers as fractions from ½ to 1 times powers of 2."""
     pairs = [math.frexp(value) for value in numbers.values()]
     mantissa = numbers.made([pair[0] for pair in pairs], numbers.shape, numbers.dtype)
