@@ -16,7 +16,7 @@ from nbcourse.classroom.page_python.arrays.layout import (
     strides,
 )
 from nbcourse.classroom.page_python.arrays.reductions import Reductions
-from nbcourse.classroom.page_python.arrays.storage import insist
+from nbcourse.classroom.page_python.arrays.storage import insist, where_true
 
 
 class Shapes(Reductions):
@@ -249,15 +249,12 @@ class Shapes(Reductions):
         return found
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:
-        true = [place for place, value in enumerate(self.values()) if value]
-        columns = [
-            [place // stride % n for place in true]
-            for n, stride in zip(self.shape, strides(self.shape), strict=True)
-        ]
+        columns = where_true(self)
         if as_tuple:
-            return tuple([self.made(column, (len(true),), INT64) for column in columns])
-        rows = [column[i] for i in range(len(true)) for column in columns]
-        return self.made(rows, (len(true), len(columns)), INT64)
+            return tuple(columns)
+        rows = zip(*[column.values() for column in columns], strict=True)
+        shape = (self.count_nonzero().item(), len(columns))
+        return self.made([index for row in rows for index in row], shape, INT64)
 
     def _gathering(self, dim: int, index: Any) -> list[int]:
         """The places that an index of `gather` names."""
@@ -389,12 +386,9 @@ def padded(tensor: Any, pad: Any, value: float = 0.0) -> Any:
         dim = len(found.shape) - 1 - i // 2
         before, after = pad[i], pad[i + 1]
         kept = found.narrow(dim, max(-before, 0), found.shape[dim] + min(before, 0) + min(after, 0))
-        parts = []
-        for count in (before, None, after):
-            if count is None:
-                parts.append(kept)
-            elif count > 0:
-                shape = (*kept.shape[:dim], count, *kept.shape[dim + 1 :])
-                parts.append(kept.made([value] * math.prod(shape), shape, kept.dtype))
-        found = joined_along(parts, dim) if len(parts) > 1 else kept
+        edges = []
+        for count in (max(before, 0), max(after, 0)):
+            shape = (*kept.shape[:dim], count, *kept.shape[dim + 1 :])
+            edges.append(kept.made([value] * math.prod(shape), shape, kept.dtype))
+        found = joined_along([edges[0], kept, edges[1]], dim)
     return found

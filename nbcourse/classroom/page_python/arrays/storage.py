@@ -259,7 +259,13 @@ class Stored:
                     raise ValueError("step must be greater than zero")
                 axes.append(own[axis][entry])
             elif isinstance(entry, Stored) and entry.dtype.kind == BOOL and entry.shape:
-                for column in _columns(entry, self.shape[axis : axis + len(entry.shape)]):
+                covered = self.shape[axis : axis + len(entry.shape)]
+                if entry.shape != covered:
+                    raise IndexError(
+                        f"The shape of the mask {list(entry.shape)} does not match the shape of "
+                        f"the indexed tensor {list(covered)}"
+                    )
+                for column in where_true(entry):
                     chosen.append((len(axes), column))
                     axes.append(own[axis])
                     axis += 1
@@ -338,17 +344,12 @@ def _within(index: int, length: int, axis: int) -> int:
     return index % length
 
 
-def _columns(mask: Any, shape: Shape) -> list[Any]:
-    """Where a mask is true, as indices for each of its dimensions."""
-    if mask.shape != shape:
-        raise IndexError(
-            f"The shape of the mask {list(mask.shape)} does not match the shape of the indexed "
-            f"tensor {list(shape)}"
-        )
-    true = [place for place, chosen in enumerate(mask.values()) if chosen]
+def where_true(tensor: Any) -> list[Any]:
+    """Where its numbers are not 0, as indices for each of its dimensions."""
+    true = [place for place, value in enumerate(tensor.values()) if value]
     return [
-        type(mask)([place // stride % length for place in true], (len(true),), INT64)
-        for length, stride in zip(shape, strides(shape), strict=True)
+        type(tensor)([place // stride % length for place in true], (len(true),), INT64)
+        for length, stride in zip(tensor.shape, strides(tensor.shape), strict=True)
     ]
 
 
