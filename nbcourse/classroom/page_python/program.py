@@ -35,7 +35,7 @@ from nbcourse.classroom.page_python.arrays import (
 ARRAYS = (dtypes, tape, layout, storage, arithmetic, reductions, shapes, tensor)
 PARTS = (stand_ins, *ARRAYS, attempt, sheet, answering)
 SHARED = "shared"  # the name of the module that all pages share
-PLAIN = ("math",)  # what a page has of the standard library
+PLAIN = ("math",)  # what a page has of the standard library: the rest takes seconds to load
 HEAD = "import math\nAny = object\n"
 VARIANT = 0  # as in the notebooks of the site
 WIDTH = 80  # of the lines that a reader begins with, without what stands before them
@@ -173,9 +173,8 @@ def numbers(asked: Sheet, exercise: str, solution: Callable[..., Any]) -> list[s
 def stubs(master: Master) -> dict[str, tuple[str, str]]:
     """What a reader begins with: exercise → the name of its function, and the function, empty."""
     asked = Sheet(master.assignment, variant=VARIANT)
-    steps = [step for step in master.steps if isinstance(step, Solution)]
     return {
-        exercise: (name, _stub(master, asked, exercise, name, _defining(steps, name)))
+        exercise: (name, _stub(master, asked, exercise, name))
         for exercise, name in worked_cases.answer_names(master).items()
         if not asked.exercises[exercise].elsewhere
     }
@@ -187,11 +186,8 @@ def elsewhere(master: Master) -> dict[str, str]:
     return {name: exercise.elsewhere for name, exercise in exercises.items() if exercise.elsewhere}
 
 
-def _defining(steps: list[Solution], name: str) -> Solution:
-    return next(step for step in steps if name in step.functions)
-
-
-def _stub(master: Master, asked: Sheet, exercise: str, name: str, step: Solution) -> str:
+def _stub(master: Master, asked: Sheet, exercise: str, name: str) -> str:
+    step = next(s for s in master.steps if isinstance(s, Solution) and name in s.functions)
     imports = "\n".join(dict.fromkeys([*_first_imports(master), *step.imports.splitlines()]))
     numbers = asked.exercises[exercise].numbers
     given = f"given = {_aligned(asked.numbers(exercise))}\n\n" if numbers else ""

@@ -26,7 +26,6 @@ FILE = "python.js"  # below _static
 NOTICE = (
     "/* Brython, https://brython.info, by Pierre Quentel and others: BSD 3-Clause licence. */\n"
 )
-MODULES = ("math",)  # of the standard library: Brython's others take seconds to load
 MARKER = re.compile(rf'class="{endings.HERE}" data-exercise="(?P<exercise>[\w-]+)"')
 LIBRARY = re.compile(r"var scripts = (\{.*\})\s*__BRYTHON__\.update_VFS", re.DOTALL)
 
@@ -193,13 +192,13 @@ def mended(brython: str) -> str:
 
 def python(files: Path) -> str:
     """The program of the worker: Brython, what all pages share, and worker.js."""
-    from nbcourse.classroom.page_python.program import shared
+    from nbcourse.classroom.page_python.program import PLAIN, shared
 
     library = LIBRARY.search((files / "brython_stdlib.js").read_text(encoding="utf-8"))
     if library is None:
         raise ValueError("brython_stdlib.js has another form than that of Brython 3.15")
     every = json.loads(library[1])
-    taken = json.dumps({name: every[name] for name in MODULES})
+    taken = json.dumps({name: every[name] for name in PLAIN})
     return "\n;".join(
         [
             'globalThis.__BRYTHON__ = {brython_path: "https://nowhere.invalid/"}',
