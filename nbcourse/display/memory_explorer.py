@@ -51,12 +51,6 @@ def explore_memory() -> HTML:
 
     Book: equations (eq-memory), (eq-kv-cache).
     """
-    memory = {
-        phase: [_memory(dict(zip(keys, at, strict=True)))[phase] for at in _places(keys)]
-        for phase, keys in PHASES.items()
-    }
-    backbone = (MODEL, ALGORITHM)
-    standing = [_memory(dict(zip(backbone, at, strict=True)))["sample"] for at in _places(backbone)]
     data = {
         "keys": list(POSITIONS),
         "positions": [list(map(_shown, values)) for values in POSITIONS.values()],
@@ -64,11 +58,8 @@ def explore_memory() -> HTML:
         "cards": [[name, machines.DATASHEETS[name].memory / 1e9] for name in CARDS],
         "phases": {phase: list(keys) for phase, keys in PHASES.items()},
         "owners": [*STANDING, *PASSING],
-        "standing": [_megabytes(owners, STANDING) for owners in standing],
-        "passing": {
-            phase: [_megabytes(owners, PASSING) for owners in found]
-            for phase, found in memory.items()
-        },
+        "standing": _megabytes("sample", (MODEL, ALGORITHM), STANDING),
+        "passing": {phase: _megabytes(phase, keys, PASSING) for phase, keys in PHASES.items()},
     }
     return in_page("memory", data, parts=["curves", "numbers"])
 
@@ -76,10 +67,6 @@ def explore_memory() -> HTML:
 @cache
 def _recipe(model: object, algorithm: object) -> recipe.Recipe:
     return recipe.load(f"gsm8k-qwen2.5-{model}-{algorithm}", [])
-
-
-def _places(keys: Sequence[str]) -> product:
-    return product(*(POSITIONS[key] for key in keys))
 
 
 def _memory(chosen: Mapping[str, object]) -> Mapping[str, Mapping[str, int]]:
@@ -100,8 +87,13 @@ def _memory(chosen: Mapping[str, object]) -> Mapping[str, Mapping[str, int]]:
     ).memory
 
 
-def _megabytes(owners: Mapping[str, int], names: Sequence[str]) -> list[int]:
-    return [round(owners.get(name, 0) / MEGABYTE) for name in names]
+def _megabytes(phase: str, keys: Sequence[str], owners: Sequence[str]) -> list[list[int]]:
+    """What some owners have in a phase, at each position of these settings."""
+    found = []
+    for chosen in product(*(POSITIONS[key] for key in keys)):
+        memory = _memory(dict(zip(keys, chosen, strict=True)))[phase]
+        found.append([round(memory.get(owner, 0) / MEGABYTE) for owner in owners])
+    return found
 
 
 def _shown(value: object) -> str:
