@@ -63,28 +63,24 @@ def _of_row(name: str, row: Algorithm, witness: Witness) -> dict[str, object]:
     low, high = (settings.get(key) for key in ("clip_low", "clip_high"))
     total = found.pushes.abs().sum()
     shares = (MILLIONTHS * found.pushes / (total or 1.0)).round().int()  # all may be cut
-    lengths = mask.sum(dim=1).tolist()
     return {
         "name": name,
         "clip": None if low is None else [1 - low, 1 + (low if high is None else high)],
         "advantages": _by_token(found.advantages, mask),
-        "shares": [
-            _short(share[:length].tolist()) for share, length in zip(shares, lengths, strict=True)
-        ],
-        "cut": [
-            "".join(str(int(cut)) for cut in row[:length])
-            for row, length in zip(found.cut, lengths, strict=True)
-        ],
+        "shares": [_short(share.tolist()) for share in _unpadded(shares, mask)],
+        "cut": ["".join(str(int(cut)) for cut in cuts) for cuts in _unpadded(found.cut, mask)],
         "total": rounded(total[None], digits=4)[0],
     }
 
 
 def _by_token(values: Tensor, mask: Tensor) -> list[list[float]]:
     """A list for each response, as short as it can be."""
-    lengths = mask.sum(dim=1)
-    return [
-        _short(rounded(row[:length], digits=4)) for row, length in zip(values, lengths, strict=True)
-    ]
+    return [_short(rounded(row, digits=4)) for row in _unpadded(values, mask)]
+
+
+def _unpadded(values: Tensor, mask: Tensor) -> list[Tensor]:
+    """The tokens of each response, without the padding behind them."""
+    return [row[:length] for row, length in zip(values, mask.sum(dim=1), strict=True)]
 
 
 def _short(numbers: list[Number]) -> list[Number]:
