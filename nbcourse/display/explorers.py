@@ -49,8 +49,8 @@ def explore_baseline(probs: Tensor, rewards: Tensor, *, positions: int = 61) -> 
     curve = [variance(value) for value in values]
     widest = max(deviations(values[0]).max(), deviations(values[-1]).max()).item()
     spread = widest + gradient.abs().max().item()
-    x, y = _scale(values[0], values[-1], 60, 370), _scale(0.0, max(curve), FLOOR, 35)
-    column, bar = _scale(-0.5, len(probs) - 0.5, 450, 705), _scale(-spread, spread, FLOOR, 35)
+    x, y = scale(values[0], values[-1], 60, 370), scale(0.0, max(curve), FLOOR, 35)
+    column, bar = scale(-0.5, len(probs) - 0.5, 450, 705), scale(-spread, spread, FLOOR, 35)
     named = {"0": 0.0, "J": bandit.expected_reward(logits, rewards).item(), "b*": best}
     line = _curve(zip(map(x, values), map(y, curve), strict=True))
     background = _baseline_axes(y, bar, line, max(curve))
@@ -133,8 +133,8 @@ def explore_clip(
     panels: dict[float, tuple[Scale, Scale]] = {}
     background = []
     for advantage, left in ((1.0, 60), (-1.0, 420)):
-        x = _scale(0.0, largest, left, left + 285)
-        y = _scale(min(0.0, largest * advantage), max(0.0, largest * advantage), FLOOR, 35)
+        x = scale(0.0, largest, left, left + 285)
+        y = scale(min(0.0, largest * advantage), max(0.0, largest * advantage), FLOOR, 35)
         panels[advantage] = x, y
         line = [(x(r), y(objective(r, advantage)[0])) for r in sorted([*values, *corners])]
         background += _clip_axes(x, y, _curve(line), advantage * largest, bounds=(low, high))
@@ -219,7 +219,7 @@ def explore_lambda(
                 math.sqrt(m.mean_squared_error(count)) / m.gradient.norm().item() for m in moments
             ]
     lowest, highest = min(map(min, errors.values())), max(map(max, errors.values()))
-    x, y = _scale(0.0, 1.0, 46, 388), _scale(math.log(lowest), math.log(highest), 245, 35)
+    x, y = scale(0.0, 1.0, 46, 388), scale(math.log(lowest), math.log(highest), 245, 35)
 
     def frame(count: int) -> dict[str, str]:
         words, picture = [f"{count} episode{'s' if count > 1 else ''} a batch"], ""
@@ -284,7 +284,7 @@ def _minus(words: str) -> str:
     return re.sub(r"-(?=\d)", "−", words)
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Scale:
+def scale(low: float, high: float, start: float, end: float) -> Scale:
     """A linear map from data to SVG units."""
     return lambda value: start + (value - low) / (high - low) * (end - start)
 

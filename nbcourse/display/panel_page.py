@@ -5,12 +5,13 @@ turns over the texts by itself.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from nbcourse.display.explorers import scale
 from nbcourse.errors import UserError
 from nbcourse.experiments import comparison, records
 from nbcourse.experiments.background import BackgroundRun
@@ -144,7 +145,7 @@ def _chart(title: str, lines: Sequence[Points], steps: int, marked: int | None =
     heights = [0.0, *(y for line in shown for _, y in line)]
     low, high = min(heights), max(heights)
     high = 1.0 if high <= 1 else high
-    x, y = _scale(0, steps, LEFT, RIGHT), _scale(low, high, BOTTOM, TOP)
+    x, y = scale(0, steps, LEFT, RIGHT), scale(low, high, BOTTOM, TOP)
     parts = [
         f'<text x="{LEFT}" y="14" style="font-weight:bold">{title}</text>',
         f'<path d="M{LEFT},{TOP} V{BOTTOM} H{RIGHT}" fill="none" stroke="#222"/>',
@@ -175,10 +176,6 @@ def _chart(title: str, lines: Sequence[Points], steps: int, marked: int | None =
         )
     # What the drawing shows is said by the sentence and the table.
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>'
-
-
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 def _number(value: float) -> str:
