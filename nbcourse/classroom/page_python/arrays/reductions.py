@@ -177,13 +177,10 @@ class Reductions(Arithmetic):
         return self.var(dim, unbiased, keepdim, **more).sqrt()
 
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
-        if p in (1, math.inf):
-            return self.abs().sum(dim, keepdim) if p == 1 else self.abs().amax(dim, keepdim)
-        return (
-            self.abs().pow(p).sum(dim, keepdim).pow(1 / p) if p != 2 else self._length(dim, keepdim)
-        )
-
-    def _length(self, dim: Any, keepdim: bool) -> Any:
+        if p == math.inf:
+            return self.abs().amax(dim, keepdim)
+        if p != 2:
+            return self.abs().pow(p).sum(dim, keepdim).pow(1 / p)
         return self.reduced(
             dim,
             keepdim,

@@ -69,9 +69,7 @@ class Shapes(Reductions):
 
     def unflatten(self, dim: int, sizes: Any) -> Any:
         at = dimension(dim, len(self.shape))
-        known = math.prod([n for n in sizes if n != -1])
-        filled = [self.shape[at] // known if n == -1 else n for n in sizes]
-        return self.reshape((*self.shape[:at], *filled, *self.shape[at + 1 :]))
+        return self.reshape((*self.shape[:at], *sizes, *self.shape[at + 1 :]))
 
     def permute(self, *dims: Any) -> Any:
         order = [dimension(dim, len(self.shape)) for dim in given_shape(dims)]
