@@ -246,13 +246,12 @@ class Arithmetic(Stored):
     __invert__ = bitwise_not
 
     def clamp(self, min: Any = None, max: Any = None) -> Any:
-        given = [isinstance(end, Stored) for end in (min, max) if end is not None]
-        if any(given) and not all(given):
+        ends = [end for end in (min, max) if end is not None]
+        if len({isinstance(end, Stored) for end in ends}) > 1:
             raise TypeError("clamp(): min and max must both be numbers, or both tensors")
-        low, high = (None if end is None else self.operand(end) for end in (min, max))
-        ends = [end for end in (low, high) if end is not None]
-        shape = broadcast(self.shape, *[end.shape for end in ends])
-        kept, dtype = self.expand(shape), joined([self, *[e for e in (min, max) if e is not None]])
+        low, high = self.operand(min), self.operand(max)
+        shape = broadcast(self.shape, *[self.operand(end).shape for end in ends])
+        kept, dtype = self.expand(shape), joined([self, *ends])
         if low is not None:
             kept = _chosen(kept < low, low, kept, shape, dtype)
         if high is not None:

@@ -95,14 +95,8 @@ def joined(operands: Iterable[Any]) -> DType:
             groups[2].append(of_number(operand))
         else:
             groups[0 if operand.shape else 1].append(operand.dtype)
-    found: DType | None = None
-    for group in groups:
-        if group:
-            best = max(group, key=lambda dtype: dtype.rank)
-            if found is None or best.kind > found.kind:
-                found = best
-    assert found is not None
-    return found
+    bests = [max(group, key=lambda dtype: dtype.rank) for group in groups if group]
+    return max(bests, key=lambda dtype: dtype.kind)  # of several the first
 
 
 def added_up(dtype: DType) -> DType:

@@ -302,13 +302,8 @@ class Stored:
         )
         if named > len(self.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(self.shape)}")
-        found: list[Any] = []
-        for entry in entries:
-            if entry is Ellipsis:
-                found += [slice(None)] * (len(self.shape) - named)
-            else:
-                found.append(entry)
-        return found
+        rest = [slice(None)] * (len(self.shape) - named)
+        return [e for entry in entries for e in (rest if entry is Ellipsis else [entry])]
 
     def _indices(self, entry: Any) -> Any:
         if not isinstance(entry, list | tuple | range):
