@@ -241,7 +241,7 @@ class Arithmetic(Stored):
 
     def bitwise_not(self) -> Any:
         flip = (lambda x: not x) if self.dtype.kind == BOOL else (lambda x: ~x)
-        return self.made([flip(value) for value in self.values()], self.shape, self.dtype)
+        return _each(self, self.dtype, flip)
 
     __invert__ = bitwise_not
 
@@ -281,12 +281,7 @@ class Arithmetic(Stored):
         def finite(x: float) -> float:
             return nan if x != x else math.copysign(large, x) if math.isinf(x) else x
 
-        return self.made(
-            [finite(value) for value in self.values()],
-            self.shape,
-            self.dtype,
-            (self, lambda g: [p * math.isfinite(x) for p, x in zip(g, self.values(), strict=True)]),
-        )
+        return _each(self, self.dtype, finite, lambda x, y: float(math.isfinite(x)))
 
     def round(self, *, decimals: int = 0) -> Any:
         scale = 10.0**decimals
@@ -294,9 +289,7 @@ class Arithmetic(Stored):
         def near(x: float) -> float:
             return round(x * scale) / scale if math.isfinite(x) else x
 
-        return self.made(
-            map(near, self.values()), self.shape, self.dtype, (self, lambda g: [0.0] * len(g))
-        )
+        return _each(self, self.dtype, near, lambda x, y: 0.0)
 
     def isclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
@@ -394,9 +387,13 @@ def mapped(name: str, tensor: Any) -> Any:
     dtype_of, function, by = _MAKES_ONE[name]
     if dtype_of is same and tensor.dtype.kind == BOOL and name != "sign":
         raise RuntimeError(f'"{name}_cpu" not implemented for Bool')
+    return _each(tensor, dtype_of(tensor.dtype), function, by)
+
+
+def _each(tensor: Any, dtype: DType, function: Of, by: Of | None = None) -> Any:
+    """A function of each number; `by` is its derivative, from the number and the result."""
     xs = tensor.values()
     values = list(map(function, xs))
-    dtype = dtype_of(tensor.dtype)
     if by is None:
         return tensor.made(values, tensor.shape, dtype)
     return tensor.made(

@@ -209,18 +209,15 @@ class Shapes(Reductions):
         return later != earlier if self.dtype.kind == 0 else later - earlier
 
     def diagonal(self) -> Any:
-        (rows, columns), size = self.shape, min(self.shape)
-        assert rows
+        rows, columns = self.shape
+        size = min(rows, columns)
         return self.taken([i * (columns + 1) for i in range(size)], (size,), view=True)
 
     def diag(self) -> Any:
         if len(self.shape) == 2:
             return self.diagonal().clone()
         size = self.shape[0]
-        spots = [i * (size + 1) for i in range(size)]
-        empty = self.made([0] * size**2, (size, size), self.dtype)
-        empty.write(spots, (size,), self)
-        return empty
+        return self.made([0] * size**2, (size, size), self.dtype).fill_diagonal_(self)
 
     def fill_diagonal_(self, value: Any) -> Any:
         self.diagonal().copy_(value)

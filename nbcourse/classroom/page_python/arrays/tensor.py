@@ -86,7 +86,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         kinds = [of_number(value) for value in values]
         found = max(kinds, key=lambda kind: kind.rank) if kinds else FLOAT32
     made = Tensor(found.held(values), shape, found)
-    return made.requires_grad_() if requires_grad else made
+    return made.requires_grad_(requires_grad)
 
 
 def as_torch_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -105,7 +105,7 @@ def filled(
     shape, number = given_shape([sizes]), value.item() if isinstance(value, Tensor) else value
     found = dtype or of_number(number)
     made = Tensor(found.held([number]) * math.prod(shape), shape, found)
-    return made.requires_grad_() if requires_grad else made
+    return made.requires_grad_(requires_grad)
 
 
 def of_size(value: float) -> Callable[..., Tensor]:
