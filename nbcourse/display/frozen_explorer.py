@@ -48,13 +48,9 @@ def explore_frozen(
         position(updates, name="updates", unit=1, low=1, high=32),
     ]
     best = regularised.optimum(space, ref_logits, rewards, beta=beta)
+    paths = torch.stack([space.states, space.tokens], dim=2)
     problem = {
-        "paths": [
-            [[state, token] for state, token, real in zip(*row, strict=True) if real]
-            for row in zip(
-                space.states.tolist(), space.tokens.tolist(), space.mask.tolist(), strict=True
-            )
-        ],
+        "paths": [path[real].tolist() for path, real in zip(paths, space.mask, strict=True)],
         "refLogits": [rounded(row, digits=DIGITS) for row in ref_logits],
         "rewards": rounded(rewards, digits=DIGITS),
         "beta": beta,
