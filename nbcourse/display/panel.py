@@ -162,26 +162,22 @@ class _Live:
 
     def _draw(self) -> None:
         with self.drawing_lock:
-            self._draw_now()
-
-    def _draw_now(self) -> None:
-        self.later_drawing = None
-        state = self.run.state
-        self.drawn = (monotonic(), state)
-        self.buttons["Start"].disabled = self.run.step > 0 or state not in ("new", "failed")
-        self.buttons["Stop"].disabled = state not in ("preparing", "training")
-        self.buttons["Resume"].disabled = (
-            state not in ("stopped", "failed") or not self.buttons["Start"].disabled
-        )
-        self.sentence.value = _framed(panel_page.sentence(self.run, live=True))
-        kept = sorted(self.run.samples)
-        self.reading.layout.display = None if kept else "none"
-        if kept:  # readers of the latest texts go on to the next ones
-            at_the_end = self.chosen.value >= self.chosen.max
-            self.chosen.max, self.chosen.min = kept[-1], kept[0]
-            if at_the_end:
-                self.chosen.value = kept[-1]
-        self._show_chosen()
+            self.later_drawing = None
+            state = self.run.state
+            self.drawn = (monotonic(), state)
+            started = self.run.step > 0 or state not in ("new", "failed")
+            self.buttons["Start"].disabled = started
+            self.buttons["Stop"].disabled = state not in ("preparing", "training")
+            self.buttons["Resume"].disabled = state not in ("stopped", "failed") or not started
+            self.sentence.value = _framed(panel_page.sentence(self.run, live=True))
+            kept = sorted(self.run.samples)
+            self.reading.layout.display = None if kept else "none"
+            if kept:  # readers of the latest texts go on to the next ones
+                at_the_end = self.chosen.value >= self.chosen.max
+                self.chosen.max, self.chosen.min = kept[-1], kept[0]
+                if at_the_end:
+                    self.chosen.value = kept[-1]
+            self._show_chosen()
 
     def _move(self, by: int) -> None:
         self.chosen.value += by
