@@ -80,7 +80,7 @@ def insert(app: Sphinx, page: nodes.document) -> None:
     up, words = "../" if folder else "", INTRODUCTION
     notebook = f"{up}_sources/exercises/{sheet}.ipynb"
     placed = []
-    for exercise, place in [*(_checks(page) if folder else ()), *markers]:
+    for exercise, place in _checks(page) if folder else markers:
         if exercise in elsewhere and folder:
             said = ELSEWHERE.format(notebook=notebook, why=elsewhere[exercise])
             place.parent.insert(place.parent.index(place) + 1, nodes.raw("", said, format="html"))

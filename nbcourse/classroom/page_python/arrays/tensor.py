@@ -14,6 +14,7 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
     INT32,
     INT64,
     DType,
+    joined,
     of_number,
 )
 from nbcourse.classroom.page_python.arrays.layout import (
@@ -79,12 +80,9 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             raise ValueError("too many dimensions 'str'")
         if not isinstance(value, bool | int | float):
             raise TypeError(f"expected numbers, got {type(value).__name__}")
-    found = dtype
-    if found is None and isinstance(data, Tensor):
-        found = data.dtype
-    if found is None:
-        kinds = [of_number(value) for value in values]
-        found = max(kinds, key=lambda kind: kind.rank) if kinds else FLOAT32
+    if dtype is None and isinstance(data, Tensor):
+        dtype = data.dtype
+    found = dtype or (joined(values) if values else FLOAT32)
     made = Tensor(found.held(values), shape, found)
     return made.requires_grad_(requires_grad)
 
@@ -300,12 +298,8 @@ def _of_one(name: str) -> Callable[..., Any]:
 functional = Module(
     "torch.nn.functional",
     {
-        "log_softmax": as_function("log_softmax"),
-        "softmax": as_function("softmax"),
-        "relu": as_function("relu"),
-        "sigmoid": as_function("sigmoid"),
-        "logsigmoid": _of_one("logsigmoid"),
-        "softplus": _of_one("softplus"),
+        **{name: as_function(name) for name in ("log_softmax", "softmax", "relu", "sigmoid")},
+        **{name: _of_one(name) for name in ("logsigmoid", "softplus")},
         "one_hot": one_hot,
         "pad": lambda input, pad, mode="constant", value=0.0: padded(input, pad, value or 0.0),
     },
