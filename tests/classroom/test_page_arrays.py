@@ -399,6 +399,8 @@ MADE = [
     lambda t: t.tensor([]),
     lambda t: t.tensor([[1, 2], [3]]),
     lambda t: t.tensor([t.tensor(1.0), t.tensor(2.0)]),
+    lambda t: t.tensor([[t.tensor(0.1, dtype=t.float64), 2]]),
+    lambda t: t.tensor([t.tensor(1), True]),
     lambda t: t.tensor([1.9, -1.9], dtype=t.int64),
     lambda t: t.tensor([0.0, 2.0], dtype=t.bool),
     lambda t: t.as_tensor([1, 2], dtype=t.float64),

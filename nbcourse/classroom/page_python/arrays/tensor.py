@@ -14,7 +14,6 @@ from nbcourse.classroom.page_python.arrays.dtypes import (
     INT32,
     INT64,
     DType,
-    joined,
     of_number,
 )
 from nbcourse.classroom.page_python.arrays.layout import (
@@ -80,11 +79,16 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             raise ValueError("too many dimensions 'str'")
         if not isinstance(value, bool | int | float):
             raise TypeError(f"expected numbers, got {type(value).__name__}")
-    if dtype is None and isinstance(data, Tensor):
-        dtype = data.dtype
-    found = dtype or (joined(values) if values else FLOAT32)
+    found = dtype or max(_types(data) or [FLOAT32], key=lambda kind: kind.rank)
     made = Tensor(found.held(values), shape, found)
     return made.requires_grad_(requires_grad)
+
+
+def _types(data: Any) -> list[DType]:
+    """Those of the numbers and tensors in nested lists."""
+    if isinstance(data, list | tuple | range):
+        return [kind for part in data for kind in _types(part)]
+    return [data.dtype if isinstance(data, Tensor) else of_number(data)]
 
 
 def as_torch_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
