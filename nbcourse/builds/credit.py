@@ -14,7 +14,7 @@ from nbcourse.builds.bench import (
     close,
     compared,
     named,
-    with_each,
+    with_each_mistake,
 )
 from nbcourse.functional import advantages as book
 from nbcourse.functional import returns, surrogates
@@ -43,12 +43,9 @@ def _derivative(bench: Bench, log_probs: Tensor, advantages: Tensor) -> tuple[Te
 def _direction(bench: Bench) -> Finding | None:
     return compared(
         bench,
+        "estimator",
         lambda asked: _derivative(asked, _drawn(6, 4) - 1.5, A)[1],
         -A[:, None] * MASK / len(A),
-        (
-            *("climbed", "short-answers-first", "mean-of-tokens", "summed-responses"),
-            *("trained-outside", "last-token-left-out"),
-        ),
         what="derivative of the loss with respect to each log-prob",
     )
 
@@ -79,12 +76,9 @@ def _leave_one_out(bench: Bench) -> Finding | None:
         rewards = _drawn(12, seed=seed)
         finding = compared(
             bench,
+            "estimator",
             calling("call", "estimator", "leave_one_out", [rewards, 4]),
             book.leave_one_out(rewards, group_size=4),
-            (
-                *("own-reward-in-baseline", "divided-by-group-size", "interleaved-groups"),
-                *("batch-baseline", "inverted-advantages"),
-            ),
             what="advantages of three groups of four",
         )
         if finding:
@@ -126,10 +120,9 @@ def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding |
     if not isinstance(found, tuple | list) or len(found) != 2:
         return blamed("", "expected two tensors, advantages and returns")
     what = f"γ = {gamma}, λ = {lam}"
-    names = () if outside else ("no-bootstrap", "undiscounted-recursion", "one-step-only")
-    wrong = with_each(names, lambda asked: answer(asked)[0])
+    wrong = with_each_mistake("gae", lambda asked: answer(asked)[0])
     finding = named(found[0], A, wrong, what=f"advantages for {what}")
-    wrong = with_each(("returns-without-values",), lambda asked: answer(asked)[1])
+    wrong = with_each_mistake("gae", lambda asked: answer(asked)[1])
     finding = finding or named(found[1], R, wrong, what=f"returns for {what}")
     if finding and outside:
         return blamed("value-behind-the-end", finding.evidence)
@@ -138,16 +131,12 @@ def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding |
 
 def _clip(bench: Bench) -> Finding | None:
     """The six cases of one clip: the sign of A, times the ratio below, inside and above."""
-    names = (
-        *("clip-climbed", "no-clip", "clipped-on-both-sides", "max-of-objectives"),
-        "ratio-upside-down",
-    )
     for width in (0.2, 0.4):
         right = _six_cases(partial(surrogates.ppo_clip, clip_low=width))
         found = _six_cases(_asked(bench, width))
         if found is None or right is None:
             return blamed("", "expected losses of the shape (2, 6)")
-        wrong = with_each(names, partial(_six_cases_of, width=width))
+        wrong = with_each_mistake("clip", partial(_six_cases_of, width=width))
         what = f"losses and derivatives of the six cases, clip = {width}"
         if finding := named(found, right, wrong, what=what):
             return finding

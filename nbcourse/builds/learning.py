@@ -25,7 +25,7 @@ from nbcourse.builds.bench import (
     compared,
     laws,
     named,
-    with_each,
+    with_each_mistake,
 )
 from nbcourse.functional import advantages as book
 from nbcourse.mistakes.findings import Finding
@@ -121,9 +121,9 @@ def _log_probs(bench: Bench) -> Finding | None:
         return named(found, rollout["log_probs"], what="log-probs")
     finding = compared(
         bench,
+        "reinforce",
         lambda asked: torch.where(mask, asked("log_probs", WARM.double, rollout), 0.0),
         oracle.log_probs(WARM.double, rollout),
-        ("shifted-log-probs", "attended-padding", "logits-for-log-probs"),
         what="log-probs of six responses, in nats",
     )
     if finding and not finding.id and _tempered(torch.where(mask, found, 0.0), rollout):
@@ -153,9 +153,9 @@ def _score(bench: Bench) -> Finding | None:
     right = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     return compared(
         bench,
+        "reinforce",
         calling("call", "reinforce", "score", [rollout, answers]),
         right,
-        ("cut-off-paid", "prefix-paid", "read-past-the-end"),
         what="rewards of six responses, one of them cut off",
     )
 
@@ -168,7 +168,6 @@ def _direction(
     module: str,
     arguments: list[Any],
     right: Tensor,
-    mistakes: Sequence[str],
     what: str,
 ) -> Finding | None:
     """The gradient of an update against that of Σ coefficient · log-prob, coefficients (B, T)."""
@@ -178,7 +177,7 @@ def _direction(
         return oracle.flat(asked("gradient", module, WARM.double, [rollout, *arguments]))
 
     def explained() -> Iterator[tuple[str, Tensor]]:
-        yield from with_each(mistakes, answer)
+        yield from with_each_mistake(module, answer)
         last = right * (torch.arange(6) >= MICRO_BATCH)[:, None]
         yield "last-micro-batch-only", _gradient_of_six(last)
 
@@ -199,12 +198,8 @@ def _gradient_of(coefficients: tuple[float, ...]) -> Tensor:
 
 def _update(bench: Bench) -> Finding | None:
     right = -ADVANTAGES[:, None] * oracle.example()["mask"] / 6
-    mistakes = (
-        *("left-over-gradient", "untrained-eos", "trained-padding"),
-        *("mean-of-micro-batches", "sum-of-micro-batches"),
-    )
     findings = (
-        _direction(bench, "reinforce", [ADVANTAGES, size], right, mistakes, f"{size} at a time")
+        _direction(bench, "reinforce", [ADVANTAGES, size], right, f"{size} at a time")
         for size in (MICRO_BATCH, 6)
     )
     return next(filter(None, findings), None)
@@ -223,17 +218,12 @@ def _grpo_update(bench: Bench) -> Finding | None:
     source = torch.Generator().manual_seed(0)
     log_ratio = torch.rand(6, 5, generator=source, dtype=torch.float64) - 0.5
     old = oracle.log_probs(WARM.double, rollout) - log_ratio
-    mistakes = (
-        *("kept-gradient", "average-of-each-micro-batch", "fresh-old-log-probs"),
-        "untrained-ends",
-    )
     findings = (
         _direction(
             bench,
             "grpo",
             [old, ADVANTAGES, MICRO_BATCH, mode],
             ratio_derivative(log_ratio, A) * _weights(mask, mode),
-            mistakes,
             f'{MICRO_BATCH} at a time, mode "{mode}"',
         )
         for mode in MODES
@@ -412,11 +402,7 @@ def _group_advantages(bench: Bench) -> Finding | None:
         # A mean across prompts may be put back in its place, or not.
         back = _z_scores(rewards[across])[across.argsort()]
         answer = calling("call", "grpo", "group_advantages", [rewards, 4])
-        mistakes = (
-            *("population-deviation", "not-divided", "divided-by-variance"),
-            *("z-scores-of-the-batch", "groups-of-every-pth-row"),
-        )
-        wrong = chain(with_each(mistakes, answer), [("groups-of-every-pth-row", back)])
+        wrong = chain(with_each_mistake("grpo", answer), [("groups-of-every-pth-row", back)])
         what = "advantages of three groups of four"
         if finding := named(answer(bench), _z_scores(rewards), wrong, what=what):
             return finding
@@ -452,8 +438,7 @@ def _averages(bench: Bench) -> Finding | None:
     for mode in MODES:
         answer, right = calling("call", "grpo", "weights", [mask, mode, 5]), _weights(mask, mode)
         found = answer(bench)
-        wrong = with_each(("tokens-of-the-batch", "averages-of-averages", "own-length"), answer)
-        finding = named(found, right, wrong, what=f'mode "{mode}"')
+        finding = named(found, right, with_each_mistake("grpo", answer), what=f'mode "{mode}"')
         if finding is None:
             continue
         if isinstance(found, Tensor) and found.shape == mask.shape:
@@ -481,20 +466,20 @@ Row = tuple[Any, ...]  # of `laws`; those below are of each piece that has a loo
 def grouped(module: str, mixed: str, after: tuple[str, ...]) -> Row:
     """Of groups, and of draws that are new in each step."""
     sentence = "the rows of a group share a prompt, and each step draws new prompts"
-    return "groups", sentence, SECTION["credit"], after, _groups(module, mixed), 1
+    return "groups", sentence, SECTION["credit"], after, _groups(module, mixed)
 
 
 def rewarded(module: str, after: tuple[str, ...]) -> Row:
     """Of the rewards that a step has used."""
     sentence = "rewards are those of the responses"
-    return "rewards", sentence, SECTION["credit"], after, right_rewards(module), 1
+    return "rewards", sentence, SECTION["credit"], after, right_rewards(module)
 
 
 def fresh(module: str, after: tuple[str, ...]) -> Row:
     """Of the weights that a step was sampled by."""
     sentence = "each step is sampled by the weights that it changes"
     section = "7.8 When the sampler is not the learner"
-    return "fresh", sentence, section, after, sampled_now(module), 1
+    return "fresh", sentence, section, after, sampled_now(module)
 
 
 def old_ones(module: str, after: tuple[str, ...], points: int) -> Row:
@@ -520,9 +505,8 @@ LAWS: Sequence[Law] = (
             SECTION["sampler"],
             ("rollout",),
             _gap,
-            1,
         ),
-        ("draws", "tokens are drawn from the policy", SECTION["sampler"], ("gap",), _draws, 1),
+        ("draws", "tokens are drawn from the policy", SECTION["sampler"], ("gap",), _draws),
         ("log-probs", "log-probs, to the last digit", SECTION["log-probs"], (), _log_probs, 2),
         ("reward", "a cut and a finished response", SECTION["reward"], (), _score, 2),
         (
@@ -569,7 +553,6 @@ LAWS: Sequence[Law] = (
             "10.4 Zero-variance groups",
             ("advantages",),
             _flat_groups,
-            1,
         ),
         ("averages", "three averages", "10.7 The mean over tokens", (), _averages, 3),
         (
@@ -589,7 +572,6 @@ LAWS: Sequence[Law] = (
             SECTION["credit"],
             ("advantages", "flat groups", "groups"),
             _credit("grpo", _z_scores, "rewards-for-advantages"),
-            1,
         ),
         old_ones("grpo", ("groups",), 2),
         (

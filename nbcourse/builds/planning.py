@@ -71,35 +71,15 @@ CARDS_FULL = [(model, memory * 10**9, 720, own) for model, own in OWN for memory
 WORK = list(product((1e12, 3e13), (1e9, 8e11), CARDS))
 STEPS = list(product(MODELS, (1, 512), (50,), (40,), (1, 3), CARDS))
 
-STATIC = (
-    *("missing-moment", "no-moments", "reference-forgotten", "reference-that-learns"),
-    *("frozen-critic", "critic-for-nothing"),
-)
-CACHE = (
-    *("keys-without-values", "key-for-each-query", "one-layer", "one-row"),
-    "cache-in-bits",
-)
-ROWS = ("less-than-none", "one-too-many", "fraction-of-a-row", "static-forgotten")
-ROOFLINE = ("one-after-the-other", "faster-than-it-can", "arithmetic-alone")
-SAMPLE = ("weights-for-each-row", "forgotten-prompt", "one-pass-for-all-tokens")
-LEARN = ("forward-only", "one-epoch-planned", "prompts-not-learned")
-
 LAWS: Sequence[Law] = laws(
     "planner",
-    (
-        "static",
-        "static bytes",
-        "15.2 Static memory",
-        (),
-        _law("static_bytes", OWN, _static, STATIC),
-        2,
-    ),
+    ("static", "static bytes", "15.2 Static memory", (), _law("static_bytes", OWN, _static), 2),
     (
         "cache",
         "keys and values",
         "15.3 Activation memory",
         (),
-        _law("cache_bytes", FILLED, _cache, CACHE),
+        _law("cache_bytes", FILLED, _cache),
         2,
     ),
     (
@@ -107,35 +87,21 @@ LAWS: Sequence[Law] = laws(
         "how many responses fit",
         "15.4 What each setting saves in memory and costs in time",
         ("static", "cache"),
-        _law("rows_that_fit", CARDS_FULL, _rows, ROWS),
-        1,
+        _law("rows_that_fit", CARDS_FULL, _rows),
     ),
-    (
-        "roofline",
-        "the bound by the machine",
-        "15.5 Time",
-        (),
-        _law("at_least", WORK, roofline, ROOFLINE),
-        1,
-    ),
+    ("roofline", "the bound by the machine", "15.5 Time", (), _law("at_least", WORK, roofline)),
     *(
         (
             part,
             sentence,
             "15.5 Time",
             ("cache", "roofline"),
-            _law("step_seconds", STEPS, rule, mistakes, parts=(part,)),
-            1,
+            _law("step_seconds", STEPS, rule, parts=(part,)),
         )
-        for part, sentence, rule, mistakes in (
-            ("sample", "token by token, the weights read once for all rows", _drawn, SAMPLE),
-            (
-                "reference",
-                "a forward pass over all tokens",
-                _reference,
-                ("reference-backwards", "unread-prompts"),
-            ),
-            ("learn", "three times that, in each epoch", _learned, LEARN),
+        for part, sentence, rule in (
+            ("sample", "token by token, the weights read once for all rows", _drawn),
+            ("reference", "a forward pass over all tokens", _reference),
+            ("learn", "three times that, in each epoch", _learned),
         )
     ),
 )
