@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbcourse.builds import harness, learning, oracle
+from nbcourse.builds import learning, oracle
 from nbcourse.builds.bench import (
     WARM,
     Bench,
@@ -19,18 +19,12 @@ from nbcourse.builds.bench import (
     named,
     with_each_mistake,
 )
-from nbcourse.builds.learning import MICRO_BATCH, RATE, ratio_derivative
+from nbcourse.builds.learning import MICRO_BATCH, ratio_derivative
 from nbcourse.functional import kl, masking, returns
 from nbcourse.mistakes.findings import Finding
 
 HEAD = torch.linspace(-1.0, 1.0, 64, dtype=torch.float64) / 8
 LAM = 0.95  # the default of `train`
-
-
-def _begun(head: Tensor) -> oracle.Weights:
-    """The warm policy, and a critic with this head on a copy of it."""
-    critic = {**WARM.double, "head": head}
-    return {**WARM.double, **{harness.CRITIC + name: weight for name, weight in critic.items()}}
 
 
 def _drawn(seed: int) -> Tensor:
@@ -40,7 +34,7 @@ def _drawn(seed: int) -> Tensor:
 
 
 def _critic(bench: Bench) -> Finding | None:
-    rollout, weights = oracle.example(), _begun(HEAD)
+    rollout, weights = oracle.example(), oracle.with_critic(WARM.double, HEAD)
     mask = rollout["mask"]
     found = bench("values", weights, rollout)
     for name in ("start", "values"):
@@ -88,7 +82,7 @@ def _whiten(bench: Bench) -> Finding | None:
 
 
 def _update(bench: Bench) -> Finding | None:
-    rollout, weights = oracle.example(), _begun(HEAD)
+    rollout, weights = oracle.example(), oracle.with_critic(WARM.double, HEAD)
     mask, count = rollout["mask"], rollout["mask"].sum()
     log_ratio, A, targets = _drawn(4) / 2, _drawn(5), _drawn(6)
     table = oracle.distributions(weights, rollout)[:, :-1]
@@ -119,29 +113,22 @@ def _update(bench: Bench) -> Finding | None:
 
 # ---------------------------------------------------------------- what a loop learned from
 
-Step = tuple[Mapping[str, Any], oracle.Weights]
-
-
-def _steps(bench: Bench) -> list[Step]:
-    """Two steps: what each learned from, and the weights that it began with."""
-    steps = learning.batches(bench, "ppo")
-    begun = [_begun(torch.zeros_like(HEAD)), *(batch["weights"] for batch in steps[:-1])]
-    return list(zip(steps, begun, strict=True))
+Batch = Mapping[str, Any]
 
 
 def _each(
-    right: Callable[[Mapping[str, Any], oracle.Weights], Tensor],
+    right: Callable[[Batch], Tensor],
     key: str,
-    mistakes: Callable[[Mapping[str, Any]], Mapping[str, Tensor]] = lambda _: {},
+    mistakes: Callable[[Batch], Mapping[str, Tensor]],
 ) -> Callable[[Bench], Finding | None]:
     """Whether what a step used under a key is right, where the mask is True."""
 
     def look(bench: Bench) -> Finding | None:
-        for batch, weights in _steps(bench):
+        for batch in learning.batches(bench, "ppo"):
             mask = batch["rollout"]["mask"]
             found, expected, *wrong = (
                 torch.where(mask, each.double(), 0.0)
-                for each in (batch[key], right(batch, weights), *mistakes(batch).values())
+                for each in (batch[key], right(batch), *mistakes(batch).values())
             )
             known = zip(mistakes(batch), wrong, strict=True)
             if finding := named(found, expected, known, what=f"{key} of a step"):
@@ -151,55 +138,43 @@ def _each(
     return look
 
 
-def _rewards(batch: Mapping[str, Any], weights: oracle.Weights) -> Tensor:
+def _rewards(batch: Batch) -> Tensor:
     rollout = batch["rollout"]
     return kl.rewards_with_kl(
         batch["scores"].double(),
-        oracle.log_probs(weights, rollout),
+        oracle.log_probs(batch["begun"], rollout),
         oracle.log_probs(WARM.double, rollout),
         rollout["mask"],
         beta=learning.SIZES["ppo"]["beta"],
     )
 
 
-def _gae(batch: Mapping[str, Any], lam: float = LAM) -> tuple[Tensor, Tensor]:
+def _gae(batch: Batch, lam: float = LAM) -> tuple[Tensor, Tensor]:
     rewards, values = batch["rewards"].double(), batch["values"].double()
     return returns.token_gae(rewards, values, batch["rollout"]["mask"], lam=lam)
 
 
-def _white(batch: Mapping[str, Any], lam: float = LAM) -> Tensor:
-    return masking.masked_whiten(_gae(batch, lam)[0], batch["rollout"]["mask"])
+def _white(batch: Batch) -> Tensor:
+    return masking.masked_whiten(_gae(batch)[0], batch["rollout"]["mask"])
 
 
-def _wrong_rewards(batch: Mapping[str, Any]) -> Mapping[str, Tensor]:
+def _wrong_rewards(batch: Batch) -> Mapping[str, Tensor]:
     mask = batch["rollout"]["mask"]
     zeros = torch.zeros(mask.shape, dtype=torch.float64)
     alone = kl.rewards_with_kl(batch["scores"].double(), zeros, zeros, mask, beta=0.0)
     return {"moving-reference": alone}
 
 
-def _moved(bench: Bench) -> Finding | None:
-    """Two updates, recomputed from what the step says it used."""
-    for batch, weights in _steps(bench):
-        rollout, right = batch["rollout"], dict(weights)
-        mask = rollout["mask"]
-        old, A, targets = (
-            torch.where(mask, batch[key].double(), 0.0)
-            for key in ("old_log_probs", "advantages", "returns")
-        )
-        for _ in range(2):
-            c = ratio_derivative(oracle.log_probs(right, rollout) - old, A) * mask / mask.sum()
-            error = (oracle.values(right, rollout) - targets) * mask / mask.sum()
-            gradient = oracle.gradient(right, rollout, c)
-            gradient |= oracle.value_gradient(right, rollout, error)
-            right = {name: right[name] - RATE * gradient[name] for name in right}
-        moved, expected = (
-            (oracle.flat(weights) - oracle.flat(after)) / RATE
-            for after in (batch["weights"], right)
-        )
-        if finding := named(moved, expected, what="sum of two gradients, from the weights"):
-            return blamed("one-pass", finding.evidence)
-    return None
+def _gradient(batch: Batch, weights: oracle.Weights) -> oracle.Weights:
+    rollout = batch["rollout"]
+    mask = rollout["mask"]
+    old, A, targets = (
+        torch.where(mask, batch[key].double(), 0.0)
+        for key in ("old_log_probs", "advantages", "returns")
+    )
+    c = ratio_derivative(oracle.log_probs(weights, rollout) - old, A) * mask / mask.sum()
+    error = (oracle.values(weights, rollout) - targets) * mask / mask.sum()
+    return oracle.gradient(weights, rollout, c) | oracle.value_gradient(weights, rollout, error)
 
 
 LAWS: Sequence[Law] = laws(
@@ -252,7 +227,7 @@ LAWS: Sequence[Law] = laws(
         "8.7 What the critic learns",
         ("critic", "fresh"),
         _each(
-            lambda batch, weights: oracle.values(weights, batch["rollout"]),
+            lambda batch: oracle.values(batch["begun"], batch["rollout"]),
             "values",
             lambda batch: {"no-critic": torch.zeros_like(batch["values"])},
         ),
@@ -263,7 +238,7 @@ LAWS: Sequence[Law] = laws(
         "8.6 Whitening",
         ("whitening", "reference", "values"),
         _each(
-            lambda batch, _: _gae(batch)[1],
+            lambda batch: _gae(batch)[1],
             "returns",
             lambda batch: {
                 "targets-after-whitening": _white(batch) + batch["values"],
@@ -277,18 +252,14 @@ LAWS: Sequence[Law] = laws(
         "advantages are those of your `gae`, whitened",
         "8.5 Credit for each token",
         ("targets",),
-        _each(
-            lambda batch, _: _white(batch),
-            "advantages",
-            lambda batch: {"never-whitened": _gae(batch)[0]},
-        ),
+        _each(_white, "advantages", lambda batch: {"never-whitened": _gae(batch)[0]}),
     ),
     (
         "moves",
         "the weights of both move by two updates on the batch",
         "8.9 The training loop",
         ("update", "advantages"),
-        _moved,
+        learning.moves("ppo", _gradient, learning.TWO_GRADIENTS, "one-pass"),
         2,
     ),
     learning.gains("ppo", "8.10 PPO with a verifier", ("moves",)),

@@ -52,6 +52,8 @@ TOKENS = {
 }
 STEPS, GAIN = 30, 0.15  # of the curve, and of the share of right answers to held-out problems
 MODES = ("sequence", "token", "length")  # of averages
+ONE_GRADIENT = "gradient of a step, from its weights"
+TWO_GRADIENTS = "sum of two gradients, from the weights"
 Z = 5.0  # standard errors, of a test with fixed draws
 
 # ---------------------------------------------------------------- the sampler
@@ -235,7 +237,7 @@ def _grpo_update(bench: Bench) -> Finding | None:
 
 
 def batches(bench: Bench, module: str) -> list[dict[str, Any]]:
-    """What two steps of plain descent learned from, and the weights after each."""
+    """What two steps of plain descent learned from, and the weights before and after each."""
     found = bench.once(
         ("steps", module), "stepped", module, WARM.double, 3, RATE, dict(SIZES[module])
     )
@@ -249,12 +251,11 @@ def batches(bench: Bench, module: str) -> list[dict[str, Any]]:
                 raise ValueError(f"train yields no tensor {key!r} of the shape {shape}")
     if len(found) != 2:
         raise ValueError(f"two steps were asked for, but train yields {len(found)} times")
-    return found
-
-
-def before(steps: Sequence[Mapping[str, Any]]) -> list[oracle.Weights]:
-    """The weights that each step began with."""
-    return [WARM.double, *(batch["weights"] for batch in steps[:-1])]
+    start: oracle.Weights = WARM.double
+    if module == "ppo":
+        start = oracle.with_critic(start, torch.zeros(64, dtype=torch.float64))
+    first, second = found
+    return [{**first, "begun": start}, {**second, "begun": first["weights"]}]
 
 
 def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
@@ -290,11 +291,10 @@ def sampled_now(module: str) -> Callable[[Bench], Finding | None]:
     """Whether each step was sampled by the weights that it began with."""
 
     def look(bench: Bench) -> Finding | None:
-        steps = batches(bench, module)
-        for step, (batch, weights) in enumerate(zip(steps, before(steps), strict=True), 1):
+        for step, batch in enumerate(batches(bench, module), 1):
             rollout = batch["rollout"]
             sampled = rollout["log_probs"]
-            if (gap := _off_by(sampled, weights, rollout)) > 1e-6:
+            if (gap := _off_by(sampled, batch["begun"], rollout)) > 1e-6:
                 stale = step > 1 and _off_by(sampled, WARM.double, rollout) < 1e-6
                 return blamed(
                     "stale-sampler" if stale else "", f"step {step}: up to {gap:.3g} nats"
@@ -323,25 +323,12 @@ def _credit(
     return look
 
 
-def _moved(bench: Bench) -> Finding | None:
-    steps = batches(bench, "reinforce")
-    for batch, weights in zip(steps, before(steps), strict=True):
-        rollout = batch["rollout"]
-        c = -batch["advantages"].double()[:, None] * rollout["mask"] / 48
-        gradient = oracle.flat(oracle.gradient(weights, rollout, c))
-        moved = (oracle.flat(weights) - oracle.flat(batch["weights"])) / RATE
-        if finding := named(moved, gradient, what="gradient of a step, from its weights"):
-            return blamed("idle", finding.evidence)
-    return None
-
-
 def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
     """Whether those of each step are the learner's, before its first update."""
 
     def look(bench: Bench) -> Finding | None:
-        steps = batches(bench, module)
-        for batch, weights in zip(steps, before(steps), strict=True):
-            off = _off_by(batch["old_log_probs"], weights, batch["rollout"])
+        for batch in batches(bench, module):
+            off = _off_by(batch["old_log_probs"], batch["begun"], batch["rollout"])
             if off > 1e-6:
                 return blamed("old-log-probs-too-late", f"off by up to {off:.3g} nats")
         return None
@@ -349,22 +336,48 @@ def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
     return look
 
 
-def _grpo_moved(bench: Bench) -> Finding | None:
-    steps = batches(bench, "grpo")
-    for batch, weights in zip(steps, before(steps), strict=True):
-        rollout, A = batch["rollout"], batch["advantages"].double()[:, None]
-        begun, right = weights, dict(weights)
-        for _ in range(2):
-            log_ratio = oracle.log_probs(right, rollout) - oracle.log_probs(begun, rollout)
-            c = ratio_derivative(log_ratio, A) * _weights(rollout["mask"], "sequence")
-            gradient = oracle.gradient(right, rollout, c)
-            right = {name: right[name] - RATE * gradient[name] for name in right}
-        moved, expected = (
-            (oracle.flat(begun) - oracle.flat(after)) / RATE for after in (batch["weights"], right)
-        )
-        if finding := named(moved, expected, what="sum of two gradients, from the weights"):
-            return blamed("one-epoch", finding.evidence)
-    return None
+def moves(
+    module: str,
+    gradient: Callable[[Mapping[str, Any], oracle.Weights], oracle.Weights],
+    what: str,
+    mistake: str,
+) -> Callable[[Bench], Finding | None]:
+    """Whether the weights move by the gradients of what a step says that it used.
+
+    Args:
+        module: the trainer.
+        gradient: batch, weights → what one update on the batch takes off these weights.
+        what: in words.
+        mistake: that is blamed where they do not.
+    """
+
+    def look(bench: Bench) -> Finding | None:
+        for batch in batches(bench, module):
+            right = batch["begun"]
+            for _ in range(SIZES[module].get("epochs", 1)):
+                slopes = gradient(batch, right)
+                right = {name: right[name] - RATE * slopes[name] for name in right}
+            moved, expected = (
+                (oracle.flat(batch["begun"]) - oracle.flat(after)) / RATE
+                for after in (batch["weights"], right)
+            )
+            if finding := named(moved, expected, what=what):
+                return blamed(mistake, finding.evidence)
+        return None
+
+    return look
+
+
+def _reinforce_gradient(batch: Mapping[str, Any], weights: oracle.Weights) -> oracle.Weights:
+    rollout, A = batch["rollout"], batch["advantages"].double()[:, None]
+    return oracle.gradient(weights, rollout, -A * rollout["mask"] / 48)
+
+
+def _grpo_gradient(batch: Mapping[str, Any], weights: oracle.Weights) -> oracle.Weights:
+    rollout, A = batch["rollout"], batch["advantages"].double()[:, None]
+    log_ratio = oracle.log_probs(weights, rollout) - oracle.log_probs(batch["begun"], rollout)
+    c = ratio_derivative(log_ratio, A) * _weights(rollout["mask"], "sequence")
+    return oracle.gradient(weights, rollout, c)
 
 
 def curve(module: str) -> Callable[[Bench], Finding | None]:
@@ -535,7 +548,7 @@ LAWS: Sequence[Law] = (
             "the weights move by the gradient of the batch",
             SECTION["moves"],
             ("update", "groups"),
-            _moved,
+            moves("reinforce", _reinforce_gradient, ONE_GRADIENT, "idle"),
             2,
         ),
         gains(
@@ -579,7 +592,7 @@ LAWS: Sequence[Law] = (
             "the weights move by two updates on the batch",
             SECTION["moves"],
             ("update", "old log-probs"),
-            _grpo_moved,
+            moves("grpo", _grpo_gradient, TWO_GRADIENTS, "one-epoch"),
             2,
         ),
         gains(

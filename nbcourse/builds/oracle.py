@@ -37,6 +37,12 @@ def _lines(rollout: Rollout) -> tuple[Tensor, Tensor]:
     return tokens, mask
 
 
+def with_critic(policy: Weights, head: Tensor) -> Weights:
+    """The weights of a policy, and of a critic with this head on a copy of it."""
+    critic = {**policy, "head": head}
+    return {**policy, **{harness.CRITIC + name: weight for name, weight in critic.items()}}
+
+
 def logits(weights: Weights, rollout: Rollout) -> Tensor:
     """(B, T + 1, V) for the tokens of a response, and for one more behind it."""
     tokens, mask = _lines(rollout)
