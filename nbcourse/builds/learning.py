@@ -6,7 +6,7 @@ curve comes last, when all the others hold.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -145,13 +145,9 @@ def _tempered(found: Tensor, rollout: oracle.Rollout) -> bool:
 
 def _score(bench: Bench) -> Finding | None:
     """A pair of equal texts, one of them cut off, and what else a verifier may overlook."""
-    said = ["42", "41", "10800", "427", "", "1042"]
+    said = oracle.responses(["42", "41", "10800", "427", "", "1042"], behind=9)
     answers = ["42", "42", "10800", "42", "7", "1042"]
-    rollout = oracle.example()
-    rows = [[*(2 + int(digit) for digit in text), 0][:5] for text in said]
-    tokens = torch.tensor([row + [9] * (5 - len(row)) for row in rows])
-    mask, finished = oracle.ended(tokens)
-    rollout |= {"tokens": tokens, "mask": mask, "finished": finished}
+    rollout = oracle.example() | said
     right = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     return compared(
         bench,
@@ -189,13 +185,7 @@ def _direction(
 
 def _gradient_of_six(coefficients: Tensor) -> Tensor:
     """Of Σ coefficient · log-prob, coefficients (6, 5), all entries in a row."""
-    return _gradient_of(tuple(coefficients.flatten().tolist()))
-
-
-@lru_cache(maxsize=32)  # several laws ask for the same, and each trainer that is looked at
-def _gradient_of(coefficients: tuple[float, ...]) -> Tensor:
-    of_each = torch.tensor(coefficients, dtype=torch.float64).view(6, 5)
-    return oracle.flat(oracle.gradient(WARM.double, oracle.example(), of_each))
+    return oracle.flat(oracle.gradient(WARM.double, oracle.example(), coefficients))
 
 
 def _update(bench: Bench) -> Finding | None:

@@ -1,7 +1,7 @@
 """What the trainer should have done, recomputed here from weights and rollouts."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -73,33 +73,29 @@ def gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[s
     tokens, mask = _lines(rollout)
     logits = policy(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 : -1]
     (coefficients * chosen(logits.log_softmax(dim=-1), rollout)).sum().backward()
-    return {name: getattr(policy, key).grad for name, key in policy.names.items()}
+    return {name: policy[name].grad for name in policy.names}
 
 
-def hidden(weights: Weights, rollout: Rollout) -> Tensor:
-    """(B, T + 1, 64) the states in which response tokens are chosen, and one more behind them."""
-    tokens, mask = _lines(rollout)
-    with torch.no_grad():
-        return given().Policy(weights).hidden(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 :]
+def _critic(weights: Weights, rollout: Rollout) -> tuple[Any, Tensor, Tensor]:
+    """The critic's trunk, its head, and (B, T) its values, through which gradients flow."""
+    own = harness.split(dict(weights))[1]
+    head = own.pop("head").clone().requires_grad_()
+    trunk = given().Policy(own)
+    states = trunk.hidden(*_lines(rollout))[:, -rollout["tokens"].shape[1] - 1 : -1]
+    return trunk, head, states @ head
 
 
 def values(weights: Weights, rollout: Rollout) -> Tensor:
     """(B, T) what the critic says of the state in which each token was chosen."""
-    trunk = dict(harness.split(dict(weights))[1])
-    head = trunk.pop("head")
-    return hidden(trunk, rollout)[:, :-1] @ head
+    return _critic(weights, rollout)[2].detach()
 
 
 def value_gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> dict[str, Tensor]:
     """The gradient of Σ coefficient · V over the tokens (B, T) of a rollout, by the critic."""
-    trunk = dict(harness.split(dict(weights))[1])
-    head = trunk.pop("head").clone().requires_grad_()
-    policy = given().Policy(trunk)
-    tokens, mask = _lines(rollout)
-    states = policy.hidden(tokens, mask)[:, -rollout["tokens"].shape[1] - 1 : -1]
-    (coefficients * (states @ head)).sum().backward()
-    found = {name: getattr(policy, key).grad for name, key in policy.names.items()}
-    return {harness.CRITIC + name: grad for name, grad in (found | {"head": head.grad}).items()}
+    trunk, head, values = _critic(weights, rollout)
+    (coefficients * values).sum().backward()
+    found = {name: trunk[name].grad for name in trunk.names} | {"head": head.grad}
+    return {harness.CRITIC + name: grad for name, grad in found.items()}
 
 
 def flat(tensors: Weights) -> Tensor:
@@ -134,9 +130,9 @@ def answer(prompt: str) -> str:
     return str(int(left) + int(right))
 
 
-def accuracy(weights: Weights, count: int = 256) -> float:
+def accuracy(weights: Weights) -> float:
     """The share of held-out sums that the likeliest tokens answer."""
-    problems = TASK.draw(count, split="test", generator=generator(0, "builds"))
+    problems = TASK.draw(256, split="test", generator=generator(0, "builds"))
     tokens, mask = given().encode([problem.prompt for problem in problems])
     policy, width = given().Policy(weights), tokens.shape[1]
     with torch.no_grad():
@@ -153,24 +149,20 @@ def accuracy(weights: Weights, count: int = 256) -> float:
 def example() -> dict[str, Tensor]:
     """Six responses of every kind: short, long, cut off; behind an end there are digits."""
     prompt, prompt_mask = given().encode(["1+2=", "17+25=", "99+9=", "5+50=", "8+8=", "40+2="])
-    said = ["3", "42", "10800", "55", "", "1042"]
-    rows = [[2 + int(digit) for digit in text] for text in said]
-    tokens = torch.full((6, 5), 7)
-    lengths = []
-    for row, ids in zip(tokens, rows, strict=True):
-        ids = [*ids, given().EOS][:5]
-        row[: len(ids)] = torch.tensor(ids)
-        lengths.append(len(ids))
-    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
-    _, finished = ended(tokens)
     return {
         "prompt": prompt,
         "prompt_mask": prompt_mask,
-        "tokens": tokens,
-        "mask": mask,
+        **responses(["3", "42", "10800", "55", "", "1042"], behind=7),
         "log_probs": torch.zeros(6, 5, dtype=torch.float64),
-        "finished": finished,
     }
+
+
+def responses(said: Sequence[str], *, behind: int) -> dict[str, Tensor]:
+    """The part of a rollout that responses of digits are, with a token behind their ends."""
+    rows = [[*(2 + int(digit) for digit in text), given().EOS][:5] for text in said]
+    tokens = torch.tensor([row + [behind] * (5 - len(row)) for row in rows])
+    mask, finished = ended(tokens)
+    return {"tokens": tokens, "mask": mask, "finished": finished}
 
 
 def problem_with(rollout: Any) -> str:
