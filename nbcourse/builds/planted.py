@@ -442,68 +442,47 @@ PLANTS: Mapping[str, tuple[Way, ...]] = {
 }
 
 # Right as well. Some look as wrong as a fault does.
-FORMS: Sequence[Way] = (
-    Way(
-        "estimator",
-        (("return (groups - others).flatten()", "return (groups - others).reshape(-1)"),),
-    ),
-    Way(
-        "estimator",
+FORMS: Sequence[Way] = tuple(
+    Way(piece, ((old, new),))
+    for piece, old, new in (
+        ("estimator", "return (groups - others).flatten()", "return (groups - others).reshape(-1)"),
         (
-            (
-                "return -(advantages.detach() * responses).mean()",
-                "return (-advantages.detach() * responses).mean()",
-            ),
+            "estimator",
+            "return -(advantages.detach() * responses).mean()",
+            "return (-advantages.detach() * responses).mean()",
         ),
-    ),
-    Way("gae", (("return A, A + values", "return A, values + A"),)),
-    Way("gae", (("rewards + gamma * after - values", "rewards - values + gamma * after"),)),
-    Way(
-        "clip",
-        ((CLIPPED, "return torch.maximum(-ratio * A, -ratio.clamp(1 - clip, 1 + clip) * A)"),),
-    ),
-    Way(
-        "clip",
-        ((CLIPPED, "return -torch.minimum(ratio.clamp(1 - clip, 1 + clip) * A, ratio * A)"),),
-    ),
-    Way("reinforce", ((DRAWN, DRAWN.replace(".exp()", ".softmax(dim=-1)")),)),
-    Way("reinforce", ((NEXT, "distribution = model(tokens, mask).log_softmax(dim=-1)[:, -1]"),)),
-    Way("reinforce", (("running & (chosen[:, 0] != EOS)", "running & ~(chosen[:, 0] == EOS)"),)),
-    Way("reinforce", (("P = prompt.shape[1]", "P = prompt_mask.shape[1]"),)),
-    Way(
-        "reinforce",
+        ("gae", "return A, A + values", "return A, values + A"),
+        ("gae", "rewards + gamma * after - values", "rewards - values + gamma * after"),
+        ("clip", CLIPPED, "return torch.maximum(-ratio * A, -ratio.clamp(1 - clip, 1 + clip) * A)"),
+        ("clip", CLIPPED, "return -torch.minimum(ratio.clamp(1 - clip, 1 + clip) * A, ratio * A)"),
+        ("reinforce", DRAWN, DRAWN.replace(".exp()", ".softmax(dim=-1)")),
+        ("reinforce", NEXT, "distribution = model(tokens, mask).log_softmax(dim=-1)[:, -1]"),
+        ("reinforce", "running & (chosen[:, 0] != EOS)", "running & ~(chosen[:, 0] == EOS)"),
+        ("reinforce", "P = prompt.shape[1]", "P = prompt_mask.shape[1]"),
         (
-            (
-                'distribution.gather(2, rollout["tokens"][..., None]).squeeze(2)',
-                'distribution.gather(-1, rollout["tokens"].unsqueeze(-1)).squeeze(-1)',
-            ),
+            "reinforce",
+            'distribution.gather(2, rollout["tokens"][..., None]).squeeze(2)',
+            'distribution.gather(-1, rollout["tokens"].unsqueeze(-1)).squeeze(-1)',
         ),
-    ),
-    Way("reinforce", ((f"end and {RIGHT}", f"{RIGHT} and end"),)),
-    Way(
-        "reinforce",
+        ("reinforce", f"end and {RIGHT}", f"{RIGHT} and end"),
         (
-            (
-                " * len(rows) / len(advantages)).backward()",
-                " / len(advantages) * len(rows)).backward()",
-            ),
+            "reinforce",
+            " * len(rows) / len(advantages)).backward()",
+            " / len(advantages) * len(rows)).backward()",
         ),
-    ),
-    Way(
-        "grpo",
         (
-            (
-                "groups.std(dim=1, keepdim=True) + eps",
-                "groups.var(dim=1, keepdim=True).sqrt() + eps",
-            ),
+            "grpo",
+            "groups.std(dim=1, keepdim=True) + eps",
+            "groups.var(dim=1, keepdim=True).sqrt() + eps",
         ),
-    ),
-    Way("grpo", (("(groups != groups[:, :1])", "(groups != groups[:, -1:])"),)),
-    Way("grpo", (("losses * every[rows]", "every[rows] * losses"),)),
-    Way("ppo", (("-beta * (log_probs - ref_log_probs)", "beta * (ref_log_probs - log_probs)"),)),
-    Way(
-        "ppo",
-        (("(critic(part) - returns[rows]).square()", "(returns[rows] - critic(part)).square()"),),
-    ),
-    Way("ppo", (("/ (kept.var() + 1e-8).sqrt()", "* (kept.var() + 1e-8).rsqrt()"),)),
+        ("grpo", "(groups != groups[:, :1])", "(groups != groups[:, -1:])"),
+        ("grpo", "losses * every[rows]", "every[rows] * losses"),
+        ("ppo", "-beta * (log_probs - ref_log_probs)", "beta * (ref_log_probs - log_probs)"),
+        (
+            "ppo",
+            "(critic(part) - returns[rows]).square()",
+            "(returns[rows] - critic(part)).square()",
+        ),
+        ("ppo", "/ (kept.var() + 1e-8).sqrt()", "* (kept.var() + 1e-8).rsqrt()"),
+    )
 )
