@@ -63,7 +63,7 @@ def check(
     builds = []
     right: set[str] = set()
     for name in pieces.NAMES:
-        needed = name in only or any(name in _imports(other) for other in only)
+        needed = name in only or any(name in _reached(pieces.solution(other)) for other in only)
         if not needed:
             continue
         build = _examined(folder, name, right, runs, tell)
@@ -83,7 +83,7 @@ def _examined(
     state, remark = folder.state(name)
     if state != PieceState.OWN:
         return Build(name, state, remark, [Judged(law, Verdict.OPEN) for law in laws])
-    under = _imports(name)
+    under = _reached(pieces.solution(name))
     beneath = [other for other in under if other not in right]
     sources = {
         other: folder.sources[other] if other in right else pieces.solution(other)
@@ -165,11 +165,6 @@ def failures(
     except Exception as error:  # it ended its process, or did not end
         return [(", ".join(names), f"{type(error).__name__}: {str(error)[:200]}")]
     return [(test, said) for test, said in outcomes if said]
-
-
-def _imports(name: str) -> list[str]:
-    """The pieces that a piece stands on, directly or not, in the order of `NAMES`."""
-    return [other for other in _reached(pieces.solution(name)) if other != name]
 
 
 def _reached(source: str) -> list[str]:
