@@ -102,17 +102,26 @@ def start(folder: Path) -> list[Path]:
     return written
 
 
-def take(folder: Path, name: str, *, force: bool = False) -> Path:
-    """Put the book's piece into a folder.
+def require(name: str) -> None:
+    """Insist on a piece.
 
     Raises:
-        UserError: if there is no such piece, or it would replace something of the reader's own.
+        UserError: if there is no such piece.
     """
     if name not in NAMES:
         raise UserError(
             f"there is no piece {name!r}; the pieces are {', '.join(NAMES)}"
             f"{did_you_mean(name, NAMES)}"
         )
+
+
+def take(folder: Path, name: str, *, force: bool = False) -> Path:
+    """Put the book's piece into a folder.
+
+    Raises:
+        UserError: if there is no such piece, or it would replace something of the reader's own.
+    """
+    require(name)
     state, _ = read(folder).state(name)
     if state in (PieceState.OWN, PieceState.UNREADABLE) and not force:
         raise UserError(f"{folder / name}.py holds work of your own; --force replaces it")

@@ -9,7 +9,6 @@ import typer
 from nbcourse.cli.application import app, group, warn
 from nbcourse.cli.options import Jobs, Json, Memory, Results, Seconds, Trust, limits, write_json
 from nbcourse.cli.tables import show
-from nbcourse.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from nbcourse.builds.grading import Reported
@@ -84,11 +83,8 @@ def build_check(
     from nbcourse.builds import check, pieces
     from nbcourse.examine.patience import at_most
 
-    if piece is not None and piece not in pieces.NAMES:
-        raise UserError(
-            f"there is no piece {piece!r}; the pieces are {', '.join(pieces.NAMES)}"
-            f"{did_you_mean(piece, pieces.NAMES)}"
-        )
+    if piece is not None:
+        pieces.require(piece)
     handed_in = pieces.read(folder)
     patience = f"{folder} was still running after {limit:g} seconds (--limit)"
     with Console(stderr=True).status("checking …") as status, at_most(limit, patience):
