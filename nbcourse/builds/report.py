@@ -206,14 +206,7 @@ class Exploits:
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay."""
-        return {
-            "complaint": self.complaint,
-            "innocent": list(self.innocent),
-            "fooled": list(self.fooled),
-            "missed": list(self.missed),
-            "points": self.points,
-            "max_points": EXPLOIT_POINTS,
-        }
+        return {**vars(self), "points": self.points, "max_points": EXPLOIT_POINTS}
 
 
 @dataclass(frozen=True)
