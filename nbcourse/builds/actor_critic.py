@@ -1,6 +1,7 @@
 """Laws of the piece that trains a policy and its critic: PPO."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,17 +21,12 @@ from nbcourse.builds.bench import (
     with_each_mistake,
 )
 from nbcourse.builds.learning import MICRO_BATCH, ratio_derivative
+from nbcourse.builds.oracle import drawn
 from nbcourse.functional import kl, masking, returns
 from nbcourse.mistakes.findings import Finding
 
 HEAD = torch.linspace(-1.0, 1.0, 64, dtype=torch.float64) / 8
 LAM = 0.95  # the default of `train`
-
-
-def _drawn(seed: int) -> Tensor:
-    """(6, 5) numbers between −1 and 1."""
-    source = torch.Generator().manual_seed(seed)
-    return torch.rand(6, 5, dtype=torch.float64, generator=source) * 2 - 1
 
 
 def _critic(bench: Bench) -> Finding | None:
@@ -57,7 +53,7 @@ def _critic(bench: Bench) -> Finding | None:
 def _token_rewards(bench: Bench) -> Finding | None:
     mask, beta = oracle.example()["mask"], 0.3
     scores = torch.tensor([1.0, 0.0, -0.5, 2.0, 0.25, 1.5], dtype=torch.float64)
-    log_probs, ref_log_probs = _drawn(1) - 1.5, _drawn(2) - 1.5
+    log_probs, ref_log_probs = drawn(6, 5, seed=1) - 1.5, drawn(6, 5, seed=2) - 1.5
     right = kl.rewards_with_kl(scores, log_probs, ref_log_probs, mask, beta=beta)
     what = "rewards of six responses"
     given = [scores, log_probs, ref_log_probs, mask, beta]
@@ -71,7 +67,7 @@ def _token_rewards(bench: Bench) -> Finding | None:
 
 
 def _whiten(bench: Bench) -> Finding | None:
-    mask, A = oracle.example()["mask"], _drawn(3) + 0.5
+    mask, A = oracle.example()["mask"], drawn(6, 5, seed=3) + 0.5
     return compared(
         bench,
         "ppo",
@@ -84,7 +80,7 @@ def _whiten(bench: Bench) -> Finding | None:
 def _update(bench: Bench) -> Finding | None:
     rollout, weights = oracle.example(), oracle.with_critic(WARM.double, HEAD)
     mask, count = rollout["mask"], rollout["mask"].sum()
-    log_ratio, A, targets = _drawn(4) / 2, _drawn(5), _drawn(6)
+    log_ratio, A, targets = drawn(6, 5, seed=4) / 2, drawn(6, 5, seed=5), drawn(6, 5, seed=6)
     table = oracle.distributions(weights, rollout)[:, :-1]
     old = oracle.chosen(table, rollout) - log_ratio
     by_log_prob, by_value = (
@@ -120,22 +116,19 @@ def _each(
     right: Callable[[Batch], Tensor],
     key: str,
     mistakes: Callable[[Batch], Mapping[str, Tensor]],
-) -> Callable[[Bench], Finding | None]:
+    bench: Bench,
+) -> Finding | None:
     """Whether what a step used under a key is right, where the mask is True."""
-
-    def look(bench: Bench) -> Finding | None:
-        for batch in learning.batches(bench, "ppo"):
-            mask = batch["rollout"]["mask"]
-            found, expected, *wrong = (
-                torch.where(mask, each.double(), 0.0)
-                for each in (batch[key], right(batch), *mistakes(batch).values())
-            )
-            known = zip(mistakes(batch), wrong, strict=True)
-            if finding := named(found, expected, known, what=f"{key} of a step"):
-                return finding
-        return None
-
-    return look
+    for batch in learning.batches(bench, "ppo"):
+        mask = batch["rollout"]["mask"]
+        found, expected, *wrong = (
+            torch.where(mask, each.double(), 0.0)
+            for each in (batch[key], right(batch), *mistakes(batch).values())
+        )
+        known = zip(mistakes(batch), wrong, strict=True)
+        if finding := named(found, expected, known, what=f"{key} of a step"):
+            return finding
+    return None
 
 
 def _rewards(batch: Batch) -> Tensor:
@@ -209,7 +202,7 @@ LAWS: Sequence[Law] = laws(
         "scores are those of the responses",
         "16.4 Masks and rewards: what counts, and what it earns",
         (),
-        learning.right_rewards("ppo"),
+        partial(learning.right_rewards, "ppo"),
     ),
     learning.fresh("ppo", ()),
     learning.old_ones("ppo", ("fresh",), 1),
@@ -218,7 +211,7 @@ LAWS: Sequence[Law] = laws(
         "the reference is the policy that training began with",
         "8.4 The KL penalty",
         ("token rewards", "scores", "old log-probs"),
-        _each(_rewards, "rewards", _wrong_rewards),
+        partial(_each, _rewards, "rewards", _wrong_rewards),
         2,
     ),
     (
@@ -226,7 +219,8 @@ LAWS: Sequence[Law] = laws(
         "values are the critic's before its first update",
         "8.7 What the critic learns",
         ("critic", "fresh"),
-        _each(
+        partial(
+            _each,
             lambda batch: oracle.values(batch["begun"], batch["rollout"]),
             "values",
             lambda batch: {"no-critic": torch.zeros_like(batch["values"])},
@@ -237,7 +231,8 @@ LAWS: Sequence[Law] = laws(
         "the critic's targets are the returns, before whitening",
         "8.6 Whitening",
         ("whitening", "reference", "values"),
-        _each(
+        partial(
+            _each,
             lambda batch: _gae(batch)[1],
             "returns",
             lambda batch: {
@@ -252,14 +247,14 @@ LAWS: Sequence[Law] = laws(
         "advantages are those of your `gae`, whitened",
         "8.5 Credit for each token",
         ("targets",),
-        _each(_white, "advantages", lambda batch: {"never-whitened": _gae(batch)[0]}),
+        partial(_each, _white, "advantages", lambda batch: {"never-whitened": _gae(batch)[0]}),
     ),
     (
         "moves",
         "the weights of both move by two updates on the batch",
         "8.9 The training loop",
         ("update", "advantages"),
-        learning.moves("ppo", _gradient, learning.TWO_GRADIENTS, "one-pass"),
+        partial(learning.moves, "ppo", _gradient, learning.TWO_GRADIENTS, "one-pass"),
         2,
     ),
     learning.gains("ppo", "8.10 PPO with a verifier", ("moves",)),

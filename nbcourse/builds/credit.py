@@ -16,6 +16,7 @@ from nbcourse.builds.bench import (
     named,
     with_each_mistake,
 )
+from nbcourse.builds.oracle import drawn
 from nbcourse.functional import advantages as book
 from nbcourse.functional import returns, surrogates
 from nbcourse.mistakes.findings import Finding
@@ -24,11 +25,6 @@ from nbcourse.toys import bandit, enumeration
 LENGTHS = torch.tensor([4, 1, 3, 2, 4, 3])
 MASK = torch.arange(4) < LENGTHS[:, None]
 A = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
-
-
-def _drawn(*shape: int, seed: int = 0) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.rand(*shape, dtype=torch.float64, generator=source) * 2 - 1
 
 
 def _derivative(bench: Bench, log_probs: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,14 +40,14 @@ def _direction(bench: Bench) -> Finding | None:
     return compared(
         bench,
         "estimator",
-        lambda asked: _derivative(asked, _drawn(6, 4) - 1.5, A)[1],
+        lambda asked: _derivative(asked, drawn(6, 4) - 1.5, A)[1],
         -A[:, None] * MASK / len(A),
         what="derivative of the loss with respect to each log-prob",
     )
 
 
 def _poison(bench: Bench) -> Finding | None:
-    log_probs = (_drawn(6, 4) - 1.5).masked_fill(~MASK, float("nan"))
+    log_probs = (drawn(6, 4) - 1.5).masked_fill(~MASK, float("nan"))
     loss, found = _derivative(bench, log_probs, A)
     if loss.isfinite() and close(found, -A[:, None] * MASK / len(A), 1e-6):
         return None
@@ -61,19 +57,22 @@ def _poison(bench: Bench) -> Finding | None:
 def _constants(bench: Bench) -> Finding | None:
     advantages = A.clone().requires_grad_()
     loss = bench(
-        "call", "estimator", "policy_gradient", [_drawn(6, 4).requires_grad_(), advantages, MASK]
+        "call", "estimator", "policy_gradient", [drawn(6, 4).requires_grad_(), advantages, MASK]
     )
-    (flowed,) = torch.autograd.grad(loss, [advantages], allow_unused=True)
+    return _leak(loss, advantages, "the advantages", "trained-advantages")
+
+
+def _leak(loss: Tensor, constant: Tensor, what: str, mistake: str) -> Finding | None:
+    """None if no gradient flows into what should be constant."""
+    (flowed,) = torch.autograd.grad(loss, [constant], allow_unused=True)
     if flowed is None or not flowed.any():
         return None
-    return blamed(
-        "trained-advantages", f"the advantages get a gradient of up to {flowed.abs().max():.3g}"
-    )
+    return blamed(mistake, f"{what} get a gradient of up to {flowed.abs().max():.3g}")
 
 
 def _leave_one_out(bench: Bench) -> Finding | None:
     for seed in range(3):
-        rewards = _drawn(12, seed=seed)
+        rewards = drawn(12, seed=seed)
         finding = compared(
             bench,
             "estimator",
@@ -102,17 +101,14 @@ def _unbiased(bench: Bench) -> Finding | None:
     return named(mean, bandit.gradient(logits, pays), what="mean gradient of all groups")
 
 
-def _gae(outside: float) -> Callable[[Bench], Finding | None]:
-    def look(bench: Bench) -> Finding | None:
-        cases = ((1.0, 1.0), (1.0, 0.9), (0.9, 0.5), (0.8, 0.0))
-        findings = (_gae_of(bench, outside, gamma, lam) for gamma, lam in cases)
-        return next(filter(None, findings), None)
-
-    return look
+def _gae(outside: float, bench: Bench) -> Finding | None:
+    cases = ((1.0, 1.0), (1.0, 0.9), (0.9, 0.5), (0.8, 0.0))
+    findings = (_gae_of(bench, outside, gamma, lam) for gamma, lam in cases)
+    return next(filter(None, findings), None)
 
 
 def _gae_of(bench: Bench, outside: float, gamma: float, lam: float) -> Finding | None:
-    rewards, values = (_drawn(6, 4, seed=s).masked_fill(~MASK, 0.0) for s in (1, 2))
+    rewards, values = (drawn(6, 4, seed=s).masked_fill(~MASK, 0.0) for s in (1, 2))
     A, R = returns.token_gae(rewards, values, MASK, gamma=gamma, lam=lam)
     given = [x.masked_fill(~MASK, outside) for x in (rewards, values)]
     answer = calling("call", "gae", "gae", [*given, MASK, gamma, lam])
@@ -151,7 +147,7 @@ def _six_cases(function: Callable[..., Tensor]) -> Tensor | None:
     """(4, 6) losses above their derivatives by the log-probs; None for another shape."""
     ratios = torch.tensor([0.5, 0.95, 1.6, 0.7, 1.1, 1.3], dtype=torch.float64)
     A = torch.tensor([[2.0], [-1.0]], dtype=torch.float64).expand(2, 6)
-    old = _drawn(2, 6) - 2.0
+    old = drawn(2, 6) - 2.0
     leaf = (old + ratios.log()).requires_grad_()
     losses = function(leaf, old, A)
     if not isinstance(losses, Tensor) or losses.shape != A.shape:
@@ -167,16 +163,11 @@ def _asked(bench: Bench, width: float) -> Callable[..., Tensor]:
 
 
 def _old_is_constant(bench: Bench) -> Finding | None:
-    old = (_drawn(2, 3) - 2.0).requires_grad_()
+    old = (drawn(2, 3) - 2.0).requires_grad_()
     losses = _asked(bench, 0.2)(
-        (_drawn(2, 3) - 2.0).requires_grad_(), old, torch.ones(2, 3).double()
+        (drawn(2, 3) - 2.0).requires_grad_(), old, torch.ones(2, 3).double()
     )
-    (flowed,) = torch.autograd.grad(losses.sum(), [old], allow_unused=True)
-    if flowed is None or not flowed.any():
-        return None
-    return blamed(
-        "trained-old-log-probs", f"old_log_probs get a gradient of up to {flowed.abs().max():.3g}"
-    )
+    return _leak(losses.sum(), old, "old_log_probs", "trained-old-log-probs")
 
 
 LAWS: Sequence[Law] = (
@@ -220,14 +211,22 @@ LAWS: Sequence[Law] = (
         ("loss", "leave-one-out"),
         _unbiased,
     ),
-    Law("gae", "gae", "advantages and returns", "3.6 GAE: all of them at once", (), _gae(0.0), 2),
+    Law(
+        "gae",
+        "gae",
+        "advantages and returns",
+        "3.6 GAE: all of them at once",
+        (),
+        partial(_gae, 0.0),
+        2,
+    ),
     Law(
         "gae",
         "the end",
         "the value after the last token is 0",
         "3.9 Terminated or truncated: what follows the last step",
         ("gae",),
-        _gae(7.0),
+        partial(_gae, 7.0),
     ),
     Law(
         "clip",

@@ -34,7 +34,7 @@ ADVANTAGES = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float6
 MICRO_BATCH = 4  # of six rows: the second micro-batch is smaller
 RATE = 0.5
 GROUPS = {"prompts": 12, "group_size": 4}
-SIZES: Mapping[str, Mapping[str, float]] = {
+SIZES: Mapping[str, Mapping[str, Any]] = {
     "reinforce": GROUPS,
     "ppo": {"prompts": 48, "epochs": 2, "beta": 0.5},
     "grpo": GROUPS | {"epochs": 2},
@@ -207,8 +207,7 @@ def ratio_derivative(log_ratio: Tensor, A: Tensor) -> Tensor:
 def _grpo_update(bench: Bench) -> Finding | None:
     rollout = oracle.example()
     mask, A = rollout["mask"], ADVANTAGES[:, None].expand(6, 5)
-    source = torch.Generator().manual_seed(0)
-    log_ratio = torch.rand(6, 5, generator=source, dtype=torch.float64) - 0.5
+    log_ratio = oracle.drawn(6, 5) / 2
     old = oracle.log_probs(WARM.double, rollout) - log_ratio
     findings = (
         _direction(
@@ -248,82 +247,62 @@ def batches(bench: Bench, module: str) -> list[dict[str, Any]]:
     return [{**first, "begun": start}, {**second, "begun": first["weights"]}]
 
 
-def _groups(module: str, mixed: str) -> Callable[[Bench], Finding | None]:
-    def look(bench: Bench) -> Finding | None:
-        asked = []
-        for batch in batches(bench, module):
-            rollout = batch["rollout"]
-            asked.append(oracle.texts(rollout["prompt"], rollout["prompt_mask"]))
-            for i in range(0, 48, 4):
-                if len(set(asked[-1][i : i + 4])) > 1:
-                    return blamed(mixed, f"rows {i} to {i + 3} answer {asked[-1][i : i + 4]}")
-        if asked[0] == asked[1]:
-            return blamed("same-draws", f"both steps ask {asked[0][0]}, {asked[0][4]}, …")
-        return None
-
-    return look
+def _groups(module: str, mixed: str, bench: Bench) -> Finding | None:
+    asked = []
+    for batch in batches(bench, module):
+        rollout = batch["rollout"]
+        asked.append(oracle.texts(rollout["prompt"], rollout["prompt_mask"]))
+        for i in range(0, 48, 4):
+            if len(set(asked[-1][i : i + 4])) > 1:
+                return blamed(mixed, f"rows {i} to {i + 3} answer {asked[-1][i : i + 4]}")
+    if asked[0] == asked[1]:
+        return blamed("same-draws", f"both steps ask {asked[0][0]}, {asked[0][4]}, …")
+    return None
 
 
-def right_rewards(module: str) -> Callable[[Bench], Finding | None]:
+def right_rewards(module: str, bench: Bench) -> Finding | None:
     """Whether those of each step are those of its responses."""
-
-    def look(bench: Bench) -> Finding | None:
-        for batch in batches(bench, module):
-            right, found = oracle.rewards(batch["rollout"]), batch[RESPONSES[module][0]]
-            if finding := named(found, right, what="rewards of a step"):
-                return blamed("other-rewards", finding.evidence)
-        return None
-
-    return look
+    for batch in batches(bench, module):
+        right, found = oracle.rewards(batch["rollout"]), batch[RESPONSES[module][0]]
+        if finding := named(found, right, what="rewards of a step"):
+            return blamed("other-rewards", finding.evidence)
+    return None
 
 
-def sampled_now(module: str) -> Callable[[Bench], Finding | None]:
+def sampled_now(module: str, bench: Bench) -> Finding | None:
     """Whether each step was sampled by the weights that it began with."""
-
-    def look(bench: Bench) -> Finding | None:
-        for step, batch in enumerate(batches(bench, module), 1):
-            rollout = batch["rollout"]
-            sampled = rollout["log_probs"]
-            if (gap := _off_by(sampled, batch["begun"], rollout)) > 1e-6:
-                stale = step > 1 and _off_by(sampled, WARM.double, rollout) < 1e-6
-                return blamed(
-                    "stale-sampler" if stale else "", f"step {step}: up to {gap:.3g} nats"
-                )
-        return None
-
-    return look
+    for step, batch in enumerate(batches(bench, module), 1):
+        rollout = batch["rollout"]
+        sampled = rollout["log_probs"]
+        if (gap := _off_by(sampled, batch["begun"], rollout)) > 1e-6:
+            stale = step > 1 and _off_by(sampled, WARM.double, rollout) < 1e-6
+            return blamed("stale-sampler" if stale else "", f"step {step}: up to {gap:.3g} nats")
+    return None
 
 
 def _credit(
-    module: str, estimate: Callable[[Tensor], Tensor], without: str
-) -> Callable[[Bench], Finding | None]:
-    def look(bench: Bench) -> Finding | None:
-        for batch in batches(bench, module):
-            rewards = batch["rewards"]
-            finding = named(
-                batch["advantages"],
-                estimate(rewards),
-                [(without, rewards)],
-                what="advantages of a step",
-            )
-            if finding:
-                return finding
-        return None
-
-    return look
+    module: str, estimate: Callable[[Tensor], Tensor], without: str, bench: Bench
+) -> Finding | None:
+    for batch in batches(bench, module):
+        rewards = batch["rewards"]
+        finding = named(
+            batch["advantages"],
+            estimate(rewards),
+            [(without, rewards)],
+            what="advantages of a step",
+        )
+        if finding:
+            return finding
+    return None
 
 
-def old_log_probs(module: str) -> Callable[[Bench], Finding | None]:
+def old_log_probs(module: str, bench: Bench) -> Finding | None:
     """Whether those of each step are the learner's, before its first update."""
-
-    def look(bench: Bench) -> Finding | None:
-        for batch in batches(bench, module):
-            off = _off_by(batch["old_log_probs"], batch["begun"], batch["rollout"])
-            if off > 1e-6:
-                return blamed("old-log-probs-too-late", f"off by up to {off:.3g} nats")
-        return None
-
-    return look
+    for batch in batches(bench, module):
+        off = _off_by(batch["old_log_probs"], batch["begun"], batch["rollout"])
+        if off > 1e-6:
+            return blamed("old-log-probs-too-late", f"off by up to {off:.3g} nats")
+    return None
 
 
 def moves(
@@ -331,7 +310,8 @@ def moves(
     gradient: Callable[[Mapping[str, Any], oracle.Weights], oracle.Weights],
     what: str,
     mistake: str,
-) -> Callable[[Bench], Finding | None]:
+    bench: Bench,
+) -> Finding | None:
     """Whether the weights move by the gradients of what a step says that it used.
 
     Args:
@@ -340,22 +320,18 @@ def moves(
         what: in words.
         mistake: that is blamed where they do not.
     """
-
-    def look(bench: Bench) -> Finding | None:
-        for batch in batches(bench, module):
-            right = batch["begun"]
-            for _ in range(SIZES[module].get("epochs", 1)):
-                slopes = gradient(batch, right)
-                right = {name: right[name] - RATE * slopes[name] for name in right}
-            moved, expected = (
-                (oracle.flat(batch["begun"]) - oracle.flat(after)) / RATE
-                for after in (batch["weights"], right)
-            )
-            if finding := named(moved, expected, what=what):
-                return blamed(mistake, finding.evidence)
-        return None
-
-    return look
+    for batch in batches(bench, module):
+        right = batch["begun"]
+        for _ in range(SIZES[module].get("epochs", 1)):
+            slopes = gradient(batch, right)
+            right = {name: right[name] - RATE * slopes[name] for name in right}
+        moved, expected = (
+            (oracle.flat(batch["begun"]) - oracle.flat(after)) / RATE
+            for after in (batch["weights"], right)
+        )
+        if finding := named(moved, expected, what=what):
+            return blamed(mistake, finding.evidence)
+    return None
 
 
 def _reinforce_gradient(batch: Mapping[str, Any], weights: oracle.Weights) -> oracle.Weights:
@@ -370,19 +346,15 @@ def _grpo_gradient(batch: Mapping[str, Any], weights: oracle.Weights) -> oracle.
     return oracle.gradient(weights, rollout, c)
 
 
-def curve(module: str) -> Callable[[Bench], Finding | None]:
+def curve(module: str, bench: Bench) -> Finding | None:
     """Whether some steps of Adam answer more of the held-out problems."""
-
-    def look(bench: Bench) -> Finding | None:
-        weights = bench("learned", module, WARM.single, 0, STEPS)
-        before, after = oracle.accuracy(WARM.single), oracle.accuracy(weights)
-        if after - before >= GAIN:
-            return None
-        return blamed(
-            "", f"held-out problems right: {before:.2f} before, {after:.2f} after {STEPS} steps"
-        )
-
-    return look
+    weights = bench("learned", module, WARM.single, 0, STEPS)
+    before, after = oracle.accuracy(WARM.single), oracle.accuracy(weights)
+    if after - before >= GAIN:
+        return None
+    return blamed(
+        "", f"held-out problems right: {before:.2f} before, {after:.2f} after {STEPS} steps"
+    )
 
 
 # ---------------------------------------------------------------- groups and averages
@@ -469,33 +441,33 @@ Row = tuple[Any, ...]  # of `laws`; those below are of each piece that has a loo
 def grouped(module: str, mixed: str, after: tuple[str, ...]) -> Row:
     """Of groups, and of draws that are new in each step."""
     sentence = "the rows of a group share a prompt, and each step draws new prompts"
-    return "groups", sentence, SECTION["credit"], after, _groups(module, mixed)
+    return "groups", sentence, SECTION["credit"], after, partial(_groups, module, mixed)
 
 
 def rewarded(module: str, after: tuple[str, ...]) -> Row:
     """Of the rewards that a step has used."""
     sentence = "rewards are those of the responses"
-    return "rewards", sentence, SECTION["credit"], after, right_rewards(module)
+    return "rewards", sentence, SECTION["credit"], after, partial(right_rewards, module)
 
 
 def fresh(module: str, after: tuple[str, ...]) -> Row:
     """Of the weights that a step was sampled by."""
     sentence = "each step is sampled by the weights that it changes"
     section = "7.8 When the sampler is not the learner"
-    return "fresh", sentence, section, after, sampled_now(module)
+    return "fresh", sentence, section, after, partial(sampled_now, module)
 
 
 def old_ones(module: str, after: tuple[str, ...], points: int) -> Row:
     """Of the log-probs before the first update of a step."""
     sentence = "old log-probs are the learner's before its first update"
     section = "10.6 PPO's clip, without a critic"
-    return "old log-probs", sentence, section, after, old_log_probs(module), points
+    return "old log-probs", sentence, section, after, partial(old_log_probs, module), points
 
 
 def gains(module: str, section: str, after: tuple[str, ...]) -> Row:
     """Of the curve, which comes last."""
     sentence = f"{STEPS} steps of Adam gain {GAIN:.0%} of held-out problems"
-    return "curve", sentence, section, after, curve(module), 2
+    return "curve", sentence, section, after, partial(curve, module), 2
 
 
 LAWS: Sequence[Law] = (
@@ -528,8 +500,8 @@ LAWS: Sequence[Law] = (
             "advantages compare, so that a group without spread moves nothing",
             SECTION["credit"],
             ("groups",),
-            _credit(
-                "reinforce", partial(book.leave_one_out, group_size=4), "no-baseline"
+            partial(
+                _credit, "reinforce", partial(book.leave_one_out, group_size=4), "no-baseline"
             ),
             2,
         ),
@@ -538,7 +510,7 @@ LAWS: Sequence[Law] = (
             "the weights move by the gradient of the batch",
             SECTION["moves"],
             ("update", "groups"),
-            moves("reinforce", _reinforce_gradient, ONE_GRADIENT, "idle"),
+            partial(moves, "reinforce", _reinforce_gradient, ONE_GRADIENT, "idle"),
             2,
         ),
         gains(
@@ -574,7 +546,7 @@ LAWS: Sequence[Law] = (
             "advantages are those of the rewards",
             SECTION["credit"],
             ("advantages", "flat groups", "groups"),
-            _credit("grpo", _z_scores, "rewards-for-advantages"),
+            partial(_credit, "grpo", _z_scores, "rewards-for-advantages"),
         ),
         old_ones("grpo", ("groups",), 2),
         (
@@ -582,7 +554,7 @@ LAWS: Sequence[Law] = (
             "the weights move by two updates on the batch",
             SECTION["moves"],
             ("update", "old log-probs"),
-            moves("grpo", _grpo_gradient, TWO_GRADIENTS, "one-epoch"),
+            partial(moves, "grpo", _grpo_gradient, TWO_GRADIENTS, "one-epoch"),
             2,
         ),
         gains(

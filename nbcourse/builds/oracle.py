@@ -98,6 +98,12 @@ def value_gradient(weights: Weights, rollout: Rollout, coefficients: Tensor) -> 
     return {harness.CRITIC + name: grad for name, grad in found.items()}
 
 
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers between −1 and 1."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, dtype=torch.float64, generator=source) * 2 - 1
+
+
 def flat(tensors: Weights) -> Tensor:
     """All entries of a gradient or of weights in a row."""
     return torch.cat([tensors[name].flatten() for name in sorted(tensors)])

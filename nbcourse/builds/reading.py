@@ -1,7 +1,8 @@
 """Laws of the verifier: what it pays, and what it refuses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nbcourse.builds.bench import Bench, Law, blamed
 from nbcourse.mistakes.findings import Finding
@@ -119,24 +120,17 @@ FAMILIES = (
 )
 
 
-def _look(family: Family) -> Callable[[Bench], Finding | None]:
-    def look(bench: Bench) -> Finding | None:
-        cases = [(*case, 1.0) for case in family.paid] + [(*case, 0.0) for case in family.refused]
-        for response, answer, right in cases:
-            try:
-                found = bench("call", "verifier", "reward", [response, answer])
-            except Exception as error:
-                return blamed(
-                    family.mistake, f"{response[:40]!r} crashes it: {type(error).__name__}"
-                )
-            if found != right:
-                verb = "is refused" if right else "is paid"
-                return blamed(
-                    family.mistake, f"{response[:40]!r} {verb}, the answer being {answer}"
-                )
-        return None
-
-    return look
+def _look(family: Family, bench: Bench) -> Finding | None:
+    cases = [(*case, 1.0) for case in family.paid] + [(*case, 0.0) for case in family.refused]
+    for response, answer, right in cases:
+        try:
+            found = bench("call", "verifier", "reward", [response, answer])
+        except Exception as error:
+            return blamed(family.mistake, f"{response[:40]!r} crashes it: {type(error).__name__}")
+        if found != right:
+            verb = "is refused" if right else "is paid"
+            return blamed(family.mistake, f"{response[:40]!r} {verb}, the answer being {answer}")
+    return None
 
 
 def _plain(bench: Bench) -> Finding | None:
@@ -167,7 +161,9 @@ def _long(bench: Bench) -> Finding | None:
 LAWS: Sequence[Law] = (
     Law("verifier", "plain", "a plain answer is paid if it is right", SECTION, (), _plain),
     *(
-        Law("verifier", family.mistake, family.sentence, SECTION, ("plain",), _look(family))
+        Law(
+            "verifier", family.mistake, family.sentence, SECTION, ("plain",), partial(_look, family)
+        )
         for family in FAMILIES
     ),
     Law("verifier", "long", "long texts take no time", SECTION, ("plain",), _long),

@@ -97,7 +97,7 @@ def test_a_sampler_that_is_too_random_is_found_as_well():
 def test_a_trainer_that_learns_nothing_has_no_curve():
     """The warm model answers more of the problems than have to be gained."""
     assert oracle.accuracy(bench.WARM.single) > learning.GAIN
-    finding = learning.curve("grpo")(bench.Bench(lambda *_: bench.WARM.single))
+    finding = learning.curve("grpo", bench.Bench(lambda *_: bench.WARM.single))
     assert finding is not None
     assert "0.31 before, 0.31 after" in finding.evidence
 
@@ -109,7 +109,7 @@ def test_each_group_is_read(monkeypatch, group):
     prompt, mask = oracle.given().encode(rows)
     batch = {"rollout": {"prompt": prompt, "prompt_mask": mask}}
     monkeypatch.setattr(learning, "batches", lambda *_: [batch, batch])
-    finding = learning._groups("grpo", "scattered-groups")(None)
+    finding = learning._groups("grpo", "scattered-groups", None)
     assert finding.id == "mixed-groups"
     assert f"rows {4 * group} to {4 * group + 3} answer" in finding.evidence
 
