@@ -10,7 +10,7 @@ import linecache
 import math
 import numbers
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -237,7 +237,7 @@ def likely_mistakes(explanations: list[str]) -> list[str]:
 
 def as_tensor(value: Any) -> Any:
     """A list, tuple or array of numbers, at any level, as a tensor; anything else as it is."""
-    listed = _listed(value)
+    listed = as_lists(value)
     if isinstance(value, Tensor) or not isinstance(listed, list):
         return value
     try:
@@ -246,9 +246,10 @@ def as_tensor(value: Any) -> Any:
         return value
 
 
-def _listed(value: Any) -> Any:
+def as_lists(value: Any) -> Any:
+    """Tensors, arrays and tuples as lists, at every level."""
     if isinstance(value, list | tuple):
-        return [_listed(part) for part in value]
+        return [as_lists(part) for part in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -305,28 +306,13 @@ def _comes_of(result: Any, mistake: Tensor | Number, tolerance: float) -> bool:
 
 def _apart(result: Any, expected: Any, tolerance: float, relative: float) -> str:
     """Which of several numbers are not right, in words; empty if none is, or all are not."""
-    right, found = dict(_entries(_listed(expected))), dict(_entries(_listed(result)))
-    wrong = [
-        at
-        for at, value in right.items()
-        if not abs(found[at] - value) <= tolerance + relative * abs(value)
-        and not (math.isnan(value) and math.isnan(found[at]))
-    ]
-    if not 0 < len(wrong) < len(right):
+    found, right = (torch.as_tensor(x, dtype=torch.float64) for x in (result, expected))
+    close = found.isclose(right, rtol=relative, atol=tolerance)
+    wrong = (~(close | (found.isnan() & right.isnan()))).nonzero().tolist()
+    if not 0 < len(wrong) < right.numel():
         return ""
-    where = ", ".join("[" + ", ".join(map(str, at)) + "]" for at in wrong[:5])
-    return f"Not right are {len(wrong)} of {len(right)} entries (counted from 0): {where}" + (
-        " …" if len(wrong) > 5 else ""
-    )
-
-
-def _entries(value: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
-    """The numbers in lists, each with where it stands."""
-    if isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from _entries(part, (*at, place))
-    else:
-        yield at, float(value)
+    where = ", ".join(map(str, wrong[:5])) + (" …" if len(wrong) > 5 else "")
+    return f"Not right are {len(wrong)} of {right.numel()} entries (counted from 0): {where}"
 
 
 def _show(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
+from nbcourse.checks.attempt import Attempt, NotRight, as_lists, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -185,7 +185,7 @@ def two_answers(attempt: Attempt, generator: Generator) -> None:
 
 
 def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list[float]]:
-    lists = _as_lists(result)
+    lists = as_lists(result)
     if not isinstance(lists, list) or len(lists) != 2:
         raise NotRight(f"Expected two lists of four ratios, got {result!r:.80}.")
     answers = []
@@ -205,13 +205,6 @@ def _two_lists_of_ratios(result: Any, advantage: int) -> tuple[list[float], list
             )
         answers.append([float(ratio) for ratio in ratios])
     return answers[0], answers[1]
-
-
-def _as_lists(value: Any) -> Any:
-    """Tensors, arrays and tuples as lists, at every level."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return [_as_lists(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _outside(ratio: float, advantage: int) -> bool:
