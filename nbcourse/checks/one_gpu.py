@@ -65,38 +65,51 @@ def small_examination(generator: Generator) -> Numbers:
             "gained": lost + between(4, 7),
             "lost": lost,
         }
-        needed, _, mistakes = _needed(found)
+        needed, mistakes = _needed(found)
         values = [round(value, 2) for value in (needed, *mistakes.values())]
-        clear = 0.1 < needed % 1 < 0.9 and abs(mistakes["questions"] % 1 - 0.5) < 0.4
+        clear = 0.1 < needed % 1 < 0.9 and abs(mistakes[MEAN_SQUARE] % 1 - 0.5) < 0.4
         if needed > found["questions"] + 10 and clear and len(set(values)) == len(values):
             return found
 
 
-def _needed(found: Numbers) -> tuple[float, float, dict[str, float]]:
-    """Questions that are needed, before rounding; the share that changes; what mistakes give."""
+MEAN_SQUARE = (
+    "the square of the gain is missing: the variance of a difference is its mean square, the share "
+    "that changes, minus the square of its mean"
+)
+
+
+def _needed(found: Numbers) -> tuple[float, dict[str, float]]:
+    """Questions that are needed, and what mistakes lead to, both before rounding."""
     questions, right, gained, lost = found.values()
     gain, changed = (gained - lost) / questions, (gained + lost) / questions
     before, after = right / questions, (right + gained - lost) / questions
     needed = 1.96**2 * (changed - gain**2) / gain**2
-    return (
-        needed,
-        changed,
-        {
-            "unpaired": 1.96**2 * (before * (1 - before) + after * (1 - after)) / gain**2,
-            "questions": 1.96**2 * changed / gain**2,
-            "one-sided": 1.645**2 * (changed - gain**2) / gain**2,
-            "one error": (changed - gain**2) / gain**2,
-            "root": math.sqrt(needed),
-            "not squared": 1.96 * (changed - gain**2) / gain**2,
-            "those that change": needed * changed,
-            "one model": 1.96**2 * after * (1 - after) / gain**2,
-        },
-    )
+    return needed, {
+        "that is for two models that answered different questions; here each question is compared "
+        "with itself, and where the model started does not matter": (
+            1.96**2 * (before * (1 - before) + after * (1 - after)) / gain**2
+        ),
+        MEAN_SQUARE: 1.96**2 * changed / gain**2,
+        "1.645 leaves 5 % on either side; an interval of 95 % takes 1.96 standard errors": (
+            1.645**2 * (changed - gain**2) / gain**2
+        ),
+        "that many questions make the gain as large as one standard error; it takes 1.96": (
+            (changed - gain**2) / gain**2
+        ),
+        "that is the root of it: the standard error falls with the root of the number of "
+        "questions": math.sqrt(needed),
+        "1.96 has to be squared, as everything else has": 1.96 * (changed - gain**2) / gain**2,
+        "that is how many questions have to change sides; most of those that are asked do not": (
+            needed * changed
+        ),
+        "that is the interval of one accuracy; the gain is a difference, and has a variance of its "
+        "own": 1.96**2 * after * (1 - after) / gain**2,
+    }
 
 
 @EXERCISES.add("17.1 How many questions?", numbers=small_examination)
 def by_hand(attempt: Attempt, generator: Generator) -> None:
-    needed, _, wrong = _needed(small_examination(generator))
+    needed, wrong = _needed(small_examination(generator))
     attempt.equal(
         attempt(),
         math.ceil(needed),
@@ -106,25 +119,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
             "the number was rounded down; with so few the interval still contains zero": math.floor(
                 needed
             ),
-            "that is for two models that answered different questions; here each question is "
-            "compared with itself, and where the model started does not matter": math.ceil(
-                wrong["unpaired"]
-            ),
-            "the square of the gain is missing: the variance of a difference is its mean square, "
-            "the share that changes, minus the square of its mean": math.ceil(wrong["questions"]),
-            "1.645 leaves 5 % on either side; an interval of 95 % takes 1.96 standard errors": (
-                math.ceil(wrong["one-sided"])
-            ),
-            "that many questions make the gain as large as one standard error; it takes 1.96": (
-                math.ceil(wrong["one error"])
-            ),
-            "that is the root of it: the standard error falls with the root of the number of "
-            "questions": math.ceil(wrong["root"]),
-            "1.96 has to be squared, as everything else has": math.ceil(wrong["not squared"]),
-            "that is how many questions have to change sides; most of those that are asked do "
-            "not": math.ceil(wrong["those that change"]),
-            "that is the interval of one accuracy; the gain is a difference, and has a variance "
-            "of its own": math.ceil(wrong["one model"]),
+            **{why: math.ceil(value) for why, value in wrong.items()},
         },
         tolerance=1e-9,
     )
