@@ -16,7 +16,7 @@ from nbcourse.builds import (
     reading,
 )
 from nbcourse.builds.bench import Bench, Law, Runs, blamed
-from nbcourse.builds.mistakes import MISTAKES, edited
+from nbcourse.builds.mistakes import MISTAKES, Way
 from nbcourse.builds.pieces import Folder, PieceState
 from nbcourse.builds.report import Build, Judged, Report, Tests, Verdict
 
@@ -135,7 +135,7 @@ def judged_tests(
     mistakes = list(MISTAKES)
     if not own:
         return Tests([], [], [], mistakes)
-    other = healthy | {name: edited(name, edits) for name, edits in ALSO_RIGHT.items()}
+    other = healthy | {name: Way(name, edits).text() for name, edits in ALSO_RIGHT.items()}
     with runs({}) as asked:
         tell("your tests, on healthy trainers")
         accused = dict(failures(asked, other | own, list(own)))

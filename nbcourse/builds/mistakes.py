@@ -31,9 +31,16 @@ class Way:
         """The piece, written so.
 
         Raises:
-            ValueError: if the book's text does not hold what the edit replaces, just once.
+            ValueError: if the book's text does not hold what an edit replaces, just once.
         """
-        return edited(self.piece, self.edits)
+        text = pieces.solution(self.piece)
+        for old, new in self.edits:
+            if text.count(old) != 1:
+                raise ValueError(
+                    f"{self.piece}.py holds {old!r} {text.count(old)} times, expected once"
+                )
+            text = text.replace(old, new)
+        return text
 
 
 @dataclass(frozen=True)
@@ -45,20 +52,6 @@ class Wrong(Way):
     """
 
     id: str
-
-
-def edited(piece: str, edits: Edits) -> str:
-    """The book's text of a piece, edited.
-
-    Raises:
-        ValueError: if the text does not hold what an edit replaces, just once.
-    """
-    text = pieces.solution(piece)
-    for old, new in edits:
-        if text.count(old) != 1:
-            raise ValueError(f"{piece}.py holds {old!r} {text.count(old)} times, expected once")
-        text = text.replace(old, new)
-    return text
 
 
 # In `edits.txt` a heading names the piece. Below it stands each edit: its name, after a colon the

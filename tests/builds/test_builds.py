@@ -85,7 +85,7 @@ def test_a_wrong_trainer_is_named_for_what_it_is_and_nothing_else(name):
 def test_a_sampler_that_is_too_random_is_found_as_well():
     cold = MISTAKES["cold-sampler"]
     ((old, new),) = cold.edits
-    hot = mistakes.edited("reinforce", ((old, new.replace("1.5 *", "0.5 *")),))
+    hot = mistakes.Way("reinforce", ((old, new.replace("1.5 *", "0.5 *")),)).text()
     with bench.here(
         {name: pieces.solution(name) for name in pieces.NAMES} | {"reinforce": hot}
     ) as b:
@@ -145,7 +145,7 @@ def test_an_edit_that_no_longer_fits_says_so():
     with pytest.raises(
         ValueError, match=r"clip\.py holds 'nothing like it' 0 times, expected once"
     ):
-        mistakes.edited("clip", (("nothing like it", ""),))
+        mistakes.Way("clip", (("nothing like it", ""),)).text()
 
 
 def test_the_policy_is_the_recorded_one():
@@ -313,7 +313,7 @@ def test_tests_that_accuse_a_healthy_trainer_earn_nothing(test, said):
 
 @pytest.mark.parametrize("name", swept(check.ALSO_RIGHT, keep=["estimator"]))
 def test_other_sums_are_as_healthy(name):
-    text = mistakes.edited(name, check.ALSO_RIGHT[name])
+    text = mistakes.Way(name, check.ALSO_RIGHT[name]).text()
     # z-scores with another eps are right for a reader's tests; a law can see the difference
     assert {one.finding.id for one in judged(name, text) if one.finding} <= {""}
 
