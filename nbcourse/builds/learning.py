@@ -284,14 +284,9 @@ def _credit(
     module: str, estimate: Callable[[Tensor], Tensor], without: str, bench: Bench
 ) -> Finding | None:
     for batch in batches(bench, module):
-        rewards = batch["rewards"]
-        finding = named(
-            batch["advantages"],
-            estimate(rewards),
-            [(without, rewards)],
-            what="advantages of a step",
-        )
-        if finding:
+        found, rewards = batch["advantages"], batch["rewards"]
+        known = [(without, rewards)]
+        if finding := named(found, estimate(rewards), known, what="advantages of a step"):
             return finding
     return None
 
@@ -319,6 +314,7 @@ def moves(
         gradient: batch, weights → what one update on the batch takes off these weights.
         what: in words.
         mistake: that is blamed where they do not.
+        bench: that answers.
     """
     for batch in batches(bench, module):
         right = batch["begun"]
