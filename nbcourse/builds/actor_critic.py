@@ -79,20 +79,13 @@ def _whiten(bench: Bench) -> Finding | None:
 
 def _update(bench: Bench) -> Finding | None:
     rollout, weights = oracle.example(), oracle.with_critic(WARM.double, HEAD)
-    mask, count = rollout["mask"], rollout["mask"].sum()
     log_ratio, A, targets = drawn(6, 5, seed=4) / 2, drawn(6, 5, seed=5), drawn(6, 5, seed=6)
     table = oracle.distributions(weights, rollout)[:, :-1]
     old = oracle.chosen(table, rollout) - log_ratio
-    by_log_prob, by_value = (
-        ratio_derivative(log_ratio, A) * mask / count,
-        (oracle.values(weights, rollout) - targets) * mask / count,
-    )
+    used = {"rollout": rollout, "old_log_probs": old, "advantages": A, "returns": targets}
 
     def direction(rows: Tensor) -> Tensor:
-        return oracle.flat(
-            oracle.gradient(weights, rollout, by_log_prob * rows)
-            | oracle.value_gradient(weights, rollout, by_value * rows)
-        )
+        return oracle.flat(_gradient(used, weights, rows))
 
     def answer(asked: Bench) -> Tensor:
         given = [rollout, old, A, targets, MICRO_BATCH]
@@ -158,15 +151,16 @@ def _wrong_rewards(batch: Batch) -> Mapping[str, Tensor]:
     return {"moving-reference": alone}
 
 
-def _gradient(batch: Batch, weights: oracle.Weights) -> oracle.Weights:
+def _gradient(batch: Batch, weights: oracle.Weights, rows: Tensor | bool = True) -> oracle.Weights:
+    """Of what a step used, or the share that some rows have in it."""
     rollout = batch["rollout"]
     mask = rollout["mask"]
     old, A, targets = (
         torch.where(mask, batch[key].double(), 0.0)
         for key in ("old_log_probs", "advantages", "returns")
     )
-    c = ratio_derivative(oracle.log_probs(weights, rollout) - old, A) * mask / mask.sum()
-    error = (oracle.values(weights, rollout) - targets) * mask / mask.sum()
+    c = ratio_derivative(oracle.log_probs(weights, rollout) - old, A) * mask * rows / mask.sum()
+    error = (oracle.values(weights, rollout) - targets) * mask * rows / mask.sum()
     return oracle.gradient(weights, rollout, c) | oracle.value_gradient(weights, rollout, error)
 
 
