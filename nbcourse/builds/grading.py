@@ -5,7 +5,6 @@ network, files, or this package. `harness` is its first cell. The laws, the orac
 problems and the healthy and the wrong trainers' verdicts are here.
 """
 
-import csv
 import json
 import os
 import re
@@ -22,6 +21,7 @@ import torch
 from nbcourse.builds import check, exploits, harness, pieces
 from nbcourse.builds.bench import Bench, with_given
 from nbcourse.builds.report import Report
+from nbcourse.classroom import tables
 from nbcourse.confined import sandbox
 from nbcourse.confined.forkserver import ForkServer, Zygote, graders
 from nbcourse.confined.remote import Session, StudentCell
@@ -159,11 +159,8 @@ def _write_standings(standings: Sequence[exploits.Standing], out: Path) -> None:
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table of students for spreadsheets, none of which takes a name for a formula."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for name, *cells in rows:
-            writer.writerow(["'" + name if name[:1] in "=+-@" else name, *cells])
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    path.write_text(tables.as_csv([header, *cells]), encoding="utf-8", newline="\r\n")
 
 
 def students(submissions: Path, *files: str) -> list[Path]:

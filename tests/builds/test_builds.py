@@ -377,6 +377,14 @@ def test_what_could_not_be_graded_is_no_zero(tmp_path, monkeypatch):
     assert {*row.values()} == {""}
 
 
+def test_no_name_is_a_formula_to_a_spreadsheet(tmp_path):
+    rows = [["=1+1", 2.5, ""], ["＝1+1", None, ""], ["ann", 3, "not graded:\n=1"]]
+    grading.write_table(tmp_path / "grades.csv", ["student", "points", "failure"], rows)
+    assert (tmp_path / "grades.csv").read_bytes().decode().split("\r\n") == [
+        "student,points,failure", "'=1+1,2.5,", "'＝1+1,,", "ann,3,not graded: =1", "",
+    ]  # fmt: skip
+
+
 def test_no_report_is_written_over_another(tmp_path, zygote):
     folders = [tmp_path / "Ann Lee", tmp_path / "Ann_Lee"]
     with pytest.raises(UserError, match=r"Ann_Lee\.txt"):
