@@ -1,15 +1,14 @@
 """What the trainer should have done, recomputed here from weights and rollouts."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
-from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nbcourse.builds import harness, pieces
+from nbcourse.builds import harness
 from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Arithmetic
 
@@ -19,15 +18,9 @@ Rollout = Mapping[str, Tensor]
 KEYS = ("prompt", "prompt_mask", "tokens", "mask", "log_probs", "finished")
 
 
-@cache
 def given() -> ModuleType:
     """What readers are given, as a module of this process."""
-    spec = importlib.util.spec_from_file_location("given_pieces", pieces.TRAINER / "given.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("nbcourse.builds.trainer.given")
 
 
 def _lines(rollout: Rollout) -> tuple[Tensor, Tensor]:
