@@ -317,19 +317,11 @@ def _apart(result: Any, expected: Any, tolerance: float, relative: float) -> str
 
 def _show(value: Any) -> str:
     if isinstance(value, Tensor):
-        value = value.tolist()
-    if isinstance(value, list) and _of_truth(value):
-        return _drawn(value)
+        pictured = value.dtype is torch.bool and value.dim() and value.numel()
+        return _drawn(value.tolist()) if pictured else _show(value.tolist())
     if isinstance(value, list):
         return "[" + ", ".join(_show(v) for v in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _of_truth(value: Any) -> bool:
-    """Whether there is a truth value in lists, and nothing else."""
-    return bool(value) and all(
-        _of_truth(part) if isinstance(part, list) else isinstance(part, bool) for part in value
-    )
 
 
 def _drawn(rows: list[Any]) -> str:
