@@ -128,13 +128,13 @@ class Tests:
     """What the tests that a reader wrote are worth.
 
     Attributes:
-        names: of the modules.
+        modules: names of those that hold them.
         accused: test → what it says against a healthy trainer.
         caught: mistakes that some test notices.
         missed: those that none notices.
     """
 
-    names: Sequence[str]
+    modules: Sequence[str]
     accused: Sequence[tuple[str, str]]
     caught: Sequence[str]
     missed: Sequence[str]
@@ -147,7 +147,7 @@ class Tests:
     def lines(self) -> list[str]:
         """What was caught, and what was not."""
         heading = f"{'your tests':<10} {self.points:g}/{TEST_POINTS}"
-        if not self.names:
+        if not self.modules:
             return [f"{heading}  there is no test_*.py"]
         if self.accused:
             lines = [f"{heading}  a healthy trainer is accused, which costs all points"]
@@ -163,14 +163,7 @@ class Tests:
 
     def as_dict(self) -> dict[str, Any]:
         """For machines: the keys stay."""
-        return {
-            "modules": list(self.names),
-            "accused": [list(pair) for pair in self.accused],
-            "caught": list(self.caught),
-            "missed": list(self.missed),
-            "points": self.points,
-            "max_points": TEST_POINTS,
-        }
+        return {**vars(self), "points": self.points, "max_points": TEST_POINTS}
 
 
 @dataclass(frozen=True)
