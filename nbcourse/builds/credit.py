@@ -27,10 +27,10 @@ MASK = torch.arange(4) < LENGTHS[:, None]
 A = torch.tensor([1.0, -0.5, 2.0, 0.25, -1.5, 0.75], dtype=torch.float64)
 
 
-def _derivative(bench: Bench, log_probs: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
+def _derivative(bench: Bench, log_probs: Tensor) -> tuple[Tensor, Tensor]:
     """The loss, and its derivative by each log-prob."""
     leaf = log_probs.clone().requires_grad_()
-    loss = bench("call", "estimator", "policy_gradient", [leaf, advantages, MASK])
+    loss = bench("call", "estimator", "policy_gradient", [leaf, A, MASK])
     if not isinstance(loss, Tensor) or loss.shape != () or not loss.requires_grad:
         raise ValueError("policy_gradient has to return a scalar tensor that depends on log_probs")
     return loss.detach(), torch.autograd.grad(loss, leaf)[0]
@@ -40,7 +40,7 @@ def _direction(bench: Bench) -> Finding | None:
     return compared(
         bench,
         "estimator",
-        lambda asked: _derivative(asked, drawn(6, 4) - 1.5, A)[1],
+        lambda asked: _derivative(asked, drawn(6, 4) - 1.5)[1],
         -A[:, None] * MASK / len(A),
         what="derivative of the loss with respect to each log-prob",
     )
@@ -48,7 +48,7 @@ def _direction(bench: Bench) -> Finding | None:
 
 def _poison(bench: Bench) -> Finding | None:
     log_probs = (drawn(6, 4) - 1.5).masked_fill(~MASK, float("nan"))
-    loss, found = _derivative(bench, log_probs, A)
+    loss, found = _derivative(bench, log_probs)
     if loss.isfinite() and close(found, -A[:, None] * MASK / len(A), 1e-6):
         return None
     return blamed("poisoned", f"with NaN after the end of responses the loss is {loss:.3g}")

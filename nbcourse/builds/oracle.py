@@ -116,10 +116,13 @@ def texts(tokens: Tensor, mask: Tensor) -> list[str]:
 
 def rewards(rollout: Rollout) -> Tensor:
     """(B,) 1 for a response that ended itself and is the sum of its prompt's numbers."""
-    mask, finished = ended(rollout["tokens"])
     asked = texts(rollout["prompt"], rollout["prompt_mask"])
-    said = texts(rollout["tokens"], mask)
-    right = [text == answer(prompt) for prompt, text in zip(asked, said, strict=True)]
+    return _right(rollout["tokens"], [answer(prompt) for prompt in asked])
+
+
+def _right(tokens: Tensor, answers: Sequence[str]) -> Tensor:
+    mask, finished = ended(tokens)
+    right = [said == wanted for said, wanted in zip(texts(tokens, mask), answers, strict=True)]
     return (torch.tensor(right) & finished).double()
 
 
@@ -139,10 +142,7 @@ def accuracy(weights: Weights) -> float:
             best = policy(tokens, mask)[:, -1].argmax(dim=-1, keepdim=True)
             tokens = torch.cat([tokens, best], dim=1)
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-    kept, finished = ended(tokens[:, width:])
-    said = texts(tokens[:, width:], kept)
-    right = [text == problem.answer for text, problem in zip(said, problems, strict=True)]
-    return float((torch.tensor(right) & finished).double().mean())
+    return float(_right(tokens[:, width:], [problem.answer for problem in problems]).mean())
 
 
 def example() -> dict[str, Tensor]:
