@@ -174,7 +174,7 @@ def _reached(source: str) -> list[str]:
     while waiting:
         try:
             nodes = list(ast.walk(ast.parse(waiting.pop())))
-        except (SyntaxError, ValueError, RecursionError):
+        except pieces.NO_PYTHON:
             continue  # its import fails, which a healthy trainer hears of first
         names = {
             alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names

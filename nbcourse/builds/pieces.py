@@ -22,6 +22,7 @@ NAMES = (
 )  # fmt: skip
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n", re.M | re.S)
 LONGEST = 100_000  # characters of a file
+NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)  # what the parser raises
 
 
 class PieceState(StrEnum):
@@ -57,7 +58,7 @@ class Folder:
             return PieceState.MISSING, f"there is no {name}.py"
         try:
             tree = ast.parse(self.sources[name])
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except NO_PYTHON as error:
             line = getattr(error, "lineno", None)
             return PieceState.UNREADABLE, f"{name}.py is not Python, see line {line or 1}"
         if open_ones := _unfilled(tree):

@@ -191,6 +191,12 @@ def test_a_stub_holds_nothing_of_the_solution(name):
     assert len(taught) >= 2
 
 
+@pytest.mark.parametrize("text", ["def (", "x = \0", f"x = {'-' * 10_000}1"])
+def test_what_the_parser_refuses_is_not_python(text):
+    assert Folder("own", {"gae": text}).state("gae")[0] == PieceState.UNREADABLE
+    assert not check._reached(text)
+
+
 def test_the_appendix_lists_the_pieces_with_their_minutes():
     page = (ROOT / "book" / "appendix-e-build.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)\.py` \| (\d+) \|.*\| (\d+) \|$", page, re.MULTILINE)
