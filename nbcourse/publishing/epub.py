@@ -4,8 +4,6 @@ What a page says by a script is left out: an explorer is shown as it starts, and
 it moves. What folds lies open, except for the code of figures, which is left out, as on paper.
 """
 
-import posixpath
-import re
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -14,14 +12,14 @@ from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 
 from nbcourse import __version__
 from nbcourse.errors import UserError
 from nbcourse.publishing import stills
-from nbcourse.publishing.printing import PARTS
+from nbcourse.publishing.printing import PARTS, about, first, page_of
 from nbcourse.repository import ROOT
 
 KEPT = {"id", "class", "href", "src", "alt", "title", "lang", "colspan", "rowspan", "start"}
@@ -69,10 +67,13 @@ def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.ep
     Raises:
         UserError: if the pages are not built.
     """
-    parts = {name: sorted(site.glob(pattern)) for name, pattern in PARTS.items()}
+    parts = {
+        name: sorted(page.relative_to(site).as_posix() for page in site.glob(pattern))
+        for name, pattern in PARTS.items()
+    }
     if not parts["Chapters"]:
         raise UserError("the pages are not built; run: nbcourse site")
-    paths = {page.relative_to(site).as_posix() for pages in parts.values() for page in pages}
+    paths = [path for found in parts.values() for path in found]
     front = BeautifulSoup((site / "intro.html").read_text("utf-8"), "html.parser")
     articles = {path: _article(site / path) for path in sorted(paths)}
     shown = stills.draw(
@@ -89,12 +90,8 @@ def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.ep
     }
     entries = dict(_entries(pages, anchors))
     pictures = sorted({str(one["src"]) for page in pages.values() for one in page.select("img")})
-    contents = _contents(
-        {name: [p.relative_to(site).as_posix() for p in found] for name, found in parts.items()},
-        pages,
-    )
-    entries["nav.xhtml"] = PAGE.format(title="Contents", body=contents)
-    entries["content.opf"] = _package(front, parts, site, pictures)
+    entries["nav.xhtml"] = PAGE.format(title="Contents", body=_contents(parts, pages))
+    entries["content.opf"] = _package(front, paths, site, pictures)
     with zipfile.ZipFile(book, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/epub+zip", zipfile.ZIP_STORED)
         archive.writestr("META-INF/container.xml", CONTAINER)
@@ -107,12 +104,10 @@ def write(site: Path = ROOT / "_build/html", book: Path = ROOT / "_build/book.ep
 
 
 def _article(file: Path) -> Tag:
-    article = BeautifulSoup(file.read_text("utf-8"), "html.parser").select_one("article.bd-article")
-    assert article is not None
-    return article
+    return first(BeautifulSoup(file.read_text("utf-8"), "html.parser"), "article.bd-article")
 
 
-def simplified(article: Tag, up: str = "", explorers: Mapping[str, Tag] | None = None) -> Tag:
+def simplified(article: Tag, up: str, explorers: Mapping[str, Tag]) -> Tag:
     """An article without what needs a script or a browser's window; it is changed.
 
     Args:
@@ -122,20 +117,15 @@ def simplified(article: Tag, up: str = "", explorers: Mapping[str, Tag] | None =
     """
     soup = BeautifulSoup("", "html.parser")
     for explorer in article.select(".nb-explorer"):
-        still = (explorers or {}).get(str(explorer.get("id")))
+        still = explorers.get(str(explorer.get("id")))
         explorer.replace_with(
             *([] if still is None else [copy(still)]), soup.new_tag("p", string=MOVES)
         )
     for one in article.select(DROPPED):
         one.decompose()
-    for formula in article.select("mjx-container"):
-        drawn = formula.find("math")
-        assert isinstance(drawn, Tag)
-        formula.replace_with(drawn)
-    for picture in article.select("picture"):
-        image = picture.find("img")
-        assert isinstance(image, Tag)
-        picture.replace_with(image)
+    for around, kept_part in (("mjx-container", "math"), ("picture", "img")):
+        for one in article.select(around):
+            one.replace_with(first(one, kept_part))
     for fold, plain in (("details", "div"), ("summary", "p")):
         for one in article.select(fold):
             one.name = plain
@@ -172,22 +162,18 @@ def _entries(pages: dict[str, Tag], anchors: dict[str, set[str]]) -> Iterator[tu
 
 def _within(path: str, href: str, anchors: dict[str, set[str]]) -> str | None:
     """Where a link of a page leads in the book; None for what is not in it."""
-    to = urlsplit(href)
-    if to.scheme or to.netloc:
+    to = page_of(path, href)
+    if to is None:
         return href
-    target = (
-        posixpath.normpath(posixpath.join(posixpath.dirname(path), to.path)) if to.path else path
-    )
+    target, anchor = to
     if target not in anchors:
         return None
-    known = unquote(to.fragment) in anchors[target]
-    return name_of(target) + (f"#{to.fragment}" if known else "")
+    known = unquote(anchor) in anchors[target]
+    return name_of(target) + (f"#{anchor}" if known else "")
 
 
 def _title(page: Tag) -> str:
-    heading = page.find("h1")
-    assert isinstance(heading, Tag)
-    return " ".join(heading.get_text().split())
+    return " ".join(first(page, "h1").get_text().split())
 
 
 def _contents(parts: dict[str, list[str]], pages: dict[str, Tag]) -> str:
@@ -201,20 +187,14 @@ def _contents(parts: dict[str, list[str]], pages: dict[str, Tag]) -> str:
     return f'<nav epub:type="toc"><h1>Contents</h1><ol>{"".join(lists)}</ol></nav>'
 
 
-def _package(
-    front: BeautifulSoup, parts: dict[str, list[Path]], site: Path, pictures: list[str]
-) -> str:
-    title = str(front.select_one("meta[property='og:site_name']")["content"])  # type: ignore[index]
-    author = front.select_one(".component-author")
-    by = re.sub(r"^By ", "", " ".join(author.get_text().split())) if author else "unknown"
-    names = [
-        name_of(page.relative_to(site).as_posix()) for found in parts.values() for page in found
-    ]
+def _package(front: BeautifulSoup, paths: list[str], site: Path, pictures: list[str]) -> str:
+    title = about(front, "property='og:site_name'")
+    by = " ".join(first(front, ".component-author").get_text().split()).removeprefix("By ")
     rows = ['<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>']
     rows += ['<item id="css" href="epub.css" media-type="text/css"/>']
-    for i, name in enumerate(names):
-        formulas = "<math" in (site / _path(name, parts, site)).read_text("utf-8")
-        more = ' properties="mathml"' if formulas else ""
+    for i, path in enumerate(paths):
+        more = ' properties="mathml"' if "<math" in (site / path).read_text("utf-8") else ""
+        name = name_of(path)
         rows.append(f'<item id="p{i}" href="{name}" media-type="application/xhtml+xml"{more}/>')
     for i, name in enumerate(pictures):
         rows.append(f'<item id="i{i}" href="{name}" media-type="{TYPES[Path(name).suffix]}"/>')
@@ -226,11 +206,6 @@ def _package(
         modified=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         manifest="\n".join(rows),
         spine="\n".join(
-            f'<itemref idref="{one}"/>' for one in ["nav", *(f"p{i}" for i in range(len(names)))]
+            f'<itemref idref="{one}"/>' for one in ["nav", *(f"p{i}" for i in range(len(paths)))]
         ),
     )
-
-
-def _path(name: str, parts: dict[str, list[Path]], site: Path) -> str:
-    every = (page.relative_to(site).as_posix() for found in parts.values() for page in found)
-    return next(path for path in every if name_of(path) == name)

@@ -67,11 +67,25 @@ def write(page: Path, pdf: Path) -> None:
     if browser is None:
         raise NotAvailable("printing needs Chromium or Chrome, and neither was found")
     pdf.parent.mkdir(parents=True, exist_ok=True)
-    command = [browser, *OPTIONS, f"--virtual-time-budget={PATIENCE}", f"--print-to-pdf={pdf}"]
-    done = subprocess.run([*command, page.resolve().as_uri()], capture_output=True, text=True)
+    done = opened(page, browser, f"--print-to-pdf={pdf}")
     if done.returncode != 0 or not pdf.exists():
-        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise NotAvailable(f"{browser} did not print {page.name}: {reason}")
+        raise NotAvailable(f"{browser} did not print {page.name}: {reason(done)}")
+
+
+def opened(page: Path, browser: str, option: str) -> subprocess.CompletedProcess[str]:
+    """What a browser without a window says of a page, once its mathematics is drawn."""
+    command = [browser, *OPTIONS, f"--virtual-time-budget={PATIENCE}", option]
+    return subprocess.run(
+        [*command, page.resolve().as_uri()],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+def reason(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line of what a browser complains of."""
+    return (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
 
 
 def write_bound(site: Path, parts: Mapping[str, Sequence[Path]], pdf: Path) -> None:
@@ -115,23 +129,23 @@ def bound(front: str, parts: Mapping[str, Mapping[str, str]]) -> str:
     pages = {path: text for part in parts.values() for path, text in part.items()}
     soups = {path: BeautifulSoup(text, "html.parser") for path, text in pages.items()}
     frame = BeautifulSoup(next(iter(pages.values())), "html.parser")
-    _first(frame, "title").string = _about(frame, "property='og:site_name'")
+    first(frame, "title").string = about(frame, "property='og:site_name'")
     contents = [frame.new_tag("h2", string="Contents")]
     articles = []
     for name, part in parts.items():
         entries = frame.new_tag("ul")
         for path in part:
-            article = _first(soups[path], "article.bd-article")
+            article = first(soups[path], "article.bd-article")
             _lead_within(article, path, soups[path], set(pages))
             entry, link = frame.new_tag("li"), frame.new_tag("a", href=f"#{_name(path)}")
-            link.string = _first(article, "h1").get_text().removesuffix("#")
+            link.string = first(article, "h1").get_text().removesuffix("#")
             entry.append(link)
             entries.append(entry)
             articles.append(article)
         contents += [frame.new_tag("h3", string=name), entries]
     before = [_title_page(front), frame.new_tag("article", attrs={"class": "bd-article"})]
     before[1].extend(contents)
-    _first(frame, "article.bd-article").replace_with(*before, *articles)
+    first(frame, "article.bd-article").replace_with(*before, *articles)
     return str(frame)
 
 
@@ -139,8 +153,8 @@ def _title_page(front: str) -> Tag:
     """What the book is called, what it says of itself, who wrote it and which edition this is."""
     page = BeautifulSoup(front, "html.parser")
     article = page.new_tag("article", attrs={"class": f"bd-article {TITLE_PAGE}"})
-    article.append(page.new_tag("h1", string=_about(page, "property='og:site_name'")))
-    lines = [_about(page, "name='description'"), _first(page, ".component-author").get_text()]
+    article.append(page.new_tag("h1", string=about(page, "property='og:site_name'")))
+    lines = [about(page, "name='description'"), first(page, ".component-author").get_text()]
     lines.append(f"{EDITION}: the pages of nbcourse {__version__}")
     if canonical := page.select_one("link[rel=canonical]"):
         lines[-1] += f", {urljoin(str(canonical['href']), '.')}"
@@ -148,11 +162,12 @@ def _title_page(front: str) -> Tag:
     return article
 
 
-def _about(page: Tag, which: str) -> str:
-    return str(_first(page, f"meta[{which}]")["content"])
+def about(page: Tag, which: str) -> str:
+    """What a page of the site says of itself."""
+    return str(first(page, f"meta[{which}]")["content"])
 
 
-def _first(page: Tag, selector: str) -> Tag:
+def first(page: Tag, selector: str) -> Tag:
     """What each page of the site has one of."""
     found = page.select_one(selector)
     assert found is not None
@@ -163,6 +178,15 @@ def _name(path: str, anchor: str = "") -> str:
     """What an anchor of a page is called where pages are bound: anchors of two may be the same."""
     name = path.removesuffix(".html").replace("/", "-")
     return f"{name}--{anchor}" if anchor else name
+
+
+def page_of(path: str, href: str) -> tuple[str, str] | None:
+    """The page of the site and the anchor to which a link of a page leads; None if elsewhere."""
+    to = urlsplit(href)
+    if to.scheme or to.netloc:
+        return None
+    folder = posixpath.dirname(path)
+    return posixpath.normpath(posixpath.join(folder, to.path)) if to.path else path, to.fragment
 
 
 def _lead_within(article: Tag, path: str, page: BeautifulSoup, bound_pages: set[str]) -> None:
@@ -177,12 +201,11 @@ def _lead_within(article: Tag, path: str, page: BeautifulSoup, bound_pages: set[
         for element in article.select(f"[{attribute}]:not([{attribute}^='data:'])"):
             element[attribute] = posixpath.normpath(f"{folder}/{element[attribute]}".lstrip("/"))
     for link in article.select("a[href]"):
-        to = urlsplit(str(link["href"]))
-        if to.scheme or to.netloc:
+        to = page_of(path, str(link["href"]))
+        if to is None:
             continue
-        target = posixpath.normpath(posixpath.join(folder, to.path)) if to.path else path
-        if target in bound_pages:
-            link["href"] = f"#{_name(target, to.fragment)}"
+        if to[0] in bound_pages:
+            link["href"] = f"#{_name(*to)}"
         elif canonical is not None:
             link["href"] = urljoin(str(canonical["href"]), str(link["href"]))
         else:

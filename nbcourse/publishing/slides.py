@@ -19,6 +19,7 @@ from bs4 import BeautifulSoup, Tag
 from nbcourse.errors import UserError
 from nbcourse.publishing import chapters
 from nbcourse.publishing.folds import DEEPER
+from nbcourse.publishing.printing import first
 from nbcourse.repository import ROOT
 
 FOLDER = "slides"  # of the site
@@ -103,8 +104,7 @@ def cut(page: str, name: str) -> str:
     for cell in soup.select(".cell:has(.nb-explorer)"):
         cell.replace_with(_where_it_moves(soup, cell))
     _lead_up(soup, name)
-    chapter = soup.select_one("article section")
-    assert chapter is not None
+    chapter = first(soup, "article section")
     parts = chapter.find_all(recursive=False)
     opening = [part for part in parts if part.name != "section"]
     stacks = [[_title(chapter)], _slides(opening, "")]
@@ -118,7 +118,7 @@ def cut(page: str, name: str) -> str:
 
 def _where_it_moves(soup: BeautifulSoup, cell: Tag) -> Tag:
     """In place of an explorer, which needs the width and the scripts of its page, a link to it."""
-    (explorer,) = cell.select(".nb-explorer")[:1]
+    explorer = first(cell, ".nb-explorer")
     link = soup.new_tag("a", href=f"#{explorer['id']}", string="Move it on the page")
     paragraph = soup.new_tag("div", attrs={"class": MOVES})
     paragraph.append(link)

@@ -5,7 +5,6 @@ the value at which it stands, and a choice what was chosen; tables and sentences
 """
 
 import base64
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from bs4 import BeautifulSoup, Tag
 
 from nbcourse import installation
 from nbcourse.errors import NotAvailable
-from nbcourse.publishing.printing import OPTIONS, PATIENCE
+from nbcourse.publishing import printing
 
 FOLDER = "_images"
 # A drawing takes its letters along: outside of the page, no style sheet says how large they are.
@@ -83,20 +82,16 @@ def draw(outputs: Iterable[str]) -> Stills:
         page.write_text(
             f'<!doctype html><meta charset="utf-8"><script>{SCRIPT}</script>{body}', "utf-8"
         )
-        command = [browser, *OPTIONS, f"--virtual-time-budget={PATIENCE}", "--dump-dom"]
-        done = subprocess.run([*command, page.as_uri()], capture_output=True)
+        done = printing.opened(page, browser, "--dump-dom")
     stills = Stills()
     for explorer in BeautifulSoup(done.stdout, "html.parser").select(".nb-explorer[id]"):
         for number, image in enumerate(explorer.select("img[data-drawing]")):
             name = f"{FOLDER}/{explorer['id']}-{number}.svg"
             stills.pictures[name] = base64.b64decode(str(image["data-drawing"])).decode()
-            image.attrs = {"src": name, "width": image["width"], "height": image["height"]} | {
-                "alt": image["alt"]
-            }
+            image.attrs = {"src": name, **{key: image[key] for key in ("width", "height", "alt")}}
         for said in explorer.select("output"):  # in HTML, a word or two
             said.name = "span" if said.find_parent("label") else "div"
         stills.explorers[str(explorer["id"])] = explorer
     if not stills.explorers:
-        reason = (done.stderr.decode().strip().splitlines() or ["it said nothing"])[-1]
-        raise NotAvailable(f"{browser} did not open the explorers: {reason}")
+        raise NotAvailable(f"{browser} did not open the explorers: {printing.reason(done)}")
     return stills
