@@ -9,7 +9,8 @@ from nbcourse.mistakes.catalogue import CATALOGUE, Mistake
 from nbcourse.mistakes.findings import CHOICE, CONFIDENCES, MISTAKE, NOTE
 from nbcourse.publishing import errata
 from nbcourse.publishing.numbering import Place
-from nbcourse.publishing.reference import FOLDER, PACKAGE, escaped
+from nbcourse.publishing.reference import FOLDER, escaped
+from nbcourse.publishing.uses import PACKAGE
 
 NAME = f"{FOLDER}/every-mistake"
 ABOUT = (

@@ -20,10 +20,9 @@ from pathlib import Path
 
 from nbcourse.publishing import uses
 from nbcourse.publishing.numbering import Place
-from nbcourse.publishing.uses import Headings
+from nbcourse.publishing.uses import PACKAGE, Headings
 from nbcourse.repository import ROOT
 
-PACKAGE = ROOT / "nbcourse"
 ROOMS = {
     "functional": "Pure tensor functions: advantages, returns, surrogates, averages, KL",
     "toys": "Problems small enough to list every outcome",
@@ -123,18 +122,19 @@ def write(book: Path, places: Mapping[str, Place], *, repository: str = "") -> l
         commands=uses.commands(),
         repository=repository.rstrip("/"),
     )
-    for room, purpose in ROOMS.items():
-        modules = sorted((PACKAGE / room).glob("*.py"))
-        _write(folder / f"{room}.md", _page(f"nbcourse.{room}", purpose, modules, linked, tests))
+    pages: dict[str, Iterable[str]] = {
+        room: _page(
+            f"nbcourse.{room}", purpose, sorted((PACKAGE / room).glob("*.py")), linked, tests
+        )
+        for room, purpose in ROOMS.items()
+    }
     beside = [PACKAGE / f"{name}.py" for name in MODULES]
     purpose = "Modules that lie beside the folders of the package"
-    _write(folder / f"{BESIDE}.md", _page("nbcourse", purpose, beside, linked, tests))
-    _write(folder / f"{COMMAND_LINE}.md", [command_line(linked)])
-    return [f"{FOLDER}/{page}" for page in (*ROOMS, BESIDE, COMMAND_LINE)]
-
-
-def _write(file: Path, parts: Iterable[str]) -> None:
-    file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    pages[BESIDE] = _page("nbcourse", purpose, beside, linked, tests)
+    pages[COMMAND_LINE] = [command_line(linked)]
+    for name, parts in pages.items():
+        (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return [f"{FOLDER}/{name}" for name in pages]
 
 
 def command_line(book: Book) -> str:
@@ -368,8 +368,13 @@ def _of_chapters(name: str, book: Book) -> list[str]:
 
 def _some(names: list[str]) -> str:
     """`experiments.run.train`, `training.loop.train` and 3 more."""
-    shown = ", ".join(f"`{name.removeprefix('nbcourse.')}`" for name in names[:MANY_WAYS])
-    return shown + (f" and {len(names) - MANY_WAYS} more" if len(names) > MANY_WAYS else "")
+    return _first_of([f"`{name.removeprefix('nbcourse.')}`" for name in names], MANY_WAYS)
+
+
+def _first_of(shown: list[str], most: int) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
 
 
 def _chapters(relation: str, names: list[str], more: str = "") -> Iterator[str]:
@@ -380,9 +385,7 @@ def _chapters(relation: str, names: list[str], more: str = "") -> Iterator[str]:
 
 def _tested(tests: list[Path], book: Book) -> Iterator[str]:
     if tests:
-        shown = ", ".join(book.file(file) for file in tests[:MANY_TESTS])
-        more = f" and {len(tests) - MANY_TESTS} more" if len(tests) > MANY_TESTS else ""
-        yield f"*Tested in* {shown}{more}."
+        yield f"*Tested in* {_first_of([book.file(file) for file in tests], MANY_TESTS)}."
 
 
 def _folded(module: Path, node: Public, source: str, book: Book) -> str:

@@ -46,10 +46,10 @@ class Headings:
         return found[0] if len(found) == 1 else None
 
 
-def headings(book: Path = chapters.BOOK) -> Headings:
-    """Those of a book."""
+def headings() -> Headings:
+    """Those of the book."""
     files, sections = {}, defaultdict(list)
-    for page in (*chapters.notebooks(book), *sorted(book.glob("appendix-*.md"))):
+    for page in (*chapters.notebooks(), *sorted(chapters.BOOK.glob("appendix-*.md"))):
         letter = chapters.names(page)[0].upper()
         files[f"{int(letter):02}" if letter.isdigit() else letter] = page.name
         text = chapters.text_of(page) if page.suffix == ".ipynb" else page
@@ -179,7 +179,7 @@ def _exported_again() -> dict[str, str]:
     """What a room's `__init__` imports, such as nbcourse.display.table → its own module's name."""
     return {
         f"nbcourse.{file.parent.name}.{name}": target
-        for file in (ROOT / "nbcourse").glob("*/__init__.py")
+        for file in PACKAGE.glob("*/__init__.py")
         for name, target in _imported(ast.parse(file.read_text(encoding="utf-8")))
     }
 
