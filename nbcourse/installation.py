@@ -85,7 +85,7 @@ def report() -> list[Finding]:
             continue
         packages = {name: wanted for name, wanted in direct.items() if name not in seen}
         seen.update(packages)
-        missing = [name for name in packages if _version(name) is None]
+        missing = [name for name in packages if version_of(name) is None]
         for name, wanted in packages.items():
             if name not in missing:
                 rows.append(_checked(wanted, locked.get(_normal(name))))
@@ -147,7 +147,7 @@ def _not_checked(name: str, error: Exception) -> Finding:
 
 def _extension(name: str, package: str) -> Finding:
     """Whether an extension of JupyterLab has its files where JupyterLab looks."""
-    if _version(package) is None:
+    if version_of(package) is None:
         return Finding(name, "none", None, "for the chapters in JupyterLab only")
     files = metadata.files(package) or []
     if any("labextensions" in file.parts and Path(file.locate()).exists() for file in files):
@@ -159,7 +159,7 @@ def _extension(name: str, package: str) -> Finding:
 def _saving() -> Finding:
     """Whether Jupyter loads what keeps the chapters that were only run as the book has them."""
     name = "saving in Jupyter"
-    if _version("jupyterlab") is None:
+    if version_of("jupyterlab") is None:
         return Finding(name, "none", None, "for the chapters in JupyterLab only")
     if Path(sys.prefix, SAVING).is_file():
         return Finding(name, "found", True)
@@ -256,7 +256,7 @@ def _platform() -> Finding:
 
 
 def _nbcourse() -> Finding:
-    there = _version("nbcourse") is not None
+    there = version_of("nbcourse") is not None
     what = "--no-deps --editable ." if repository.is_here() else "nbcourse"
     remark = f"on the path, but not installed; run: python -m pip install {what}"
     return Finding("nbcourse", nbcourse.__version__, there, "" if there else remark)
@@ -285,7 +285,7 @@ def _direct(extra: str) -> "dict[str, Requirement]":
         if wanted.name == "nbcourse" or not _applies(wanted, extra):
             continue
         found[wanted.name] = wanted
-        if wanted.extras and _version(wanted.name):
+        if wanted.extras and version_of(wanted.name):
             for added in map(Requirement, metadata.requires(wanted.name) or ()):
                 if not _applies(added, CORE) and any(_applies(added, e) for e in wanted.extras):
                     found[added.name] = added
@@ -309,7 +309,8 @@ def _locked() -> dict[str, str]:
     }
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The version of a package as it is installed; None if it is not."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -13,11 +13,12 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any, Self
 
 from nbcourse.errors import UserError
+from nbcourse.installation import version_of
 
 REGISTRY = Path(__file__).with_suffix(".toml")
 GITHUB = "https://github.com"
@@ -115,11 +116,8 @@ class Library:
         roots = [Path(folder).parent for folder in found.submodule_search_locations]
         if not any((root / setting.file).is_file() for root in roots for setting in self.settings):
             return None  # another package of that name
-        try:
-            version = metadata.version(self.distribution)
-        except metadata.PackageNotFoundError:
-            version = None
-        return Installed(self, version, tuple(_or_missing(s, roots) for s in self.settings))
+        defaults = tuple(_or_missing(setting, roots) for setting in self.settings)
+        return Installed(self, version_of(self.distribution), defaults)
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Self:
@@ -139,12 +137,6 @@ class Installed:
     library: Library
     version: str | None
     defaults: tuple[object, ...]
-
-    @property
-    def parted(self) -> tuple[str, ...]:
-        """The settings whose default is another one than the table's."""
-        pairs = zip(self.library.settings, self.defaults, strict=True)
-        return tuple(setting.name for setting, found in pairs if found != setting.default)
 
 
 def read(path: Path = REGISTRY) -> list[Library]:
