@@ -35,7 +35,7 @@ def execute(
     `for_phones`, figures bring a second drawing in their metadata.
     """
     executed = deepcopy(notebook)
-    code_cells = [cell for cell in executed.cells if cell.cell_type == "code"]
+    code_cells = stored.code_cells(executed)
     running = 0
 
     def on_cell_execute(cell: NotebookNode, cell_index: int) -> None:
@@ -89,7 +89,7 @@ def run(chapter: Path, *, write: bool = False) -> None:
     A failing cell raises CellFailed and leaves the file as it was.
     """
     notebook = stored.read(chapter)
-    prompts = sum(cell.cell_type == "code" for cell in notebook.cells)
+    prompts = len(stored.code_cells(notebook))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -123,8 +123,7 @@ def numbered(notebook: NotebookNode, text: Path) -> NotebookNode:
     """
     folder = text.parent.parent
     book = folder.parent / chapters.BOOK.name
-    is_chapter = folder == book
-    here = text.stem if is_chapter else None
+    here = text.stem if folder == book else None
     write = Writer(places(book), bibliography.by_key(book), text.name, here)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

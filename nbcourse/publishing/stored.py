@@ -69,6 +69,11 @@ def _tidy_output(output: NotebookNode, prompt: int) -> NotebookNode:
     return output
 
 
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells of a notebook that can be run."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def read(path: Path) -> NotebookNode:
     """The notebook in a file."""
     return nbformat.read(path, as_version=4)

@@ -144,13 +144,9 @@ def _in_one_line(metadata: re.Match[str]) -> str:
 
 def _with_outputs(fresh: NotebookNode, old: NotebookNode) -> NotebookNode:
     """`fresh` with the outputs of `old`, if the two have the same code."""
-    cells, old_cells = _code_cells(fresh), _code_cells(old)
+    cells, old_cells = stored.code_cells(fresh), stored.code_cells(old)
     if [cell.source for cell in cells] == [cell.source for cell in old_cells]:
         for cell, old_cell in zip(cells, old_cells, strict=True):
             cell.outputs = nbformat.from_dict(old_cell.outputs)
             cell.execution_count = old_cell.execution_count
     return fresh
-
-
-def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -96,9 +96,9 @@ def _where(
     """The chapters that name something: of their code, their prose, and what they import."""
     again, found = _exported_again(), defaultdict(list)
     for notebook in chapters.notebooks(book):
-        cells = stored.read(notebook).cells
-        code = [ast.parse(MAGIC.sub("", c.source)) for c in cells if c.cell_type == "code"]
-        prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        read = stored.read(notebook)
+        code = [ast.parse(MAGIC.sub("", cell.source)) for cell in stored.code_cells(read)]
+        prose = "\n".join(cell.source for cell in read.cells if cell.cell_type == "markdown")
         known = {name: target for tree in code for name, target in _imported(tree)}
         for name in {again.get(name, name) for name in named(code, prose, known)}:
             found[name].append(notebook.stem)
