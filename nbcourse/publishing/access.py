@@ -78,7 +78,6 @@ def mend(app: Sphinx, error: Exception | None) -> None:
             file.write_text(mended(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("build-finished", mend)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

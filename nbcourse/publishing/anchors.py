@@ -75,7 +75,6 @@ def _shown_before(raw: nodes.raw) -> nodes.Element | None:
     return before if isinstance(before, nodes.container | nodes.table) else None
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_transform(Anchors)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

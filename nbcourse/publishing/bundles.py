@@ -182,7 +182,6 @@ def _write_fonts(static: Path, sheets: list[Path]) -> None:
         sheet.write_text(ICONS_SOURCE.sub(source, text), encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("build-finished", write, priority=900)  # after what changes the pages' text
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

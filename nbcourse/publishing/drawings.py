@@ -132,7 +132,6 @@ def write(app: Sphinx, error: Exception | None) -> None:
         page.write_text(IMAGE.sub(lambda image: placed(image, sizes), text), encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("build-finished", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

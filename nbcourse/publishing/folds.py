@@ -42,8 +42,7 @@ def _folded(translator: HTML5Translator, fold: Fold) -> None:
     translator.body.append("</details>\n")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_node(Fold, html=(_unfolded, _folded))
     app.add_transform(Folds)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

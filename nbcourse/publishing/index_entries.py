@@ -85,7 +85,6 @@ def _depth(section: nodes.Node) -> int:
     return 1 + _depth(section.parent) if isinstance(section.parent, nodes.section) else 1
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_transform(IndexEntries)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -42,7 +42,6 @@ def _true_minus(entry: nodes.Element) -> None:
         text.parent.replace(text, nodes.Text(numerals.with_minus(text.astext())))
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_transform(NumericColumns)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

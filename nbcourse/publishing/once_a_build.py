@@ -70,8 +70,7 @@ def keep_formatters(app: Sphinx) -> None:
         highlighter.get_formatter = get_formatter  # type: ignore[method-assign]
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", keep_formatters)
     app.connect("html-page-context", shorten, priority=100)  # before the theme asks for a sidebar
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

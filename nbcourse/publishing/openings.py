@@ -52,7 +52,6 @@ def _opening(box: nodes.Element, picture: nodes.image, words: nodes.Element) -> 
     return nodes.container("", question, shown, conditions, classes=["nb-opening"])
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_transform(Openings)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

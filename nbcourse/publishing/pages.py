@@ -106,9 +106,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     )
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("config-inited", set_address, priority=900)
     app.connect("html-page-context", describe)
     app.connect("build-finished", finish)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -43,7 +43,6 @@ class ReadingTime(SphinxTransform):
                 block.insert(0, [nodes.emphasis("", "Reading:"), nodes.Text(said)])
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_transform(ReadingTime)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

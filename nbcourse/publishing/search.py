@@ -236,10 +236,9 @@ def write(app: Sphinx, error: Exception | None) -> None:
     (static / FROM_DISK).write_text(program, encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", replace)
     app.connect("config-inited", set_page)
     app.connect("html-page-context", only_ours)
     app.connect("build-finished", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
