@@ -62,9 +62,8 @@ def configurations(recipe: Recipe, names: Sequence[str]) -> dict[str, dict[str, 
     """Name → all tables of the recipe as it is then, and `critic_rounds`: for `experiment`."""
     found = {}
     for name in names:
-        changes = {"critic_rounds": 0, **CONFIGURATIONS[name]}
         tables: dict[str, Any] = {**recipe.model_dump(), "critic_rounds": 0}
-        for key, change in changes.items():
+        for key, change in CONFIGURATIONS[name].items():
             old = tables[key]
             tables[key] = {**old, **change} if isinstance(old, dict) else change
         found[name] = tables

@@ -122,9 +122,7 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str,
     """Train everything, and write what came of it; files of an earlier time are overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, asdict(plan))
-    command = f"python -m {__spec__.name} {folder.as_posix()}"
-    environment = {**records.environment(processes=1), "command": command}
-    records.write_json(folder / records.ENVIRONMENT, environment)
+    records.write_json(folder / records.ENVIRONMENT, records.environment(processes=1))
     begun = perf_counter()
     tokenizer = loading.load(STUDENT, torch.device("cpu"))[0]
     teacher = teach(tokenizer, plan)

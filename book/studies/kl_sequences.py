@@ -142,9 +142,7 @@ def record(plan: Ablation, folder: Path, *, progress: bool = True) -> list[dict[
             )
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, asdict(plan))
-    command = f"python -m {__spec__.name} {folder.as_posix()}"
-    environment = {**records.environment(processes=1), "command": command}
-    records.write_json(folder / records.ENVIRONMENT, environment)
+    records.write_json(folder / records.ENVIRONMENT, records.environment(processes=1))
     everything, start = list(trainings(plan)), perf_counter()
     results = [result(plan, each) for each in track(everything, "trainings", visible=progress)]
     seconds = perf_counter() - start

@@ -82,7 +82,7 @@ def record(plan: Recording, folder: Path, *, progress: bool = True) -> dict[str,
     envs = environments(plan, plan.environments)
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, recipe(plan))
-    records.write_json(folder / records.ENVIRONMENT, environment(plan, folder))
+    records.write_json(folder / records.ENVIRONMENT, environment())
     start = perf_counter()
     trained = train(
         plan.agent,
@@ -144,10 +144,9 @@ def recipe(plan: Recording) -> dict[str, Any]:
     return {**asdict(plan), "agent": {**fields, **functions, **plan.agent.all_settings}}
 
 
-def environment(plan: Recording, folder: Path) -> dict[str, Any]:
-    """Where and when, as for any run, with the command and the library that matter here."""
+def environment() -> dict[str, Any]:
+    """Where and when, as for any run, with the library that matters here."""
     found = records.environment(processes=1)
-    found["command"] = f"python -m {__spec__.name} {folder.as_posix()} --seed {plan.seed}"
     found["versions"]["gymnasium"] = version("gymnasium")
     return found
 

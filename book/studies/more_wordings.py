@@ -74,7 +74,7 @@ def recipe_of(wordings: int, seed: int) -> dict[str, Any]:
     }
 
 
-def study(out: Path, wordings: int, seed: int, count: int, *, progress: bool = True) -> None:
+def study(out: Path, wordings: int, seed: int, count: int) -> None:
     """Make a base model in a folder of `out`, and ask it in the wording of each split.
 
     Args:
@@ -82,14 +82,13 @@ def study(out: Path, wordings: int, seed: int, count: int, *, progress: bool = T
         wordings: in how many each story is told in training, 1 or 2.
         seed: of the weights and the questions.
         count: questions in each wording, all with numbers that no training question has.
-        progress: draw progress bars.
     """
     from .wordings import ask_apart  # not above: as a recipe's `code`, the file stands alone
 
     run = out / f"wordings-{wordings}-seed{seed}"
     recipe = validate(Pretraining, recipe_of(wordings, seed), name=RECIPE)
-    pretrain(recipe, folder=run, resume=True, progress=progress)
-    asked = ask_apart(run, count, wordings=tuple(SHARES), numbers=("test",), progress=progress)
+    pretrain(recipe, folder=run, resume=True)
+    asked = ask_apart(run, count, wordings=tuple(SHARES), numbers=("test",))
     records.write_results(run, asked)
 
 

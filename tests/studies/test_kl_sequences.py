@@ -1,6 +1,7 @@
 """The recorded ablation on sequences: what it trains, what it leaves behind, and if it is whole."""
 
 import json
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -27,7 +28,10 @@ SMALL = kl_sequences.Ablation(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "kl-sequences"
-    kl_sequences.record(SMALL, folder, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["kl_sequences.py", str(folder)])
+        patch.setattr(sys.modules["__main__"], "__spec__", kl_sequences.__spec__)
+        kl_sequences.record(SMALL, folder, progress=False)
     return folder
 
 
@@ -81,7 +85,7 @@ def test_a_result_is_that_of_the_training_in_its_description(folder, steps, seed
 def test_the_records_say_what_was_done_and_how(folder):
     assert read_json(folder, records.RECIPE) == json.loads(json.dumps(asdict(SMALL)))
     command = read_json(folder, records.ENVIRONMENT)["command"]
-    assert command == f"python -m book.studies.kl_sequences {folder.as_posix()}"
+    assert command == f"python -m book.studies.kl_sequences {folder}"
     summary = read_json(folder, records.SUMMARY)
     assert summary["trainings"] == len(records.read_results(folder)) == 77
     assert summary["seconds"] > 0

@@ -1,6 +1,7 @@
 """Recorded LunarLander runs: what a run leaves behind; and the committed ones are whole."""
 
 import json
+import sys
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -82,9 +83,11 @@ def test_the_summary_follows_from_the_returns(folder):
         assert found["standard_error"] == pytest.approx(stdev(found["returns"]) / 2, abs=0.1)
 
 
-def test_the_command_in_the_record_is_the_one_that_makes_it(folder):
-    command = read(folder, records.ENVIRONMENT)["command"]
-    assert command == f"python -m book.studies.lunar_lander {folder.as_posix()} --seed 3"
+def test_the_command_in_the_record_is_the_one_that_makes_it(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["lunar_lander.py", "runs/x", "--seed", "3"])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", lunar_lander.__spec__)
+    command = lunar_lander.environment()["command"]
+    assert command == "python -m book.studies.lunar_lander runs/x --seed 3"
 
 
 def test_a_second_run_takes_the_place_of_the_first(folder, tmp_path):
