@@ -69,9 +69,7 @@ def _as_sphinx_numbers(block: nodes.math_block, body: str, number: str | None) -
 
 def _shown_before(raw: nodes.raw) -> nodes.Element | None:
     """The cell whose figure or table has its caption where `raw` stands, or a table by hand."""
-    siblings = raw.parent.children
-    position = siblings.index(raw)
-    before = siblings[position - 1] if position else None
+    before = raw.previous_sibling()
     return before if isinstance(before, nodes.container | nodes.table) else None
 
 

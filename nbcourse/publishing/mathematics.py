@@ -8,7 +8,7 @@ readers, and needs no script for them. MathJax's parts and fonts come from sphin
 import atexit
 import html
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
@@ -64,10 +64,8 @@ logger = logging.getLogger(__name__)
 
 def folder() -> Path:
     """Where MathJax lies."""
-    found = find_spec("sphinx-mathjax-offline")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "static/mathjax"
+    package = "sphinx-mathjax-offline"
+    return Path(str(distribution(package).locate_file(f"{package}/static/mathjax")))
 
 
 @cache

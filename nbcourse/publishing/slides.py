@@ -10,7 +10,7 @@ import posixpath
 import re
 import shutil
 from html import escape
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from nbcourse.publishing.printing import first
 from nbcourse.repository import ROOT
 
 FOLDER = "slides"  # of the site
+REVEAL = "sphinx_revealjs/_static/revealjs"  # in the package that brings it
 PARTS = ("dist/reset.css", "dist/reveal.css", "dist/reveal.js", "plugin/notes")
 SHEETS = "link[rel=stylesheet]"
 MOVES = "nb-moves"
@@ -67,20 +68,14 @@ def write(chapter: str, site: Path = ROOT / "_build/html") -> Path:
     if not page.exists():
         raise UserError("the pages are not built; run: nbcourse site")
     folder = site / FOLDER
+    reveal = Path(str(distribution("sphinx-revealjs").locate_file(REVEAL)))
     for part in PARTS:
-        _copy(_reveal() / part, folder / "reveal" / part)
+        _copy(reveal / part, folder / "reveal" / part)
     for ours in ("slides.css", "slides.js"):
         _copy(Path(__file__).with_name(ours), folder / ours)
     written = folder / page.name
     written.write_text(cut(page.read_text("utf-8"), page.name), encoding="utf-8")
     return written
-
-
-def _reveal() -> Path:
-    found = find_spec("sphinx_revealjs")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "_static/revealjs"
 
 
 def _copy(source: Path, target: Path) -> None:
