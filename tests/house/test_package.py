@@ -641,7 +641,7 @@ def test_the_doctor_says_where_the_book_was_tested(monkeypatch, system, machine,
 
 @pytest.mark.parametrize(
     ("version", "ok"),
-    [((3, 10, 13), False), ((3, 11, 7), True), ((3, 14, 0), True), ((3, 15), None)],
+    [((3, 11, 7), True), ((3, 14, 0), True), ((3, 15), None)],
 )
 def test_the_doctor_says_which_python_the_lock_is_for(monkeypatch, version, ok):
     monkeypatch.setattr(installation.sys, "version_info", version)
