@@ -161,7 +161,7 @@ def record(
     seeds: Sequence[int],
     names: Sequence[str] = tuple(CONFIGURATIONS),
     progress: bool = True,
-) -> list[dict[str, Any]]:
+) -> None:
     """Train every configuration with every seed, and write down what came of it.
 
     Args:
@@ -170,9 +170,6 @@ def record(
         seeds: of everything, the preparation of the model included.
         names: of `CONFIGURATIONS`.
         progress: whether to draw a progress bar.
-
-    Returns:
-        The `result` of each training, with its `configuration` and `seed`.
     """
     processes = connect()
     folder.mkdir(parents=True, exist_ok=True)
@@ -190,7 +187,6 @@ def record(
             records.write_results(folder, results)
     seconds = perf_counter() - begun
     records.write_json(folder / records.SUMMARY, {"trainings": len(results), "seconds": seconds})
-    return results
 
 
 def recorded(

@@ -118,7 +118,7 @@ def train(
     return {**what, "held_out": found, "seconds": round(seconds, 1)}
 
 
-def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str, Any]]:
+def record(plan: Plan, folder: Path, *, progress: bool = True) -> None:
     """Train everything, and write what came of it; files of an earlier time are overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     records.write_json(folder / records.RECIPE, asdict(plan))
@@ -134,7 +134,6 @@ def record(plan: Plan, folder: Path, *, progress: bool = True) -> list[dict[str,
         records.write_results(folder, results)
     summary = {"trainings": len(results), "seconds": perf_counter() - begun, "teacher": right}
     records.write_json(folder / records.SUMMARY, summary)
-    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

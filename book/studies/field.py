@@ -100,7 +100,7 @@ def _by_polgrad(peer: Peer) -> dict[str, Any] | None:
     return {"nearest": nearest, "cosine": 1 - away, "difference": difference}
 
 
-def record(folder: Path) -> list[dict[str, Any]]:
+def record(folder: Path) -> None:
     """Examine all that is installed, and write down what came of it."""
     peers, versions = installed()
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,6 @@ def record(folder: Path) -> list[dict[str, Any]]:
     for peer in track(peers, "losses", total=len(peers)):
         results.append(result(peer, examine(peer.subject)))
         records.write_results(folder, results)
-    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -120,16 +120,13 @@ def result(plan: Ablation, training: Training) -> dict[str, Any]:
     }
 
 
-def record(plan: Ablation, folder: Path, *, progress: bool = True) -> list[dict[str, Any]]:
-    """Train everything, and write what came of it; files of an earlier time are overwritten.
+def record(plan: Ablation, folder: Path, *, progress: bool = True) -> None:
+    """Train everything, and write the result of each; files of an earlier time are overwritten.
 
     Args:
         plan: what to do.
         folder: where the files go.
         progress: whether to draw a progress bar.
-
-    Returns:
-        The `result` of each of the `trainings`.
 
     Raises:
         ValueError: if the updates cannot be divided into batches and points.
@@ -148,7 +145,6 @@ def record(plan: Ablation, folder: Path, *, progress: bool = True) -> list[dict[
     seconds = perf_counter() - start
     records.write_results(folder, results)
     records.write_json(folder / records.SUMMARY, {"trainings": len(results), "seconds": seconds})
-    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
