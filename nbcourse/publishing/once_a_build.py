@@ -1,8 +1,7 @@
-"""What Sphinx does anew for every page or listing, done once: a Sphinx extension.
+"""What Sphinx does anew for every page, done once: a Sphinx extension.
 
 The sidebar names every page of the book on every page. Sphinx copies the contents of all of them
-for it, each time with all their sections, of which only the titles stay. And for each of three
-thousand listings it makes a formatter, with a style sheet that nobody reads.
+for it, each time with all their sections, of which only the titles stay.
 """
 
 from collections.abc import Callable
@@ -10,10 +9,8 @@ from functools import cache
 from typing import Any
 
 from docutils import nodes
-from pygments.formatter import Formatter
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.builders.html import StandaloneHTMLBuilder
 
 
 def titles(contents: nodes.bullet_list) -> nodes.bullet_list:
@@ -55,22 +52,6 @@ def _all_titles(app: Sphinx) -> dict[str, nodes.bullet_list]:
     return {name: titles(contents) for name, contents in app.env.tocs.items()}
 
 
-def keep_formatters(app: Sphinx) -> None:
-    """Make a formatter for each kind of listing, and not for each listing."""
-    if isinstance(app.builder, StandaloneHTMLBuilder):
-        highlighter = app.builder.highlighter
-        make, made = highlighter.get_formatter, {}
-
-        def get_formatter(**options: Any) -> Formatter:
-            kind = repr(options)  # some options are lists
-            if kind not in made:
-                made[kind] = make(**options)
-            return made[kind]
-
-        highlighter.get_formatter = get_formatter  # type: ignore[method-assign]
-
-
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("builder-inited", keep_formatters)
     app.connect("html-page-context", shorten, priority=100)  # before the theme asks for a sidebar

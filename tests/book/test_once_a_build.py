@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment.adapters.toctree import _entries_from_toctree
-from sphinx.highlighting import PygmentsBridge
 
 from nbcourse.publishing import once_a_build
 
@@ -55,17 +53,3 @@ def test_only_what_asks_for_titles_gets_them_alone():
     context["toctree"](titles_only=False)
     assert seen == [["a"], ["a", "a1", "a11", "a2"]]
     once_a_build.shorten(app, "search", "page.html", {}, None)  # a page without a sidebar
-
-
-def test_a_formatter_is_made_for_each_kind_of_listing():
-    builder = StandaloneHTMLBuilder.__new__(StandaloneHTMLBuilder)
-    builder.highlighter = PygmentsBridge()
-    listing = ("x = 1\ny = 2\n", "python")
-    plain = builder.highlighter.highlight_block(*listing)
-    marked = builder.highlighter.highlight_block(*listing, hl_lines=[2])
-    once_a_build.keep_formatters(SimpleNamespace(builder=builder))
-    make = builder.highlighter.get_formatter
-    assert make(hl_lines=[2]) is make(hl_lines=[2])
-    for _ in range(2):
-        assert builder.highlighter.highlight_block(*listing) == plain
-        assert builder.highlighter.highlight_block(*listing, hl_lines=[2]) == marked != plain
