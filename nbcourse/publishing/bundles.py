@@ -23,10 +23,7 @@ from nbcourse.publishing import printing
 FILE = r'(?P<up>(?:\.\./)*)_static/(?P<file>[^"?]+\.{})\b[^>]*>'
 STYLE = rf'<link\b[^>]*href="{FILE.format("css")}'
 SCRIPT = rf'<script\b[^>]*src="{FILE.format("js")}</script>'
-# Preloads, whose files are joined now, and a variable that only a version switcher reads.
-SUPERFLUOUS = (
-    r"""<link rel="preload"[^>]*>|<script>DOCUMENTATION_OPTIONS\.pagename = '[^']*';</script>"""
-)
+SUPERFLUOUS = r'<link rel="preload"[^>]*>'  # of files that are joined now
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?;""")
 SHEET = '<link rel="stylesheet" href="{}">'
 PROGRAM = '<script defer src="{}"></script>'
