@@ -5,7 +5,7 @@ it were written by students' code.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 
@@ -72,18 +72,12 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
         absent: students who handed in nothing.
     """
     results = [result for _, result in graded]
-    unmatched = [(s.key, s.unmatched) for s, _ in graded if s.unmatched]
-    parts = [f"<p>{len(results)} submissions.</p>"]
-    if unmatched:
-        parts.append("<h2>In no gradebook, since their students are unknown</h2><ul>")
-        parts += [f"<li>{escape(name)}: {escape(reason)}" for name, reason in unmatched]
-        parts.append("</ul>")
-    parts += _to_be_looked_at(results)
-    if absent:
-        parts.append("<h2>Handed in nothing</h2><ul>")
-        parts += [f"<li>{escape(_named(student.key, student))}" for student in absent]
-        parts.append("</ul>")
-    parts += [
+    unmatched = [f"{s.key}: {s.unmatched}" for s, _ in graded if s.unmatched]
+    parts = [
+        f"<p>{len(results)} submissions.</p>",
+        *_section("In no gradebook, since their students are unknown", unmatched),
+        *_section("To be looked at by a person", _to_be_looked_at(results)),
+        *_section("Handed in nothing", [_named(student.key, student) for student in absent]),
         "<h2>Exercises</h2>",
         '<table><tr><th>exercise<th>passed<th class="number"><th>otherwise</tr>',
     ]
@@ -113,27 +107,25 @@ def class_page(graded: Sequence[Graded], absent: Sequence[Student] = ()) -> str:
     parts.append("</table>")
     if memory := max(result.memory for result in results):
         parts.append(f"<p>No submission took more than {memory / 2**20:.0f} MB of memory.</p>")
-    if watched := dict.fromkeys(words for result in results for words in result.watched):
-        parts.append("<h2>What this machine's kernel did not limit</h2><ul>")
-        parts += [f"<li>{escape(words)}" for words in watched]
-        parts.append("</ul>")
+    watched = dict.fromkeys(words for result in results for words in result.watched)
+    parts += _section("What this machine's kernel did not limit", watched)
     return page(f"{results[0].assignment}: the class", parts)
 
 
 def _to_be_looked_at(results: Sequence[SubmissionResult]) -> list[str]:
     """What a person has to decide on: files that cannot be read, and what is doubtful."""
-    questions = [
-        (result.student, words)
-        for result in results
-        for words in (
-            *([f"In no gradebook: {result.unread}"] if result.unread else []),
-            *result.doubts,
-        )
-    ]
-    if not questions:
+    questions = []
+    for result in results:
+        unread = [f"In no gradebook: {result.unread}"] if result.unread else []
+        questions += [f"{result.student}: {words}" for words in (*unread, *result.doubts)]
+    return questions
+
+
+def _section(title: str, lines: Collection[str]) -> list[str]:
+    """A title and a list of these lines, with nothing of it where there are none."""
+    if not lines:
         return []
-    listed = [f"<li>{escape(name)}: {escape(words)}" for name, words in questions]
-    return ["<h2>To be looked at by a person</h2><ul>", *listed, "</ul>"]
+    return [f"<h2>{title}</h2><ul>", *[f"<li>{escape(line)}" for line in lines], "</ul>"]
 
 
 def summary(results: Sequence[SubmissionResult]) -> list[tuple[str, str, str]]:
