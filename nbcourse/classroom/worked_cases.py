@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nbcourse.checks import attempt, worked
+from nbcourse.checks import Sheet, attempt, worked
 from nbcourse.checks.worked import Case, seal
 from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test
 from nbcourse.errors import UserError
@@ -85,7 +85,7 @@ class CaseRecorder(attempt.Attempt):
 
     def _note_call(self, result: Any, arguments: tuple[Any, ...], wrt: int | None) -> Any:
         self._settle()
-        given = tuple(a.detach().clone() if isinstance(a, Tensor) else a for a in arguments)
+        given = tuple(attempt.copied(arguments))
         shown = ", ".join(attempt._show(a) for a in given)
         case = f"the arguments {shown:.300}" if given else "what is asked for"
         self._call = Case(case, given, worked.flat(result), tolerance=1e-4, wrt=wrt)
@@ -163,14 +163,7 @@ def _part(values: list[Any], whole: list[Any]) -> tuple[int, int] | None:
 def module(master: Master, variant: int) -> str:
     """The source of `nbcourse.checks.CHAPTER` as it travels with a bundle.
 
-    Raises:
-        UserError: if a check compares nothing that can be written down.
-    """
-    return HEAD.format(chapter=master.assignment) + exercises(master, variant)
-
-
-def exercises(master: Master, variant: int) -> str:
-    """The source of a sheet's `EXERCISES`, with what their checks need that travel as code.
+    It has the sheet's `EXERCISES`, with what their checks need that travel as code.
 
     Args:
         master: of the sheet.
@@ -190,16 +183,14 @@ def exercises(master: Master, variant: int) -> str:
             check = exercise.check.__name__
             code.add(check)
         else:
-            salt = f"{sheet.chapter}/{name}/{variant}"
-            recorder = CaseRecorder(names[answers[name]], salt, exercise.travels)
-            exercise.check(recorder, sheet._generator(name))
-            if not (cases := recorder.finish()):
+            if not (cases := _cases(sheet, name, names[answers[name]])):
                 raise UserError(f"the check of {name!r} has no case that can travel")
             lines = "".join(f"        {_case(case)},\n" for case in cases)
             check = f"by_cases(\n{lines}    )"
         also = f", lambda generator: {numbers}" if numbers else ""
         entries.append(f"    {name!r}: Exercise({exercise.section!r}, {check}{also}),\n")
-    return "".join([_pieces(room, code), "\nEXERCISES = {\n", *entries, "}\n"])
+    head = HEAD.format(chapter=master.assignment)
+    return "".join([head, _pieces(room, code), "\nEXERCISES = {\n", *entries, "}\n"])
 
 
 def known_calls(master: Master, names: Mapping[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
@@ -209,37 +200,37 @@ def known_calls(master: Master, names: Mapping[str, Any]) -> dict[str, list[tupl
         master: of the sheet.
         names: as `worked_out` gives them.
     """
-    answers, found = answer_names(master), {}
-    for step in master.steps:
-        if not isinstance(step, Test):
-            continue
-        known: list[tuple[Any, ...]] = []
-        for name, _ in CALLS_CHECK.findall(step.visible):
-            exercise, answer = names["sheet"].exercises[name], names[answers[name]]
-            if exercise.travels == "code":  # which can be watched while it compares
-                watch = _Watched(answer)
-                exercise.check(attempt.Attempt(watch), names["sheet"]._generator(name))
-                known += watch.calls
-            else:
-                recorder = CaseRecorder(answer, name, exercise.travels)
-                exercise.check(recorder, names["sheet"]._generator(name))
-                known += [case.arguments for case in recorder.finish()]
-        found[step.grade_id] = known
-    return found
+    return {
+        step.grade_id: [
+            arguments
+            for name, answer in CALLS_CHECK.findall(step.visible)
+            for arguments in _asked(names["sheet"], name, names[answer])
+        ]
+        for step in master.steps
+        if isinstance(step, Test)
+    }
 
 
-class _Watched:
-    """An answer that notes what it is called with."""
+def _asked(sheet: Sheet, name: str, answer: Callable[..., Any]) -> list[tuple[Any, ...]]:
+    """What the check of an exercise calls an answer with, as far as a bundle says."""
+    if sheet.exercises[name].travels != "code":
+        return [case.arguments for case in _cases(sheet, name, answer)]
+    asked: list[tuple[Any, ...]] = []
 
-    def __init__(self, answer: Callable[..., Any]) -> None:
-        self.answer = answer
-        self.calls: list[tuple[Any, ...]] = []
+    def watched(*arguments: Any, **keywords: Any) -> Any:
+        asked.append(tuple(attempt.copied(arguments)))
+        return answer(*arguments, **keywords)
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        self.calls.append(
-            tuple(a.detach().clone() if isinstance(a, Tensor) else a for a in arguments)
-        )
-        return self.answer(*arguments, **keywords)
+    sheet.exercises[name].check(attempt.Attempt(watched), sheet._generator(name))
+    return asked
+
+
+def _cases(sheet: Sheet, name: str, answer: Callable[..., Any]) -> list[Case]:
+    """What the check of an exercise consists of, with the right answer."""
+    exercise, salt = sheet.exercises[name], f"{sheet.chapter}/{name}/{sheet.variant}"
+    recorder = CaseRecorder(answer, salt, exercise.travels)
+    exercise.check(recorder, sheet._generator(name))
+    return recorder.finish()
 
 
 def call_key(arguments: Sequence[Any]) -> str:
