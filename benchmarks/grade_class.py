@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nbcourse.classroom import batch, masters
+from nbcourse.classroom.results import Terms
 from nbcourse.classroom.submissions import Candidate, Submission
 from nbcourse.confined.sandbox import Limits
 
@@ -33,7 +34,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # Linux, as grading is
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        terms = batch.Terms(master, Limits())
+        terms = Terms(master, Limits())
         graded = batch.grade_submissions(handed_in, terms, Path(folder), jobs=os.cpu_count() or 1)
         points = {result.points for _, result in graded}
     seconds = time.monotonic() - begun

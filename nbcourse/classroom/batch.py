@@ -13,44 +13,18 @@ import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from nbcourse.classroom import results
-from nbcourse.classroom.masters import Master
-from nbcourse.classroom.results import SubmissionResult
+from nbcourse.classroom.results import SubmissionResult, Terms
 from nbcourse.classroom.submissions import Candidate, Submission
-from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import sandbox
 from nbcourse.confined.forkserver import ForkServer, Zygote, graders
-from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How submissions are graded.
-
-    Args:
-        master: what they are graded by.
-        limits: what each may use.
-        personal: whether each student has a variant of their own.
-        confined: whether their code runs confined.
-        partial: the tests whose points are given in proportion to the cases that are right.
-    """
-
-    master: Master
-    limits: Limits
-    personal: bool = False
-    confined: bool = True
-    partial: frozenset[str] = frozenset()
-
-    def variant(self, submission: Submission) -> int:
-        return variant_of(submission.student, self.master.assignment) if self.personal else 0
-
 
 Job = tuple[Submission, int]  # with the student's variant
 
@@ -119,14 +93,7 @@ def _done(
         digest = sha256(submission.read_bytes()).hexdigest()
     except (FileNotFoundError, ValueError):  # among them Unreadable
         return None
-    now = results.conditions(
-        terms.master,
-        terms.limits,
-        variant=variant,
-        confined=terms.confined,
-        partial=terms.partial,
-    )
-    if stored.submission != digest or stored.conditions != now:
+    if stored.submission != digest or stored.conditions != terms.conditions(variant):
         return None
     named = replace(stored, student=submission.student, late=submission.late)
     if named != stored:
@@ -233,12 +200,7 @@ def _work(connection: Connection, terms: Terms, zygote: Zygote) -> None:
                 return
             try:
                 answer: SubmissionResult | Exception = grade_submission(
-                    submission,
-                    terms.master,
-                    server,
-                    limits=terms.limits,
-                    variant=variant,
-                    partial=terms.partial,
+                    submission, terms, server, variant=variant
                 )
             except SandboxFailed as error:
                 answer = error

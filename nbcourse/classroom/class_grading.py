@@ -28,7 +28,7 @@ from nbcourse.classroom import results as stored
 from nbcourse.classroom.class_list import ClassList, Student, folded
 from nbcourse.classroom.class_rules import Rules
 from nbcourse.classroom.masters import Master
-from nbcourse.classroom.results import Change, SubmissionResult
+from nbcourse.classroom.results import Change, SubmissionResult, Terms
 from nbcourse.classroom.submissions import Submission
 from nbcourse.classroom.tables import inert
 from nbcourse.confined import sandbox
@@ -118,7 +118,7 @@ def grade_class(
     rules = Rules() if order.rules is None else class_rules.read_for_book(order.rules)
     if order.confined:
         sandbox.require_confinement([master.path.parent, order.folder, out])
-    terms = batch.Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
+    terms = Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
     with durable.locked(out):
         _require_same_sheet(out, master)
@@ -220,7 +220,7 @@ def _handed_in(order: Order, master: Master) -> tuple[list[Submission], ClassLis
 
 
 def _graded(
-    handed_in: Sequence[Submission], terms: batch.Terms, out: Path, jobs: int
+    handed_in: Sequence[Submission], terms: Terms, out: Path, jobs: int
 ) -> list[feedback.Graded]:
     """What the programs say of each submission, by the students' names."""
     results = batch.grade_submissions(handed_in, terms, out / "results", jobs=jobs)

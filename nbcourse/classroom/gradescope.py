@@ -19,7 +19,7 @@ from typing import Any
 
 from nbcourse.classroom import batch, class_rules, files, masters, matching, submissions
 from nbcourse.classroom.class_rules import Rules
-from nbcourse.classroom.results import SubmissionResult
+from nbcourse.classroom.results import SubmissionResult, Terms
 from nbcourse.confined import sandbox
 from nbcourse.confined.sandbox import Limits
 from nbcourse.errors import UserError
@@ -114,7 +114,7 @@ def run(root: Path, source: Path = ROOT) -> None:
         found = submissions.find_submissions(
             handed_in, master.assignment, partial(matching.worth, master=master)
         )
-        terms = batch.Terms(master, Limits(), partial=rules.partial(master))
+        terms = Terms(master, Limits(), partial=rules.partial(master))
         ((_, result),) = batch.grade_submissions(found, terms, done, jobs=1)
     if result.failure:
         raise UserError(f"this could not be graded: {result.failure}")

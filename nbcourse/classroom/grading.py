@@ -32,12 +32,11 @@ from nbcourse.classroom.masters import (
 )
 from nbcourse.classroom.matching import Answers
 from nbcourse.classroom.notebooks import Cell, Unreadable
-from nbcourse.classroom.results import ExerciseResult, SubmissionResult
+from nbcourse.classroom.results import ExerciseResult, SubmissionResult, Terms
 from nbcourse.classroom.submissions import Submission
 from nbcourse.confined.cells import WithoutIPython, writable
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import CellOutcome, Session, StudentCell, at_most
-from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending, SubmissionError
 
 SHEET = re.compile(r"""\bSheet\(\s*["']([^"'\n]{1,100})["']""")  # in the locked cell
@@ -46,37 +45,22 @@ LONGEST_FEEDBACK = 5000  # characters for each exercise: an answer that is shown
 
 
 def grade_submission(
-    submission: Submission,
-    master: Master,
-    server: ForkServer,
-    *,
-    limits: Limits,
-    variant: int = 0,
-    partial: Collection[str] = (),
+    submission: Submission, terms: Terms, server: ForkServer, *, variant: int = 0
 ) -> SubmissionResult:
     """Grade a submission. Whatever its code does, the outcome is a result.
 
     Args:
         submission: a student's notebook.
-        master: what it is graded by.
+        terms: how it is graded.
         server: where the process of the student's code comes from.
-        limits: what the submission may use.
         variant: which numbers the student got (`variants.variant_of`); 0 is the book's own.
-        partial: the tests whose points are given in proportion to the cases that are right.
 
     Raises:
         SandboxFailed: if the kernel refuses to confine the process.
     """
-    result = SubmissionResult(
-        student=submission.student,
-        user_id=submission.user_id,
-        assignment=master.assignment,
-        file=submission.name,
-        late=submission.late,
-        exercises=(),
-        conditions=results.conditions(
-            master, limits, variant=variant, confined=server.confined, partial=partial
-        ),
+    master = terms.master
+    result = replace(
+        results.without_exercises(submission, master), conditions=terms.conditions(variant)
     )
     try:
         content = submission.read_bytes()
@@ -92,9 +76,9 @@ def grade_submission(
     answers, by_hand = matching.match(cells, master), matching.written(cells, master)
     notes = answers.notes + _of_another_variant(cells, master, variant)
     sheet = _sheet(master, variant)
-    with Session(server, _to_run(cells, answers, master), limits, sheet) as session, _quiet():
+    with Session(server, _to_run(cells, answers, master), terms.limits, sheet) as session, _quiet():
         tests = _Tests(master, session, answers, variant)
-        exercises = tests.exercises(partial)
+        exercises = tests.exercises(terms.partial)
     return replace(
         result,
         exercises=tuple(_read_by_a_person(exercise, by_hand) for exercise in exercises),

@@ -1,7 +1,7 @@
 """What grading leaves behind: a result for each submission, with one for each exercise."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib import metadata
@@ -12,6 +12,7 @@ from nbcourse.classroom import files
 from nbcourse.classroom.ledger import Ledger, LedgerEntry, total
 from nbcourse.classroom.masters import Master, Test, Written
 from nbcourse.classroom.submissions import Submission
+from nbcourse.classroom.variants import variant_of
 from nbcourse.confined.cells import writable
 from nbcourse.confined.sandbox import Limits
 from nbcourse.confined.submission_errors import Ending
@@ -65,7 +66,7 @@ class SubmissionResult:
         notes: what the student should know of the notebook as a whole.
         doubts: what a person is to look at before the grade stands.
         submission: SHA-256 of the notebook; empty where there was none.
-        conditions: all else that the result depends on (see `conditions`).
+        conditions: all else that the result depends on (see `Terms.conditions`).
         failure: what went wrong on the grader's side; empty as it should be.
         watched: which bounds the grader watched, since this machine's kernel did not, in words.
         adjustments: what changes the grade besides the exercises, such as lateness.
@@ -137,26 +138,40 @@ class Change:
     reasons: tuple[str, ...]
 
 
-def conditions(
-    master: Master,
-    limits: Limits,
-    *,
-    variant: int,
-    confined: bool,
-    partial: Collection[str] = (),
-) -> dict[str, str]:
-    """What a result depends on besides the submission, each with its value or a digest."""
-    return {
-        "master": master.digest,
-        "checks": _digest(ROOT / "nbcourse" / "checks"),
-        "functional": _digest(ROOT / "nbcourse" / "functional"),
-        "torch": metadata.version("torch"),
-        "limits": str(limits),
-        "variant": str(variant),
-        "confined": str(confined),
-        "grader": str(EDITION),
-        "partial credit": ", ".join(sorted(partial)),
-    }
+@dataclass(frozen=True)
+class Terms:
+    """How submissions are graded.
+
+    Args:
+        master: what they are graded by.
+        limits: what each may use.
+        personal: whether each student has a variant of their own.
+        confined: whether their code runs confined.
+        partial: the tests whose points are given in proportion to the cases that are right.
+    """
+
+    master: Master
+    limits: Limits
+    personal: bool = False
+    confined: bool = True
+    partial: frozenset[str] = frozenset()
+
+    def variant(self, submission: Submission) -> int:
+        return variant_of(submission.student, self.master.assignment) if self.personal else 0
+
+    def conditions(self, variant: int) -> dict[str, str]:
+        """What a result depends on besides the submission, each with its value or a digest."""
+        return {
+            "master": self.master.digest,
+            "checks": _digest(ROOT / "nbcourse" / "checks"),
+            "functional": _digest(ROOT / "nbcourse" / "functional"),
+            "torch": metadata.version("torch"),
+            "limits": str(self.limits),
+            "variant": str(variant),
+            "confined": str(self.confined),
+            "grader": str(EDITION),
+            "partial credit": ", ".join(sorted(self.partial)),
+        }
 
 
 def _digest(folder: Path) -> str:
@@ -205,15 +220,23 @@ def decided(
     return ExerciseResult(step.grade_id, (entry,), step.points, state, feedback)
 
 
-def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
-    """The result of a submission that could not be graded."""
-    text = "This could not be graded; your instructor has been told why."
+def without_exercises(submission: Submission, master: Master) -> SubmissionResult:
+    """What is known of a result before anything is graded."""
     return SubmissionResult(
         student=submission.student,
         user_id=submission.user_id,
         assignment=master.assignment,
         file=submission.name,
         late=submission.late,
+        exercises=(),
+    )
+
+
+def not_graded(submission: Submission, master: Master, failure: str) -> SubmissionResult:
+    """The result of a submission that could not be graded."""
+    text = "This could not be graded; your instructor has been told why."
+    return replace(
+        without_exercises(submission, master),
         exercises=same_for_all(master, Ending.NOT_GRADED, text),
         failure=writable(failure),
     )

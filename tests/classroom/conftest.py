@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nbcourse.classroom import grading, leaks
+from nbcourse.classroom.results import Terms
 from nbcourse.confined import sandbox
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.submission_errors import Ending
@@ -60,7 +61,7 @@ def grade(server, tmp_path):
     def graded(content: bytes | None = None, *, limits=LIMITS, **answers: str):
         content = a_class.notebook(a_class.solved(**answers)) if content is None else content
         master, submitted = a_class.master(tmp_path), a_class.submission(tmp_path, content)
-        result = grading.grade_submission(submitted, master, server, limits=limits)
+        result = grading.grade_submission(submitted, Terms(master, limits), server)
         assert not running_submissions(), "a process of the submission is still there"
         return {exercise.exercise: exercise for exercise in result.exercises} | {"result": result}
 

@@ -15,6 +15,7 @@ import torch
 
 from nbcourse.classroom import batch, masters, results
 from nbcourse.classroom.grading import grade_submission
+from nbcourse.classroom.results import Terms
 from nbcourse.confined import sandbox
 from nbcourse.confined.submission_errors import Ending
 from tests import forked_programs
@@ -33,7 +34,7 @@ def out(tmp_path):
 
 @pytest.fixture
 def terms(tmp_path):
-    return batch.Terms(a_class.master(tmp_path), LIMITS)
+    return Terms(a_class.master(tmp_path), LIMITS)
 
 
 def hand_in(folder, student, **answers):
@@ -48,9 +49,7 @@ def in_this_process(monkeypatch, server):
         for submission, variant in jobs:
             yield (
                 submission,
-                grade_submission(
-                    submission, terms.master, server, limits=terms.limits, variant=variant
-                ),
+                grade_submission(submission, terms, server, variant=variant),
             )
 
     return lambda: monkeypatch.setattr(batch, "_graded", graded)
@@ -86,7 +85,7 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(
 def test_other_terms_are_graded_anew(tmp_path, terms):
     submission = hand_in(tmp_path, "ada")
     digests = {
-        str(results.conditions(terms.master, limits, variant=variant, confined=confined))
+        str(Terms(terms.master, limits, confined=confined).conditions(variant))
         for limits in (LIMITS, sandbox.Limits())
         for variant in (0, 1)
         for confined in (True, False)
@@ -115,7 +114,7 @@ def test_a_master_that_fails_its_own_tests_stops_everything(
 ):
     in_this_process()
     monkeypatch.setitem(a_class.TESTS, "answer", "assert answer == 43")
-    terms = batch.Terms(a_class.master(tmp_path), LIMITS)
+    terms = Terms(a_class.master(tmp_path), LIMITS)
     with pytest.raises(ValueError, match="fails its own test 'answer-check'"):
         [*batch.grade_submissions([hand_in(tmp_path, "ada")], terms, out, jobs=1)]
 

@@ -14,6 +14,7 @@ import pytest
 
 from nbcourse.classroom import feedback
 from nbcourse.classroom.grading import grade_submission
+from nbcourse.classroom.results import Terms
 from nbcourse.confined import cgroups, namespaces
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import Session, StudentCell
@@ -77,7 +78,7 @@ def graded(bounded, master, tmp_path):
     def grade(limits=LIMITS, **answers: str):
         content = a_class.notebook(a_class.solved(**answers))
         result = grade_submission(
-            a_class.submission(tmp_path, content), master, bounded, limits=limits
+            a_class.submission(tmp_path, content), Terms(master, limits), bounded
         )
         assert not running_submissions()
         return result

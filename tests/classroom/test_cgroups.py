@@ -15,6 +15,7 @@ import pytest
 
 from nbcourse.classroom import batch, feedback
 from nbcourse.classroom.grading import grade_submission
+from nbcourse.classroom.results import Terms
 from nbcourse.confined import cgroups
 from nbcourse.confined.cgroups import ControlGroup
 from nbcourse.confined.forkserver import ForkServer
@@ -128,7 +129,7 @@ def trusting(zygote):
 def test_without_groups_the_report_says_so(monkeypatch, trusting, master, tmp_path):
     monkeypatch.setattr(cgroups, "place", lambda: None)
     submission = a_class.submission(tmp_path, a_class.notebook(a_class.solved()))
-    result = grade_submission(submission, master, trusting, limits=LIMITS)
+    result = grade_submission(submission, Terms(master, LIMITS, confined=False), trusting)
     assert (result.points, result.watched, result.memory) == (6, (cgroups.LACKING,), 0)
     page = feedback.class_page([(submission, result)])
     assert cgroups.LACKING in page
@@ -168,7 +169,7 @@ def runs(server, source: str, *, limits=SMALL, **names):
 def test_where_there_are_groups_the_report_tells_the_memory(place, trusting, master, tmp_path):
     answer = "held = bytearray(50 * 2**20)\nanswer = 42"
     submission = a_class.submission(tmp_path, a_class.notebook(a_class.solved(answer=answer)))
-    result = grade_submission(submission, master, trusting, limits=LIMITS)
+    result = grade_submission(submission, Terms(master, LIMITS, confined=False), trusting)
     assert (result.points, result.watched) == (6, ())
     assert 50 * 2**20 < result.memory < 50 * 2**20 + cgroups.COPIED
     assert f"{result.memory / 2**20:.0f} MB" in feedback.class_page([(submission, result)])
@@ -295,7 +296,7 @@ def test_bombs_of_some_change_no_result_of_others(place, zygote, master, tmp_pat
         a_class.submission(tmp_path, a_class.notebook(a_class.solved(**given)), student)
         for student, given in answers.items()
     ]
-    terms = batch.Terms(master, SMALL, confined=False)
+    terms = Terms(master, SMALL, confined=False)
     (tmp_path / "out").mkdir()
     graded = batch.grade_submissions(handed_in, terms, tmp_path / "out", jobs=2)
     assert {submission.student: result.points for submission, result in graded} == {

@@ -52,9 +52,7 @@ class Grading:
                     late=False,
                     exercises=self.exercises(terms.master, submission.student),
                     submission=sha256(submission.read_bytes()).hexdigest(),
-                    conditions=results.conditions(
-                        terms.master, terms.limits, variant=variant, confined=terms.confined
-                    ),
+                    conditions=terms.conditions(variant),
                 ),
             )
 

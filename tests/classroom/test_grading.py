@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nbcourse.classroom import grading, masters, matching, notebooks, results
+from nbcourse.classroom.results import Terms
 from nbcourse.classroom.submissions import Candidate
 from nbcourse.classroom.variants import variant_of
 from nbcourse.confined import sandbox, wire
@@ -41,7 +42,7 @@ def test_the_master_itself_gets_all_points(grade):
 def test_every_master_of_the_book_passes_its_own_tests(server, path):
     submitted = grading.Submission("", "", notebook=Candidate(path))
     limits = replace(LIMITS, memory=sandbox.Limits().memory)
-    result = grading.grade_submission(submitted, masters.load_master(path), server, limits=limits)
+    result = grading.grade_submission(submitted, Terms(masters.load_master(path), limits), server)
     assert result.exercises
     for exercise in result.exercises:
         assert exercise.state in (Ending.PASSED, Ending.BY_HAND), exercise
@@ -52,7 +53,7 @@ def test_a_student_notebook_as_it_was_handed_out_is_not_attempted(server):
     path = masters.find_master("02-sequences")
     handed_out = path.parents[1] / "book" / "exercises" / path.name
     submitted = grading.Submission("ada", "ada", notebook=Candidate(handed_out))
-    result = grading.grade_submission(submitted, masters.load_master(path), server, limits=LIMITS)
+    result = grading.grade_submission(submitted, Terms(masters.load_master(path), LIMITS), server)
     assert {exercise.state for exercise in result.exercises} == {Ending.NOT_ATTEMPTED}
 
 
@@ -208,7 +209,7 @@ def test_another_sheet_is_named_and_not_graded(server):
     master = masters.load_master(masters.find_master("02-sequences"))
     other = masters.find_master("03-critics")
     submitted = grading.Submission("ada", "ada", notebook=Candidate(other))
-    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    result = grading.grade_submission(submitted, Terms(master, LIMITS), server)
     assert {exercise.state for exercise in result.exercises} == {Ending.WRONG_SHEET}
     assert result.points == 0
     assert result.notes == (
@@ -292,7 +293,7 @@ def test_personal_numbers_are_those_of_the_student(server, tmp_path):
     for sheet, notes in [(f"variant={variant}", 0), ("variant=0", 1)]:
         text = content.replace("variant=0", sheet)
         submitted = a_class.submission(tmp_path, text.encode())
-        result = grading.grade_submission(submitted, master, server, limits=LIMITS, variant=variant)
+        result = grading.grade_submission(submitted, Terms(master, LIMITS), server, variant=variant)
         assert len(result.notes) == notes
         assert (result.points == by_checks) == (notes == 0)
 
@@ -543,7 +544,7 @@ def test_feedback_quotes_the_student_s_line_and_nothing_of_the_grader(
             cell["source"] = f"{helper}def group_means(rewards, group_size):\n    {source}"
     submitted = a_class.submission(tmp_path, json.dumps(notebook).encode())
     master = masters.load_master(masters.find_master("02-sequences"))
-    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    result = grading.grade_submission(submitted, Terms(master, LIMITS), server)
     (told,) = [e.feedback for e in result.exercises if e.name == "mend-the-groups"]
     assert f"in the line: {line}" in told
     for words in ("_raise", "_reported", "remote", "submission-", "site-packages", "raise wire"):
@@ -587,7 +588,7 @@ def test_a_reply_of_millions_of_values_is_refused_before_it_takes_up_room(server
     content = a_class.notebook(a_class.solved(double=forged))
     master, submitted = a_class.master(tmp_path), a_class.submission(tmp_path, content)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = grading.grade_submission(submitted, master, server, limits=LIMITS)
+    result = grading.grade_submission(submitted, Terms(master, LIMITS), server)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB
     assert grown < 250 * 2**10
     assert {e.exercise for e in result.exercises if e.state is Ending.MALFORMED} >= {"double-check"}

@@ -13,6 +13,7 @@ import pytest
 
 from nbcourse.classroom import masters
 from nbcourse.classroom.grading import grade_submission
+from nbcourse.classroom.results import Terms
 from nbcourse.confined import student
 from nbcourse.confined.forkserver import ForkServer
 from nbcourse.confined.remote import Session, StudentCell
@@ -477,11 +478,11 @@ def test_where_there_is_no_room_for_a_process_the_next_submission_has_one(tmp_pa
     submitted = a_class.submission(tmp_path, a_class.notebook(a_class.solved()))
     with ForkServer(Here(change)) as server:
         before = set(Path(tempfile.gettempdir()).iterdir())
-        assert grade_submission(submitted, master, server, limits=LIMITS).points == 6
+        assert grade_submission(submitted, Terms(master, LIMITS), server).points == 6
         with pytest.raises(RuntimeError, match=r"no process for the submission: .*unavailable"):
-            grade_submission(submitted, master, server, limits=LIMITS)
+            grade_submission(submitted, Terms(master, LIMITS), server)
         assert set(Path(tempfile.gettempdir()).iterdir()) == before
-        assert grade_submission(submitted, master, server, limits=LIMITS).points == 6
+        assert grade_submission(submitted, Terms(master, LIMITS), server).points == 6
 
 
 def test_a_fork_is_tried_again(monkeypatch):
@@ -513,7 +514,7 @@ def test_patched_checks_change_nothing_but_the_students_own_screen(server, tmp_p
     )
     assert patched != content
     submitted = a_class.submission(tmp_path, patched.encode())
-    result = grade_submission(submitted, master, server, limits=LIMITS)
+    result = grade_submission(submitted, Terms(master, LIMITS), server)
     checked = len(result.exercises) - len(master.written)
     states = [exercise.state for exercise in result.exercises]
     assert states[:checked] == [Ending.RAISED] * checked  # no such module

@@ -19,6 +19,7 @@ from nbcourse.classroom import archives, feedback, matching, notebooks
 from nbcourse.classroom import masters as classroom_masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.masters import Test
+from nbcourse.classroom.results import Terms
 from nbcourse.classroom.submissions import find_submissions
 from nbcourse.confined.cells import plain_python
 from nbcourse.confined.submission_errors import Ending
@@ -85,7 +86,7 @@ class _Ignored:
 def test_what_passes_its_own_checks_earns_its_points(server, tmp_path, chapter, way):
     cells, master = mangled.WAYS[way](mangled.solved(chapter), chapter), of_book(chapter)
     submitted = a_class.submission(tmp_path, mangled.as_file(cells))
-    result = grade_submission(submitted, master, server, limits=LIMITS)
+    result = grade_submission(submitted, Terms(master, LIMITS), server)
     states = {exercise.exercise: exercise.state for exercise in result.exercises}
     assert {name for name, state in states.items() if state == Ending.PASSED} == checked(master), [
         (e.exercise, e.state, e.feedback) for e in result.exercises if e.state != Ending.PASSED
@@ -331,7 +332,7 @@ def test_where_the_notebook_says_right_and_the_grader_does_not_a_person_is_asked
         }
     ]
     submitted = a_class.submission(tmp_path, mangled.as_file(cells))
-    result = grade_submission(submitted, master, server, limits=LIMITS)
+    result = grade_submission(submitted, Terms(master, LIMITS), server)
     (doubt,) = result.doubts
     assert doubt.startswith("mend-the-groups: ")
     page = feedback.class_page([(submitted, result)])

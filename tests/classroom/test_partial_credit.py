@@ -5,6 +5,7 @@ import torch
 
 from nbcourse.classroom import masters, partial_credit
 from nbcourse.classroom.masters import Test as GradedTest
+from nbcourse.classroom.results import Terms
 from nbcourse.confined.remote import SandboxFailed
 from nbcourse.confined.submission_errors import Ending
 from tests.checks import masters as sheets
@@ -75,9 +76,10 @@ def test_a_share_is_given_where_it_is_asked_for(server, tmp_path, partial, point
     wrong = "def double(x):\n    return 2 * abs(x)"
     content = a_class.notebook(a_class.solved(double=wrong))
     result = grading.grade_submission(
-        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
-        limits=LIMITS, partial=partial,
-    )  # fmt: skip
+        a_class.submission(tmp_path, content),
+        Terms(a_class.master(tmp_path), LIMITS, partial=frozenset(partial)),
+        server,
+    )
     found = {exercise.exercise: exercise for exercise in result.exercises}
     double = found["double-check"]
     assert (double.state, double.points) == (Ending.FAILED, points)
@@ -157,9 +159,10 @@ def test_a_failed_exercise_never_has_all_points(server, tmp_path, monkeypatch):
     monkeypatch.setitem(a_class.TESTS, "double", test)
     content = a_class.notebook(a_class.solved(double="def double(x):\n    return 2 * abs(x)"))
     result = grading.grade_submission(
-        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
-        limits=LIMITS, partial=["double-check"],
-    )  # fmt: skip
+        a_class.submission(tmp_path, content),
+        Terms(a_class.master(tmp_path), LIMITS, partial=frozenset({"double-check"})),
+        server,
+    )
     double = result.exercises[0]
     assert (double.state, double.points) == (Ending.FAILED, 1.33)
     assert "2 of 3 cases are right: 1.33 of 2 points." in double.feedback
@@ -179,9 +182,10 @@ def double(x):
 """
     content = a_class.notebook(a_class.solved(double=ends))
     result = grading.grade_submission(
-        a_class.submission(tmp_path, content), a_class.master(tmp_path), server,
-        limits=LIMITS, partial=["double-check"],
-    )  # fmt: skip
+        a_class.submission(tmp_path, content),
+        Terms(a_class.master(tmp_path), LIMITS, partial=frozenset({"double-check"})),
+        server,
+    )
     double = result.exercises[0]
     assert (double.state, double.points) == (Ending.FAILED, 1)
     assert "2 of 4 cases are right: 1 of 2 points." in double.feedback

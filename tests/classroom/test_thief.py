@@ -16,6 +16,7 @@ from nbcourse.checks import worked
 from nbcourse.classroom import masters as classroom_masters
 from nbcourse.classroom.grading import grade_submission
 from nbcourse.classroom.release import write_bundles
+from nbcourse.classroom.results import Terms
 from nbcourse.classroom.variants import variant_of
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.publishing.chapters import ROOT
@@ -87,9 +88,9 @@ def steal(server, tmp_path):
                 )
         notebook.cells.insert(0, nbformat.v4.new_code_cell(tools))
         submitted = a_class.submission(tmp_path, nbformat.writes(notebook).encode())
-        partial = [step.grade_id for step in master.exercises] if shares else []
+        partial = frozenset(step.grade_id for step in master.exercises if shares)
         return grade_submission(
-            submitted, master, server, limits=LIMITS, variant=variant, partial=partial
+            submitted, Terms(master, LIMITS, partial=partial), server, variant=variant
         )
 
     return graded
@@ -156,5 +157,5 @@ def double(x):
     master = a_class.master(tmp_path)
     content = a_class.notebook(a_class.solved(double=source))
     submitted = a_class.submission(tmp_path, content)
-    result = grade_submission(submitted, master, server, limits=LIMITS)
+    result = grade_submission(submitted, Terms(master, LIMITS), server)
     assert result.points == 6, result.exercises[0].feedback
