@@ -10,6 +10,7 @@ import lzma
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -43,10 +44,8 @@ def members(path: Path) -> list[tuple[str, ...]]:
     Raises:
         Damaged: if it cannot be read.
     """
-    try:
-        return list(islice(_members(path, path.name, DEEPEST), MEMBERS))
-    except Exception as error:  # each way of packing has its own errors, and some are OSErrors
-        raise Damaged(f"The archive {path.name} is damaged or locked.") from error
+    with _opened(path) as file:
+        return list(islice(_members(file, path.name, DEEPEST), MEMBERS))
 
 
 def read(path: Path, member: tuple[str, ...], most: int) -> bytes:
@@ -55,19 +54,27 @@ def read(path: Path, member: tuple[str, ...], most: int) -> bytes:
     Raises:
         Damaged: if it cannot be read.
     """
-    source: Path | IO[bytes] = path
     name, content = path.name, b""
-    try:
+    with _opened(path) as file:
+        source: IO[bytes] = file
         for part in member:
             size = most if part is member[-1] else LARGEST_CONTENT
             content = _content(source, name, part, size)
             source, name = BytesIO(content), part
-    except Exception as error:
-        raise Damaged(f"The archive {path.name} is damaged or locked.") from error
     return content
 
 
-def _members(source: Path | IO[bytes], name: str, depth: int) -> Iterator[tuple[str, ...]]:
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """An archive's file; whatever goes wrong while it is read says that it is damaged."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except Exception as error:  # each way of packing has its own errors, and some are OSErrors
+        raise Damaged(f"The archive {path.name} is damaged or locked.") from error
+
+
+def _members(source: IO[bytes], name: str, depth: int) -> Iterator[tuple[str, ...]]:
     inside = 0
     for member in _names(source, name):
         if is_archive(member) and depth > 1 and inside < ARCHIVES_INSIDE:
@@ -81,14 +88,14 @@ def _members(source: Path | IO[bytes], name: str, depth: int) -> Iterator[tuple[
             yield (member,)
 
 
-def _names(source: Path | IO[bytes], name: str) -> list[str]:
+def _names(source: IO[bytes], name: str) -> list[str]:
     if name.lower().endswith(".zip"):
         with zipfile.ZipFile(source) as archive:
             return [entry for entry in archive.namelist()[:MEMBERS] if not entry.endswith("/")]
     return [entry.name for entry, _ in islice(_tar(source, name), MEMBERS)]
 
 
-def _content(source: Path | IO[bytes], name: str, member: str, most: int) -> bytes:
+def _content(source: IO[bytes], name: str, member: str, most: int) -> bytes:
     if name.lower().endswith(".zip"):
         with zipfile.ZipFile(source) as archive, archive.open(member) as file:
             return file.read(most)
@@ -98,18 +105,11 @@ def _content(source: Path | IO[bytes], name: str, member: str, most: int) -> byt
     return content
 
 
-def _tar(source: Path | IO[bytes], name: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+def _tar(source: IO[bytes], name: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """The files of a tar, each to be read before the next."""
-    if not isinstance(source, Path):
-        source.seek(0)
+    source.seek(0)
     opened = next((PACKED[end] for end in PACKED if name.lower().endswith(end)), None)
-    file = (
-        opened(source, "rb")
-        if opened
-        else source.open("rb")
-        if isinstance(source, Path)
-        else source
-    )
+    file = opened(source, "rb") if opened else source
     with tarfile.open(fileobj=_Bounded(file), mode="r|") as archive:  # type: ignore[call-overload]
         for entry in archive:
             if entry.isfile() and (found := archive.extractfile(entry)) is not None:
