@@ -121,8 +121,8 @@ def grade_class(
     terms = Terms(master, order.limits, order.personal, order.confined, rules.partial(master))
     files.make_folder(out / "results")
     with durable.locked(out):
-        _require_same_sheet(out, master)
-        _require_same_options(out, order)
+        if (out / ORDER).exists():
+            _require_same(out, order, master)
         marks.check(marks.kept(out), master, [submission.student for submission in handed_in])
         _remember(order, out / ORDER)
         before = {s.key: _earlier(out / "results" / f"{s.key}.json") for s in handed_in}
@@ -245,11 +245,6 @@ def _adjusted(
     return rules.applied(marked, owner.submitted, times.get(folded(owner.key)))
 
 
-def _sheet(out: Path) -> str:
-    """The sheet that was graded into a folder."""
-    return masters.find_master(remembered(out).assignment).stem
-
-
 def _times(
     order: Order,
     rules: Rules,
@@ -297,19 +292,17 @@ def _to_read_again(
     )
 
 
-def _require_same_sheet(out: Path, master: Master) -> None:
-    if (out / ORDER).exists() and (other := _sheet(out)) != master.assignment:
+def _require_same(out: Path, order: Order, master: Master) -> None:
+    """Refuse another sheet than the one that was graded into a folder, and fewer options.
+
+    What a class was graded with is not left out by mistake: its grades would be written over.
+    """
+    earlier = remembered(out)
+    if (other := masters.find_master(earlier.assignment).stem) != master.assignment:
         raise UserError(
             f"{out} holds the results of {other}, which those of {master.assignment} would "
             "replace: name another folder with --out"
         )
-
-
-def _require_same_options(out: Path, order: Order) -> None:
-    """What a class was graded with is not left out by mistake: its grades would be written over."""
-    if not (out / ORDER).exists():
-        return
-    earlier = remembered(out)
     if order.folder.resolve() != earlier.folder:
         return
     options = {
