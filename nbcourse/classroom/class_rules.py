@@ -153,24 +153,23 @@ class Rules:
         Raises:
             UserError: if the time cannot be compared with the deadline.
         """
-        return max(0, math.ceil(self._after(submitted, self.deadlines[sheet]) / timedelta(days=1)))
-
-    def _closed(self, days: int) -> bool:
-        return self.late.closes_after is not None and days > self.late.closes_after
-
-    def _after(self, submitted: str, due: datetime) -> timedelta:
+        due = self.deadlines[sheet]
         if (when := times.read(submitted)) is None:
             raise UserError(
                 f"the class list has the submission time {submitted!r}, expected one such as "
                 "'2027-03-13 08:30', or as Moodle writes it"
             )
         try:
-            return when - due
+            after = when - due
         except TypeError:
             raise UserError(
                 f"the deadline {due} in {self.file} and the time {submitted!r} in the class "
                 "list must both have a time zone, or neither"
             ) from None
+        return max(0, math.ceil(after / timedelta(days=1)))
+
+    def _closed(self, days: int) -> bool:
+        return self.late.closes_after is not None and days > self.late.closes_after
 
 
 def read_rules(path: Path, sheets: Collection[str] | None) -> Rules:
