@@ -12,7 +12,7 @@ import io
 import re
 import traceback
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -73,7 +73,7 @@ def grade_submission(
     if wrong := _wrong_sheet(cells, master):
         exercises = results.same_for_all(master, Ending.WRONG_SHEET, "")
         return replace(result, exercises=exercises, notes=(wrong,), doubts=(wrong,))
-    answers, by_hand = matching.match(cells, master), matching.written(cells, master)
+    answers = matching.match(cells, master)
     notes = answers.notes + _of_another_variant(cells, master, variant)
     sheet = _sheet(master, variant)
     with Session(server, _to_run(cells, answers, master), terms.limits, sheet) as session, _quiet():
@@ -81,7 +81,7 @@ def grade_submission(
         exercises = tests.exercises(terms.partial)
     return replace(
         result,
-        exercises=tuple(_read_by_a_person(exercise, by_hand) for exercise in exercises),
+        exercises=exercises,
         notes=tuple(notes),
         doubts=_doubtful(master, exercises, tests.failed, cells),
         watched=session.watched,
@@ -89,26 +89,15 @@ def grade_submission(
     )
 
 
-def _read_by_a_person(
-    exercise: ExerciseResult, answers: Mapping[str, list[Cell]]
-) -> ExerciseResult:
-    """The same; an answer that a person was to grade and that is not there gets no points."""
-    if exercise.state is not Ending.BY_HAND or answers[exercise.exercise]:
-        return exercise
-    nothing = LedgerEntry(Ending.NOT_ATTEMPTED, 0.0)
-    return replace(exercise, ledger=(nothing,), state=Ending.NOT_ATTEMPTED)
-
-
 def _doubtful(
     master: Master, exercises: Sequence[ExerciseResult], failed: Collection[str], cells: list[Cell]
 ) -> tuple[str, ...]:
     """What a person is to look at: checks that were passed where the notebook was written."""
     printed = "\n".join(cell.printed for cell in cells)
-    states = {exercise.exercise: exercise for exercise in exercises}
     return tuple(
-        f"{states[step.grade_id].name}: the notebook says that the check was passed; here it was "
-        f"not ({states[step.grade_id].state})."
-        for step in master.steps
+        f"{exercise.name}: the notebook says that the check was passed; here it was not "
+        f"({exercise.state})."
+        for step, exercise in zip(master.exercises, exercises, strict=True)
         if isinstance(step, Test)
         and step.grade_id in failed
         and any(f"{name}: right." in printed for name, _ in matching.CHECK.findall(step.visible))
@@ -210,9 +199,8 @@ class _Tests:
                 case Solution():
                     self._bind(step)
                 case Written():
-                    found[step.grade_id] = ExerciseResult(
-                        step.grade_id, None, step.points, Ending.BY_HAND, ""
-                    )
+                    cells = self.answers.written[step.grade_id]
+                    found[step.grade_id] = _read_by_a_person(step, cells)
                 case Test():
                     failure = self._missing(step) or self._run(step, step.visible, self.names)
                     found[step.grade_id] = _exercise_result(step, failure)
@@ -340,6 +328,13 @@ def _hidden(step: Test, failure: _Failure) -> _Failure:
     remark = step.remark(failure.line)
     reason = "" if failure.state == Ending.FAILED else f" ({failure.state})"
     return replace(failure, text=HIDDEN + reason + (f": {remark}." if remark else "."))
+
+
+def _read_by_a_person(step: Written, cells: Sequence[Cell]) -> ExerciseResult:
+    """An answer that a person is to grade; one that is not there gets no points."""
+    if not cells:
+        return results.decided(step, Ending.NOT_ATTEMPTED)
+    return ExerciseResult(step.grade_id, None, step.points, Ending.BY_HAND)
 
 
 def _exercise_result(step: Test, failure: _Failure | None) -> ExerciseResult:

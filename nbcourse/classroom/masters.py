@@ -146,6 +146,11 @@ class Master:
     def solutions(self) -> dict[str, Solution]:
         return {step.grade_id: step for step in self.steps if isinstance(step, Solution)}
 
+    @property
+    def names(self) -> list[str]:
+        """What all solution cells are to define."""
+        return [name for solution in self.solutions.values() for name in solution.names]
+
 
 def sheets(root: Path = ROOT) -> list[Path]:
     """The masters of all sheets, in reading order."""

@@ -47,11 +47,13 @@ class Answers:
         places: name of a solution cell → name it is to define → where that is defined.
         checks: name of a solution cell → number of the cell that checks it, where there is one.
         notes: on what is unusual, for the student and the instructor.
+        written: as the function of this name gives it.
     """
 
     places: dict[str, dict[str, Place]] = field(default_factory=dict)
     checks: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    written: dict[str, list[Cell]] = field(default_factory=dict)
 
     def found(self) -> Iterator[tuple[str, str, Place]]:
         """Name of a solution cell, name that it is to define, and where that is defined."""
@@ -61,19 +63,20 @@ class Answers:
 
 
 def match(cells: list[Cell], master: Master) -> Answers:
-    """Where each name that a master asks for is defined in a submission."""
-    found = Answers()
+    """Where each name that a master asks for is defined in a submission, and what is in words."""
+    found = Answers(written=written(cells, master))
     code = [cell for cell in cells if cell.kind == "code"]
     given = {_plain(text) for text in master.texts}
     bound = {c.number: {} if _plain(c.source) in given else _bindings(c.source) for c in code}
-    wanted = Counter(name for solution in master.solutions.values() for name in solution.names)
+    wanted = Counter(master.names)
     elsewhere = []
     for step in (step for step in master.steps if isinstance(step, Test)):
         check = _check_of(step, code)
         for solution in (master.solutions[name] for name in step.solutions):
             if check:
                 found.checks[solution.grade_id] = check.number
-            named, how = _named(solution, code, bound)
+            begun = [c for c in code if bound[c.number].keys() & set(solution.names)]
+            named = _own(solution, code, begun)
             many = len([cell for cell in named if cell.grade_id == solution.grade_id])
             if many > 1:
                 found.notes.append(
@@ -99,7 +102,7 @@ def match(cells: list[Cell], master: Master) -> Answers:
             found.places[solution.grade_id] = places
             elsewhere += [
                 f"`{name}`{f' as `{place.name}`' if place.name != name else ''} in cell "
-                f"{place.cell.number}, {how if place.cell in named else 'by its definition'}"
+                f"{place.cell.number}, {_how(place.cell, solution, named)}"
                 for name, place in places.items()
                 if place.cell.grade_id != solution.grade_id or place.name != name
             ]
@@ -117,7 +120,7 @@ def worth(notebook: Candidate, master: Master) -> int:
     except notebooks.Unreadable:
         return 0
     bound = [_bindings(cell.source) for cell in cells if cell.kind == "code"]
-    names = {name for solution in master.solutions.values() for name in solution.names}
+    names = set(master.names)
     begun = any(name in names and not stub for each in bound for name, stub in each.items())
     return 2 if begun or any(written(cells, master).values()) else 1
 
@@ -125,16 +128,10 @@ def worth(notebook: Candidate, master: Master) -> int:
 def written(cells: list[Cell], master: Master) -> dict[str, list[Cell]]:
     """For each answer in words, or plot, the cells that hold it; none if it is not begun."""
     known = {_plain(text) for text in master.texts}
-    wanted = {name for solution in master.solutions.values() for name in solution.names}
+    wanted = set(master.names)
     found: dict[str, list[Cell]] = {}
     for step in master.written:
-        own = [cell for cell in cells if cell.grade_id == step.grade_id] or [
-            cell
-            for cell in cells
-            if cell.cell_id == step.cell_id != ""
-            and not cell.grade_id
-            and _plain(cell.source) not in known
-        ]
+        own = _own(step, cells, [c for c in cells if _plain(c.source) not in known])
         free = {cell.number for cell in cells if _is_free(cell, known, wanted)}
         place = own[-1].number if own else _place(step, cells, free)
         beside = [cell for cell in cells if cell in own or cell.number in _around(place, free, own)]
@@ -185,19 +182,18 @@ def _check_of(step: Test, code: list[Cell]) -> Cell | None:
     return (named or calls or [None])[-1]  # type: ignore[list-item]
 
 
-def _named(
-    solution: Solution, code: list[Cell], bound: dict[int, dict[str, bool]]
-) -> tuple[list[Cell], str]:
-    """The cells that have the name of a solution cell, or else its id; and which of the two."""
-    named = [cell for cell in code if cell.grade_id == solution.grade_id]
-    by_id = [
-        cell
-        for cell in code
-        if cell.cell_id == solution.cell_id != ""
-        and not cell.grade_id
-        and bound[cell.number].keys() & set(solution.names)
+def _own(step: Solution | Written, cells: list[Cell], begun: list[Cell]) -> list[Cell]:
+    """The cells that have the name of a master's cell, or else its id if they are begun."""
+    return [cell for cell in cells if cell.grade_id == step.grade_id] or [
+        cell for cell in begun if cell.cell_id == step.cell_id != "" and not cell.grade_id
     ]
-    return (named, "which has its name") if named else (by_id, "by the id of the cell")
+
+
+def _how(cell: Cell, solution: Solution, named: list[Cell]) -> str:
+    """By what a cell with an answer was found."""
+    if cell.grade_id == solution.grade_id:
+        return "which has its name"
+    return "by the id of the cell" if cell in named else "by its definition"
 
 
 @dataclass

@@ -103,11 +103,11 @@ def test_only_what_was_written_waits_for_a_person(master, text, kind, state):
     from nbcourse.classroom.grading import _read_by_a_person
     from nbcourse.classroom.notebooks import read_cells
 
-    answer = ExerciseResult("essay", None, 3.0, Ending.BY_HAND)
+    (essay,) = master.written
     cells = read_cells(a_class.notebook([a_class.cell(text, kind, **ESSAY)]))
-    found = _read_by_a_person(answer, matching.written(cells, master))
+    found = _read_by_a_person(essay, matching.written(cells, master)["essay"])
     assert (found.state, found.points) == (state, None if state is Ending.BY_HAND else 0.0)
-    gone = _read_by_a_person(answer, matching.written([], master))
+    gone = _read_by_a_person(essay, matching.written([], master)["essay"])
     assert gone.state is Ending.NOT_ATTEMPTED
 
 
