@@ -95,12 +95,11 @@ class Cases:
 
     def right(self, right: Mapping[str, int]) -> float:
         """How many cases are right, each in proportion to how many times it was asked."""
-        return sum(min(1.0, right.get(what, 0) / times) for what, times in self.asked.items())
+        return sum(_shares(right, self.asked).values())
 
     def earned(self, right: Mapping[str, int]) -> float:
         """How many are right of the cases that nobody can look up."""
-        shares = {what: min(1.0, right.get(what, 0) / times) for what, times in self.asked.items()}
-        return max(0.0, _beyond(shares, self.free) - self.said)
+        return max(0.0, _beyond(_shares(right, self.asked), self.free) - self.said)
 
     def share(self, right: Mapping[str, int]) -> tuple[float, str]:
         """The share of the points of an answer that failed, from 0 to 1, and why in words."""
@@ -138,14 +137,18 @@ def _cases(
 
     def shares(guess: Guess, *, empty: bool = False) -> dict[str, float]:
         guessing = {name: table.with_guess(guess, empty=empty) for name, table in tables.items()}
-        right = right_cases(step, {**names, **guessing})
-        return {what: min(1.0, right[what] / times) for what, times in asked.items()}
+        return _shares(right_cases(step, {**names, **guessing}), asked)
 
     guessed = [free, *map(shares, GUESSES), shares(GUESSES[0], empty=True)]
     free = {what: max(found[what] for found in guessed) for what in asked}
     words = {word for table in tables.values() for word in table.words}
     said = (_beyond(shares(partial(_say, word)), free) for word in words)
     return Cases(asked, free, max(said, default=0.0))
+
+
+def _shares(right: Mapping[str, int], asked: Mapping[str, int]) -> dict[str, float]:
+    """How much of each case is right, from 0 to 1."""
+    return {what: min(1.0, right.get(what, 0) / times) for what, times in asked.items()}
 
 
 def _beyond(shares: Mapping[str, float], free: Mapping[str, float]) -> float:
