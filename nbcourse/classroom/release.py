@@ -79,7 +79,8 @@ def write_bundles(
     hidden = leaks.secrets(root)  # which takes seconds
     for name, variant in variants.items():
         target = out / f"{name}.zip"
-        content = _bundle(notebook, master, variant, root)
+        texts = _bundle(notebook, master, variant, root)
+        content = files.zipped({f"{notebook.stem}/{path}": text for path, text in texts})
         if found := leaks.scan_bytes(str(target), content, hidden):
             raise leaks.Leak(
                 f"{target} was not written, since it held secrets:\n" + "\n".join(found)
@@ -88,15 +89,7 @@ def write_bundles(
         yield target
 
 
-def _bundle(notebook: Path, master: Master, variant: int, root: Path) -> bytes:
-    """The zip that students get."""
-    content = _bundle_files(notebook, master, variant, root)
-    return files.zipped({f"{notebook.stem}/{name}": text for name, text in content})
-
-
-def _bundle_files(
-    notebook: Path, master: Master, variant: int, root: Path
-) -> Iterator[tuple[str, str]]:
+def _bundle(notebook: Path, master: Master, variant: int, root: Path) -> Iterator[tuple[str, str]]:
     """Name and text of everything in a bundle."""
     yield notebook.name, with_variant(notebook.read_text(encoding="utf-8"), variant)
     title = nbformat.read(notebook, as_version=4).cells[0].source.splitlines()[0].lstrip("# ")
