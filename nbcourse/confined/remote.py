@@ -257,23 +257,17 @@ class Session:
         self._released = []
         self._met = self._limits_met()
         self._folder = Path(tempfile.mkdtemp(prefix="submission-"))
-        begun = time.monotonic()
         left = replace(self.limits, total=max(self.limits.total - self._computed / 2, 0.5))
-        try:
-            self._channel, self._number = self.server.start(self._folder, left, self._group)
-        except BaseException:
-            self._folder.rmdir()
-            raise
-        try:
-            hello = wire.receive(self._channel, self._watch(self.limits.seconds))
-        except (EOFError, ValueError) as error:
-            raise SandboxFailed("the confined process did not start") from error
-        except SubmissionError as error:
-            self._last_error = error
-            self._stop()
-            raise
-        finally:
-            self._left -= time.monotonic() - begun
+        with self._counted():
+            try:
+                self._channel, self._number = self.server.start(self._folder, left, self._group)
+            except BaseException:
+                self._folder.rmdir()
+                raise
+            try:
+                hello = wire.receive(self._channel, self._watch(self.limits.seconds))
+            except (EOFError, ValueError) as error:
+                raise SandboxFailed("the confined process did not start") from error
         if hello.get("refused") is not None:
             raise SandboxFailed(hello["refused"])
         self.watched = (*hello["watched"], *([cgroups.LACKING] if self._group is None else []))
@@ -295,16 +289,25 @@ class Session:
         """Send a request and wait for its answer; any error is remembered and raised."""
         begun = time.monotonic()
         try:
-            return self._exchange(request | {"number": next(self._numbers)})
+            with self._counted():
+                return self._exchange(request | {"number": next(self._numbers)})
+        finally:
+            what = _asked_of(request)
+            self._took[what] = self._took.get(what, 0.0) + time.monotonic() - begun
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the time; remember an error, and end the process with one that is fatal."""
+        begun = time.monotonic()
+        try:
+            yield
         except SubmissionError as error:
             self._last_error = error
             if error.fatal and self._channel is not None:
                 self._stop()
             raise
         finally:
-            took, what = time.monotonic() - begun, _asked_of(request)
-            self._left -= took
-            self._took[what] = self._took.get(what, 0.0) + took
+            self._left -= time.monotonic() - begun
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._channel is None:
@@ -394,22 +397,14 @@ class Session:
         The time for reading is limited as well: a reply may hold what takes long to build, such as
         a dict of keys whose hashes are equal.
         """
-        begun = time.monotonic()
-        try:
-            with at_most(self.limits.seconds, "the grader was reading what it gave"):
-                yield
-        except SubmissionError as error:
-            if error.fatal and self._channel is not None:
-                self._last_error = error
-                self._stop()
-            raise
-        except Exception:
-            self._last_error = _malformed()
-            if self._channel is not None:
-                self._stop()
-            raise self._last_error from None
-        finally:
-            self._left -= time.monotonic() - begun
+        with self._counted():
+            try:
+                with at_most(self.limits.seconds, "the grader was reading what it gave"):
+                    yield
+            except SubmissionError:
+                raise
+            except Exception:
+                raise _malformed() from None
 
 
 @contextmanager
