@@ -23,7 +23,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -173,14 +173,14 @@ class StudentCode:
             "kind": kind,
             "type": type(error).__name__[:80],
             "message": writable(message),
-            "line": self._line(error.__traceback__, error),
+            "line": self._line(error),
         }
 
-    def _line(self, trace: TracebackType | None, error: BaseException) -> str:
+    def _line(self, error: BaseException) -> str:
         """The last of the student's own lines that was running."""
         own = [
             (frame.f_code.co_filename, number)
-            for frame, number in traceback.walk_tb(trace)
+            for frame, number in traceback.walk_tb(error.__traceback__)
             if frame.f_code.co_filename in self.sources
         ]
         if isinstance(error, SyntaxError) and error.filename in self.sources:

@@ -73,16 +73,14 @@ def _pack(value: Any, tensors: list[Tensor], depth: int) -> Any:
         raise NotPlain(f"more than {DEEPEST_NESTING} lists inside each other")
     if value is None or isinstance(value, bool | str | float):
         return value
-    if isinstance(value, numbers.Real):  # of NumPy, fractions: as the checks read them
-        value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    elif hasattr(value, "tolist") and not isinstance(value, Tensor):
-        return _pack(value.tolist(), tensors, depth + 1)
-    if isinstance(value, float):
-        return value
-    if isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
+    if isinstance(value, numbers.Integral):
+        if not -(2**63) <= int(value) < 2**63:
             raise NotPlain("an integer of more than 64 bits")
-        return value
+        return int(value)
+    if isinstance(value, numbers.Real):  # of NumPy, fractions: as the checks read them
+        return float(value)
+    if hasattr(value, "tolist") and not isinstance(value, Tensor):
+        return _pack(value.tolist(), tensors, depth + 1)
     if isinstance(value, Tensor):
         if str(value.dtype).removeprefix("torch.") not in DTYPES:
             raise NotPlain(f"a tensor of dtype {value.dtype}")
