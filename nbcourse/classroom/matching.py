@@ -28,6 +28,10 @@ from nbcourse.confined.cells import plain_python
 
 CHECK = re.compile(r"""\bcheck\(\s*["']([\w-]+)["']\s*,\s*(\w+)\s*\)""")
 TIMED = re.compile(r"\A\s*%%(?:time|timeit|capture)\b[^\n]*\n")  # cells that are run all the same
+SCOPES = (  # whose names are no names of the cell
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 DEFINES = re.compile(r"^(?:(?:async )?def (\w+)|(\w+)\s*(?::[^=\n]*)?=(?!=))", re.MULTILINE)
 
 
@@ -268,51 +272,31 @@ def _bindings(source: str) -> dict[str, bool]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {name or value: STUB in source for name, value in DEFINES.findall(text)}
     found: dict[str, bool] = {}
+    left_open: set[ast.AST] = set()
     for node in _at_top_level(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found[name] = _is_stub(node.body)
             case ast.ClassDef(name=name):
                 found[name] = False
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                for alias in names:
-                    found[(alias.asname or alias.name).partition(".")[0]] = False
-            case ast.Assign(value=value) | ast.AnnAssign(value=value) if value is not None:
-                left_open = isinstance(value, ast.Constant) and value.value is ...
-                for name in _stored(node):
-                    found[name] = left_open
-            case ast.stmt():
-                found |= dict.fromkeys(_stored(node), False)
+            case ast.alias(name=name, asname=other):
+                found[(other or name).partition(".")[0]] = False
+            case ast.Assign(value=value) | ast.AnnAssign(value=value):
+                if isinstance(value, ast.Constant) and value.value is ...:
+                    left_open.update(ast.walk(node))
+            case ast.Name(id=name, ctx=ast.Store()):
+                found[name] = node in left_open
     return found
 
 
-def _at_top_level(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements that run in the cell itself, those in `if`, `with`, `try` and loops too."""
-    waiting: list[ast.AST] = []
-    waiting += tree.body[::-1]
+def _at_top_level(tree: ast.Module) -> Iterator[ast.AST]:
+    """What is computed in the cell itself, in order: nothing of functions and comprehensions."""
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.stmt):
-            yield node
-            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            waiting += [] if inside else [*ast.iter_child_nodes(node)][::-1]
-        elif isinstance(node, ast.ExceptHandler | ast.match_case):
+        yield node
+        if not isinstance(node, SCOPES):
             waiting += [*ast.iter_child_nodes(node)][::-1]
-
-
-def _stored(node: ast.stmt) -> list[str]:
-    """The names that a statement assigns to, those of the statements in it left out."""
-    waiting = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
-    names = []
-    while waiting:
-        expression = waiting.pop()
-        if isinstance(expression, ast.Name) and isinstance(expression.ctx, ast.Store):
-            names.append(expression.id)
-        if not isinstance(
-            expression, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-        ):
-            waiting += [c for c in ast.iter_child_nodes(expression) if not isinstance(c, ast.stmt)]
-    return names
 
 
 def _is_stub(body: list[ast.stmt]) -> bool:
