@@ -88,35 +88,41 @@ def _text(content: bytes) -> str:
 def _language(metadata: Any) -> str:
     """The language of the notebook's kernel in lower case; empty if the file does not say."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
-        entry = metadata.get(key) if isinstance(metadata, dict) else None
-        if isinstance(entry, dict) and isinstance(entry.get(name), str):
-            return writable(entry[name].lower()[:40])
+        language = _object(_object(metadata).get(key)).get(name)
+        if isinstance(language, str):
+            return writable(language.lower()[:40])
     return ""
 
 
 def _cell(number: int, cell: Any) -> Cell:
     if not isinstance(cell, dict):
         raise Unreadable(f"The file is damaged: its cell {number} is not a cell.")
-    source, metadata = _joined(cell.get("source", "")), cell.get("metadata")
+    source, metadata = _joined(cell.get("source", "")), _object(cell.get("metadata"))
     if source is None:
         raise Unreadable(f"The file is damaged: its cell {number} has no text.")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    marks = metadata.get("nbgrader")
-    marks = marks if isinstance(marks, dict) else {}
-    grade_id, points = marks.get("grade_id"), marks.get("points")
-    cell_id = cell.get("id", metadata.get("id"))
+    marks = _object(metadata.get("nbgrader"))
     return Cell(
         number=number,
         kind=str(cell.get("cell_type")),
         source=source,
-        grade_id=grade_id if isinstance(grade_id, str) else "",
+        grade_id=_string(marks.get("grade_id")),
         solution=marks.get("solution") is True,
         grade=marks.get("grade") is True,
-        points=_points(points),
+        points=_points(marks.get("points")),
         pictures=tuple(_pictures(cell)),
-        cell_id=cell_id if isinstance(cell_id, str) else "",
+        cell_id=_string(cell.get("id", metadata.get("id"))),
         printed="".join(_joined(output.get("text", "")) or "" for output in _outputs(cell)),
     )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object; an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _string(value: Any) -> str:
+    """A text; an empty one in place of anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def _joined(text: Any) -> str | None:
@@ -133,14 +139,12 @@ def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pictures(cell: dict[str, Any]) -> Iterator[str]:
-    attached = cell.get("attachments")
     bundles = [output.get("data") for output in _outputs(cell)]
-    bundles += attached.values() if isinstance(attached, dict) else []
+    bundles += _object(cell.get("attachments")).values()
     for bundle in bundles:
         for kind in PICTURES:
-            text = bundle.get(kind) if isinstance(bundle, dict) else None
-            text = "".join(text.split()) if isinstance(text, str) else ""
-            if text and BASE64.fullmatch(text):
+            text = "".join(_string(_object(bundle).get(kind)).split())
+            if BASE64.fullmatch(text):
                 yield f"data:{kind};base64,{text}"
 
 
