@@ -157,8 +157,8 @@ def read_class_list(path: Path) -> ClassList:
     key, students = read(columns, rows, path.name)
     if not students:
         raise UserError(f"the class list {path} names no students")
-    _check_unique([(key, student.key) for student in students], path.name)
-    _check_unique([("ID", s.number) for s in students if s.number], path.name)
+    _check_unique(key, [student.key for student in students], path.name)
+    _check_unique("ID", [student.number for student in students if student.number], path.name)
     maxima = {row.get("Maximum Grade") or row.get("Maximum grade", "") for row, _ in rows}
     maximum = (
         tables.number(maxima.pop()) if kinds[0] is Kind.WORKSHEET and len(maxima) == 1 else None
@@ -169,9 +169,9 @@ def read_class_list(path: Path) -> ClassList:
 Row = tuple[Mapping[str, str], tuple[str, ...]]  # by column, and as it stands
 
 
-def _check_unique(ids: Sequence[tuple[str, str]], file: str) -> None:
-    counts = Counter(folded(found) for _, found in ids)
-    for column, found in ids:
+def _check_unique(column: str, ids: Sequence[str], file: str) -> None:
+    counts = Counter(map(folded, ids))
+    for found in ids:
         if counts[folded(found)] > 1:
             raise UserError(f"{file}: {column} {found!r} is in more than one row")
 

@@ -157,13 +157,13 @@ def sheets(root: Path = ROOT) -> list[Path]:
     return chapters.notebooks(root / "solutions")
 
 
-def find_master(assignment: str, root: Path = ROOT) -> Path:
+def find_master(assignment: str) -> Path:
     """The master that has this number or name.
 
     Raises:
         UserError: if there is none.
     """
-    return chapters.find(assignment, sheets(root))
+    return chapters.find(assignment, sheets())
 
 
 def load_master(path: Path) -> Master:

@@ -265,7 +265,7 @@ class Session:
                 self._folder.rmdir()
                 raise
             try:
-                hello = wire.receive(self._channel, self._watch(self.limits.seconds))
+                hello = wire.receive(self._channel, self._watch())
             except (EOFError, ValueError) as error:
                 raise SandboxFailed("the confined process did not start") from error
         if hello.get("refused") is not None:
@@ -314,7 +314,7 @@ class Session:
             raise self._last_error or _out_of_time(
                 f"there was no time left to run it{self._longest()}"
             )
-        watch = self._watch(self.limits.seconds, _asked_of(request))
+        watch = self._watch(_asked_of(request))
         try:
             self._channel.settimeout(self.limits.seconds)
             wire.send(self._channel, request)
@@ -344,9 +344,9 @@ class Session:
         what = max(self._took, key=lambda name: self._took[name])
         return f"; the longest, {what}, took {self._took[what]:.1f}"
 
-    def _watch(self, seconds: float, what: str = "it") -> Callable[[], None]:
+    def _watch(self, what: str = "it") -> Callable[[], None]:
         """A function that waits for the process to send something, for a limited time."""
-        channel = self._channel
+        channel, seconds = self._channel, self.limits.seconds
         assert channel is not None
         begun = time.monotonic()
         end = begun + min(seconds, self._left)
