@@ -1,5 +1,6 @@
-"""Notebooks that others have written: their cells."""
+"""Notebooks that others have written: their cells, and what is defined in them."""
 
+import ast
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,3 +35,18 @@ def cells(file: Path) -> list[Mapping[str, Any]]:
 def code(cell: Mapping[str, Any]) -> str:
     """What stands in a code cell; nothing of another one."""
     return "".join(cell.get("source", "")) if cell.get("cell_type") == "code" else ""
+
+
+def bound(node: ast.stmt) -> list[str]:
+    """The names that a statement gives something."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return [
+            part.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        ]
+    return []

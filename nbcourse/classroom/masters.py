@@ -25,6 +25,7 @@ from nbcourse.classroom import notebooks
 from nbcourse.classroom.notebooks import Cell
 from nbcourse.confined.cells import plain_python
 from nbcourse.errors import UserError
+from nbcourse.notebooks import bound
 from nbcourse.publishing import chapters
 from nbcourse.repository import ROOT
 
@@ -217,12 +218,7 @@ def _solution(cell: Cell, path: Path) -> Solution:
             case ast.Import() | ast.ImportFrom():
                 imports.append(ast.unparse(statement))
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                nodes = ast.walk(statement)
-                values += [
-                    node.id
-                    for node in nodes
-                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-                ]
+                values += bound(statement)
     values = [name for name in dict.fromkeys(values) if name not in functions]
     return Solution(
         cell.grade_id,

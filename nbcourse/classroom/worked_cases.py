@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
+from nbcourse import notebooks
 from nbcourse.checks import Sheet, attempt, worked
 from nbcourse.checks.worked import Case, seal
 from nbcourse.classroom.masters import UNCHOSEN, Given, Master, Solution, Test
@@ -310,22 +311,12 @@ def _pieces(room: ModuleType | None, wanted: set[str]) -> str:
 
 def needed(tree: ast.Module, wanted: Collection[str]) -> list[ast.stmt]:
     """The statements of a module that define these names or what they need, and its imports."""
-    defined: dict[str, ast.stmt] = {}
-    kept: list[ast.stmt] = []
-    for statement in tree.body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                defined[name] = statement
-            case ast.Assign() | ast.AnnAssign():
-                stored = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
-                defined |= {n.id: statement for n in stored if isinstance(n.ctx, ast.Store)}
-            case ast.Import() | ast.ImportFrom():
-                kept.append(statement)
+    defined = {name: node for node in tree.body for name in notebooks.bound(node)}
     waiting, found = list(wanted), set()
     while waiting:
         if (name := waiting.pop()) in defined and name not in found:
             found.add(name)
             names = [n for n in ast.walk(defined[name]) if isinstance(n, ast.Name)]
             waiting += [node.id for node in names]
-    kept += {id(defined[name]): defined[name] for name in found}.values()
-    return sorted(kept, key=lambda statement: statement.lineno)
+    kept = {defined[name] for name in found}
+    return [n for n in tree.body if n in kept or isinstance(n, ast.Import | ast.ImportFrom)]

@@ -23,7 +23,7 @@ def source(file: Path, name: str) -> str:
     """
     defined: dict[str, ast.stmt] = {}
     for node in _statements(file):
-        defined |= dict.fromkeys(_bound(node), node)
+        defined |= dict.fromkeys(notebooks.bound(node), node)
     kinds = {key for key, node in defined.items() if isinstance(node, ast.ClassDef)}
     functions = [key for key, one in defined.items() if isinstance(one, ast.FunctionDef)]
     functions += kinds
@@ -64,21 +64,6 @@ def _statements(file: Path) -> Iterator[ast.stmt]:
             elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
                 part.returns = None
         yield from program.body
-
-
-def _bound(node: ast.stmt) -> list[str]:
-    """The names that a statement gives something."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        return [
-            part.id
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        ]
-    return []
 
 
 WRITTEN = (
