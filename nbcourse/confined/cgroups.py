@@ -16,8 +16,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -139,16 +138,10 @@ def make(parent: ControlGroup, *, processes: int, memory: int) -> ControlGroup:
     return made
 
 
-@contextmanager
-def group(*, processes: int, memory: int) -> Iterator[ControlGroup | None]:
-    """A group for a submission, or None where none can be made; it is removed at the end."""
+def group(*, processes: int, memory: int) -> ControlGroup | None:
+    """A group for a submission, which is to be removed at the end; None where none can be made."""
     parent = place()
-    made = None if parent is None else make(parent, processes=processes, memory=memory)
-    try:
-        yield made
-    finally:
-        if made is not None:
-            made.remove()
+    return None if parent is None else make(parent, processes=processes, memory=memory)
 
 
 # ---------------------------------------------------------------- where groups can be made

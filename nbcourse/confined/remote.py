@@ -16,7 +16,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -113,12 +113,8 @@ class Session:
     def __enter__(self) -> "Session":
         self._left = self.limits.total
         self._computed = 0.0  # processor seconds of the processes that have ended
-        limits, self._stack = self.limits, ExitStack()
-        self._group = self._stack.enter_context(
-            cgroups.group(
-                processes=limits.threads, memory=limits.memory + limits.disk + cgroups.COPIED
-            )
-        )
+        memory = self.limits.memory + self.limits.disk + cgroups.COPIED
+        self._group = cgroups.group(processes=self.limits.threads, memory=memory)
         try:
             self._run_cells()
         except BaseException:
@@ -129,7 +125,8 @@ class Session:
     def __exit__(self, *_: object) -> None:
         if self._channel is not None:
             self._stop()
-        self._stack.close()
+        if self._group is not None:
+            self._group.remove()
 
     def begin(self) -> None:
         """Begin a part of the tests: forget old errors, and restart a process that has ended."""
