@@ -26,8 +26,6 @@ from nbcourse.confined.forkserver import ForkServer, Zygote, graders
 from nbcourse.confined.submission_errors import Ending
 from nbcourse.errors import UserError
 
-Job = tuple[Submission, int]  # with the student's variant
-
 
 def grade_submissions(
     submissions: Sequence[Submission], terms: Terms, folder: Path, *, jobs: int
@@ -52,22 +50,22 @@ def grade_submissions(
             written.
         SandboxFailed: if the kernel refuses to confine a process.
     """
-    to_do: list[Job] = []
+    to_do: list[Submission] = []
     for submission in submissions:
-        path, variant = folder / f"{submission.key}.json", terms.variant(submission)
+        path = folder / f"{submission.key}.json"
         if terms.personal and submission.owner is None:
             failure = f"the student's own numbers are unknown: {submission.unmatched}"
             result = results.not_graded(submission, terms.master, failure)
             results.write_result(result, path)
             yield submission, result
-        elif (done := _done(submission, variant, terms, path)) is None:
-            to_do.append((submission, variant))
+        elif (done := _done(submission, terms, path)) is None:
+            to_do.append(submission)
         else:
             yield submission, done
     if not to_do:
         return
     solved = Submission("the master", "", notebook=Candidate(terms.master.path))
-    for submission, result in _graded([(solved, 0), *to_do], terms, jobs):
+    for submission, result in _graded([solved, *to_do], terms, jobs):
         if submission is solved:
             _require_all_points(result)
         else:
@@ -84,16 +82,14 @@ def _require_all_points(result: SubmissionResult) -> None:
             )
 
 
-def _done(
-    submission: Submission, variant: int, terms: Terms, path: Path
-) -> SubmissionResult | None:
+def _done(submission: Submission, terms: Terms, path: Path) -> SubmissionResult | None:
     """The result of an earlier run, if nothing that it depends on has changed since."""
     try:
         stored = results.read_result(path)
         digest = sha256(submission.read_bytes()).hexdigest()
     except (FileNotFoundError, ValueError):  # among them Unreadable
         return None
-    if stored.submission != digest or stored.conditions != terms.conditions(variant):
+    if stored.submission != digest or stored.conditions != terms.conditions(submission):
         return None
     named = replace(stored, student=submission.student, late=submission.late)
     if named != stored:
@@ -113,11 +109,11 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def give(self, job: Job) -> None:
-        self.submission = job[0]
+    def give(self, submission: Submission) -> None:
+        self.submission = submission
         self.give_up_at = time.monotonic() + 3 * self.terms.limits.total + 60
         with suppress(BrokenPipeError):  # it has ended, and `take` will see that
-            self.connection.send(job)
+            self.connection.send(submission)
 
     def take(self) -> SubmissionResult | Exception:
         """The result of the submission; the process may have ended over it, or hang."""
@@ -145,9 +141,9 @@ def _ignored_interrupts() -> Iterator[None]:
 
 
 def _graded(
-    jobs: list[Job], terms: Terms, workers: int
+    submissions: list[Submission], terms: Terms, workers: int
 ) -> Iterator[tuple[Submission, SubmissionResult]]:
-    waiting = jobs[::-1]
+    waiting = submissions[::-1]
     busy: list[_Worker] = []
     with Zygote() as zygote:
         try:
@@ -195,13 +191,11 @@ def _work(connection: Connection, terms: Terms, zygote: Zygote) -> None:
             sandbox.limit_memory(terms.limits.memory)
         while True:
             try:
-                submission, variant = connection.recv()
+                submission = connection.recv()
             except EOFError:
                 return
             try:
-                answer: SubmissionResult | Exception = grade_submission(
-                    submission, terms, server, variant=variant
-                )
+                answer: SubmissionResult | Exception = grade_submission(submission, terms, server)
             except SandboxFailed as error:
                 answer = error
             except Exception as error:

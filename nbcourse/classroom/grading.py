@@ -44,23 +44,20 @@ HIDDEN = "A further test, which is not shown, failed"
 LONGEST_FEEDBACK = 5000  # characters for each exercise: an answer that is shown may be enormous
 
 
-def grade_submission(
-    submission: Submission, terms: Terms, server: ForkServer, *, variant: int = 0
-) -> SubmissionResult:
+def grade_submission(submission: Submission, terms: Terms, server: ForkServer) -> SubmissionResult:
     """Grade a submission. Whatever its code does, the outcome is a result.
 
     Args:
         submission: a student's notebook.
         terms: how it is graded.
         server: where the process of the student's code comes from.
-        variant: which numbers the student got (`variants.variant_of`); 0 is the book's own.
 
     Raises:
         SandboxFailed: if the kernel refuses to confine the process.
     """
-    master = terms.master
+    master, variant = terms.master, terms.variant(submission)
     result = replace(
-        results.without_exercises(submission, master), conditions=terms.conditions(variant)
+        results.without_exercises(submission, master), conditions=terms.conditions(submission)
     )
     try:
         content = submission.read_bytes()

@@ -145,7 +145,7 @@ class Terms:
     Args:
         master: what they are graded by.
         limits: what each may use.
-        personal: whether each student has a variant of their own.
+        personal: whether each student of the class has a variant of their own.
         confined: whether their code runs confined.
         partial: the tests whose points are given in proportion to the cases that are right.
     """
@@ -157,17 +157,19 @@ class Terms:
     partial: frozenset[str] = frozenset()
 
     def variant(self, submission: Submission) -> int:
-        return variant_of(submission.student, self.master.assignment) if self.personal else 0
+        """Which numbers the student got; 0 is the book's own."""
+        own = self.personal and submission.owner is not None
+        return variant_of(submission.student, self.master.assignment) if own else 0
 
-    def conditions(self, variant: int) -> dict[str, str]:
-        """What a result depends on besides the submission, each with its value or a digest."""
+    def conditions(self, submission: Submission) -> dict[str, str]:
+        """What a result depends on besides the notebook, each with its value or a digest."""
         return {
             "master": self.master.digest,
             "checks": _digest(ROOT / "nbcourse" / "checks"),
             "functional": _digest(ROOT / "nbcourse" / "functional"),
             "torch": metadata.version("torch"),
             "limits": str(self.limits),
-            "variant": str(variant),
+            "variant": str(self.variant(submission)),
             "confined": str(self.confined),
             "grader": str(EDITION),
             "partial credit": ", ".join(sorted(self.partial)),

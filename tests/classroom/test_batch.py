@@ -46,11 +46,8 @@ def in_this_process(monkeypatch, server):
     """Grade by a fork server that is there: a process for each submission, and no new ones."""
 
     def graded(jobs, terms, workers):
-        for submission, variant in jobs:
-            yield (
-                submission,
-                grade_submission(submission, terms, server, variant=variant),
-            )
+        for submission in jobs:
+            yield submission, grade_submission(submission, terms, server)
 
     return lambda: monkeypatch.setattr(batch, "_graded", graded)
 
@@ -83,17 +80,17 @@ def test_each_gets_a_result_and_only_what_changed_is_graded_again(
 
 
 def test_other_terms_are_graded_anew(tmp_path, terms):
-    submission = hand_in(tmp_path, "ada")
+    submission = a_class.listed(hand_in(tmp_path, "ada"))
     digests = {
-        str(Terms(terms.master, limits, confined=confined).conditions(variant))
+        str(Terms(terms.master, limits, personal, confined).conditions(submission))
         for limits in (LIMITS, sandbox.Limits())
-        for variant in (0, 1)
+        for personal in (True, False)
         for confined in (True, False)
     }
     assert len(digests) == 8
     stored = results.not_graded(submission, terms.master, "power cut")
     results.write_result(stored, tmp_path / "ada.json")
-    assert batch._done(submission, 0, terms, tmp_path / "ada.json") is None
+    assert batch._done(submission, terms, tmp_path / "ada.json") is None
 
 
 def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms, zygote):
@@ -101,7 +98,7 @@ def test_a_grading_process_that_dies_costs_one_submission(tmp_path, terms, zygot
     worker = batch._Worker(terms, zygote)  # a process of its own, which is not the submission's
     worker.process.kill()
     worker.process.join()
-    worker.give((submission, 0))
+    worker.give(submission)
     result = worker.take()
     worker.end()
     assert result.student == "ada"

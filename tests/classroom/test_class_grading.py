@@ -38,7 +38,7 @@ class Grading:
         self.failed: dict[str, str] = {}  # student → exercise
 
     def __call__(self, jobs, terms, workers):
-        for submission, variant in jobs:
+        for submission in jobs:
             if len(self.graded) == self.interrupted_after:
                 raise KeyboardInterrupt
             self.graded.append(submission.student)
@@ -52,7 +52,7 @@ class Grading:
                     late=False,
                     exercises=self.exercises(terms.master, submission.student),
                     submission=sha256(submission.read_bytes()).hexdigest(),
-                    conditions=terms.conditions(variant),
+                    conditions=terms.conditions(submission),
                 ),
             )
 

@@ -292,8 +292,8 @@ def test_personal_numbers_are_those_of_the_student(server, tmp_path):
     content = path.read_text(encoding="utf-8")
     for sheet, notes in [(f"variant={variant}", 0), ("variant=0", 1)]:
         text = content.replace("variant=0", sheet)
-        submitted = a_class.submission(tmp_path, text.encode())
-        result = grading.grade_submission(submitted, Terms(master, LIMITS), server, variant=variant)
+        submitted = a_class.listed(a_class.submission(tmp_path, text.encode(), "ada"))
+        result = grading.grade_submission(submitted, Terms(master, LIMITS, personal=True), server)
         assert len(result.notes) == notes
         assert (result.points == by_checks) == (notes == 0)
 

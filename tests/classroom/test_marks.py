@@ -99,7 +99,7 @@ def order(master, tmp_path, monkeypatch):
     """Two submissions; what runs them is replaced, and says that all tests are passed."""
 
     def graded(jobs, terms, workers):
-        for submission, _ in jobs:
+        for submission in jobs:
             yield submission, graded_by_hand(submission.student)
 
     monkeypatch.setattr(batch, "_graded", graded)

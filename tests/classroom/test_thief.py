@@ -87,11 +87,10 @@ def steal(server, tmp_path):
                     for function in master.solutions[name].functions
                 )
         notebook.cells.insert(0, nbformat.v4.new_code_cell(tools))
-        submitted = a_class.submission(tmp_path, nbformat.writes(notebook).encode())
+        submitted = a_class.submission(tmp_path, nbformat.writes(notebook).encode(), NAME)
         partial = frozenset(step.grade_id for step in master.exercises if shares)
-        return grade_submission(
-            submitted, Terms(master, LIMITS, partial=partial), server, variant=variant
-        )
+        terms = Terms(master, LIMITS, personal=True, partial=partial)
+        return grade_submission(a_class.listed(submitted), terms, server)
 
     return graded
 
