@@ -6,7 +6,6 @@ Time is a roofline: no machine with these peak numbers does *this work* faster, 
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from nbcourse.budget.machines import Machine, roofline
 from nbcourse.budget.memory import memory_of
@@ -16,15 +15,6 @@ from nbcourse.budget.work import Work, work_of
 from nbcourse.errors import UserError
 from nbcourse.lm.sampling import ENGINES
 from nbcourse.training.recipe import Recipe
-
-
-class Entry(NamedTuple):
-    """A line of a table: what the number is, in which part of a step, and its unit."""
-
-    part: str
-    label: str
-    number: float
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -108,30 +98,6 @@ class Prediction:
         values = range(1, self.plan.recipe.rollouts.responses)  # with all responses it does not fit
         most = bisect_left(values, True, key=lambda value: not fits(value))
         return f"lower {key} to {most}" if most else f"{key} = 1 is still too much"
-
-    @property
-    def rows(self) -> list[Entry]:
-        """Everything as lines of a table: memory by phase and owner, then time by part."""
-        memory = [
-            Entry(phase, owner, number, "bytes")
-            for phase, owners in self.memory.items()
-            for owner, number in (*owners.items(), ("all", self.peaks[phase]))
-        ]
-        time = [
-            row
-            for part, work in self.work.items()
-            for row in (
-                Entry(part, "computed", work.flops, "FLOP"),
-                Entry(part, "moved", work.moved, "bytes"),
-                Entry(part, "roofline", self.seconds[part], "s"),
-            )
-        ]
-        return [
-            *memory,
-            *time,
-            Entry("step", "roofline", sum(self.seconds.values()), "s"),
-            Entry("run", "roofline", self.hours, "hours"),
-        ]
 
 
 def predict(

@@ -1022,20 +1022,6 @@ def test_seconds_and_hours_add_up():
     assert answer.hours == pytest.approx(30 * sum(answer.seconds.values()) / 3600)
 
 
-def test_the_rows_of_the_table_hold_every_number():
-    answer = predicted(on_a_gpu(), HALF_BILLION, DATASHEETS["H100"])
-    rows = {(row.part, row.label): (row.number, row.unit) for row in answer.rows}
-    assert len(rows) == len(answer.rows)
-    for phase, owners in answer.memory.items():
-        assert rows[phase, "all"] == (sum(owners.values()), "bytes")
-        assert all(rows[phase, owner] == (n, "bytes") for owner, n in owners.items())
-    for part, work in answer.work.items():
-        assert rows[part, "computed"] == (work.flops, "FLOP")
-        assert rows[part, "moved"] == (work.moved, "bytes")
-        assert rows[part, "roofline"] == (answer.seconds[part], "s")
-    assert rows["run", "roofline"] == (answer.hours, "hours")
-
-
 @pytest.mark.parametrize("tokens", [0, 513])
 def test_a_response_length_that_cannot_be_is_refused(tokens):
     with pytest.raises(ValueError, match=f"response_tokens is {tokens}, expected 1 to .* = 512"):
