@@ -8,7 +8,7 @@ both can be compared when it is over.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -279,26 +279,28 @@ def forecast(
     usual = earlier.conditions
     length = min(usual.response_tokens, limit)
     longest = plan.prompt_tokens
-    least, expected, most = (
+    fastest = [
         rooflines(plan.recipe, plan.shape, machine, conditions, prompt=prompt)
         for prompt, conditions in (
             (shortest_prompt, SHORTEST),
             (longest, usual._replace(response_tokens=length)),
             (longest, Conditions(limit, no_spread=0, batches=batches(1))),
         )
-    )
-    slowdown = {phase: times_slower(earlier.slowdown, phase) for phase in PHASES}
+    ]
     return {
-        phase: Seconds(
-            least[phase], slowdown[phase] * expected[phase], slowdown[phase] * most[phase]
-        )
+        phase: _as_before(earlier.slowdown, phase, [seconds[phase] for seconds in fastest])
         for phase in PHASES
     }
 
 
-def times_slower(slowdown: Mapping[str, float], phase: str) -> float:
-    """How many rooflines a phase takes: as before, or as the slowest phase; 1 if none is known."""
-    return slowdown.get(phase, max(slowdown.values(), default=1.0))
+def _as_before(slowdown: Mapping[str, float], phase: str, fastest: Iterable[float]) -> Seconds:
+    """Of rooflines of the least, the usual and the most work: the last two at an earlier speed.
+
+    A phase takes as many rooflines as it took then, or as the slowest phase; 1 if none is known.
+    """
+    least, usual, most = fastest
+    times = slowdown.get(phase, max(slowdown.values(), default=1.0))
+    return Seconds(least, times * usual, times * most)
 
 
 def outlook(
@@ -399,16 +401,8 @@ def outlook_of_base(
     def asking(prompt: int, length: int) -> Prediction:
         return predict(stand_in, shape, machine, prompt_tokens=prompt, response_tokens=length)
 
-    least, expected, most = (
-        once * asking(prompt, length).seconds["evaluate"]
-        for prompt, length in (
-            (prompts.shortest, 1),
-            (prompts.longest, usual),
-            (prompts.longest, limit),
-        )
-    )
-    times = times_slower(slowdown, "evaluate")
-    evaluate = Seconds(least, times * expected, times * most)
+    asked = ((prompts.shortest, 1), (prompts.longest, usual), (prompts.longest, limit))
+    fastest = [once * asking(*lengths).seconds["evaluate"] for lengths in asked]
     owners = dict(asking(prompts.longest, limit).memory["evaluate"])
     owners.pop("reference", None)
     return Outlook(
@@ -418,7 +412,11 @@ def outlook_of_base(
         | {"evaluate": owners},
         [
             *(_part(stage, shape, machine, slowdown) for stage in stages),
-            Part("evaluate", evaluations(recipe) + 2, evaluate),  # before the first, and at the end
+            Part(
+                "evaluate",
+                evaluations(recipe) + 2,  # before the first step and after the last, too
+                _as_before(slowdown, "evaluate", fastest),
+            ),
         ],
         checkpoint_bytes(Plan(stand_in, shape, prompts.longest)),
     )
@@ -433,13 +431,12 @@ def _part(
     stage: supervised.Stage, shape: Shape, machine: Machine, slowdown: Mapping[str, float]
 ) -> Part:
     precision, texts = stage.model.precision, stage.texts
-    least, usual, most = (
+    fastest = [
         sum(roofline(*work, machine, precision) for work in stage.work(shape, lengths).values())
         for lengths in (texts.shortest, texts.usual, texts.longest)
-    )
+    ]
     same = stage.name if stage.name in slowdown else "learn"  # which a warm start resembles most
-    times = times_slower(slowdown, same)
-    return Part(stage.name, stage.steps, Seconds(least, times * usual, times * most))
+    return Part(stage.name, stage.steps, _as_before(slowdown, same, fastest))
 
 
 def expected_of(
@@ -510,7 +507,11 @@ def recorded_speed(machine: Machine, recipe: Recipe) -> Recorded | None:
 
 
 def _expected(
-    recipe: Recipe, machine: Machine, like: Path | None, lengths: float | None, flat: float | None
+    recipe: Recipe,
+    machine: Machine,
+    like: Path | None,
+    lengths: float | None = None,
+    flat: float | None = None,
 ) -> EarlierRun:
     """An earlier run, or what stands for it, with the lengths and groups that are told."""
     limit = recipe.rollouts.max_new_tokens
@@ -548,19 +549,13 @@ def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
     Raises:
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
     """
-    machine = machines.this_machine()
-    prompts = prompts_of(recipe)
-    found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
-    over: dict[str, float] = {}
-    if like is None:
-        least = rooflines(recipe, shape, machine, SHORTEST, prompt=prompts.shortest)
-        seconds = {phase: {"least": least[phase]} for phase in PHASES}
-    else:
+    if like is not None:
         check_made_here(like)
-        earlier = earlier_run(like, machine)
-        predicted = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
-        seconds = {phase: predicted[phase]._asdict() for phase in PHASES}
-        over = held_over_plan(like)
+    machine, prompts = machines.this_machine(), prompts_of(recipe)
+    earlier = _expected(recipe, machine, like)
+    found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
+    seconds = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
+    over = {} if like is None else held_over_plan(like)
     return _written(machine, like, found.peaks, seconds, over)
 
 
@@ -582,10 +577,7 @@ def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[s
         slowdown = earlier_base_run(like, machine)
     prompts, stages = prompts_of(recipe), supervised.stages_of(recipe)
     found = outlook_of_base(recipe, shape, machine, prompts, stages, slowdown)
-    seconds = {
-        part.name: {"least": part.seconds.least} if like is None else part.seconds._asdict()
-        for part in found.parts
-    }
+    seconds = {part.name: part.seconds for part in found.parts}
     return _written(machine, like, found.peaks, seconds, {})
 
 
@@ -593,13 +585,17 @@ def _written(
     machine: Machine,
     like: Path | None,
     peaks: Mapping[str, int],
-    seconds: Mapping[str, Mapping[str, float]],
+    seconds: Mapping[str, Seconds],
     over: Mapping[str, float],
 ) -> dict[str, Any]:
     """A plan as `plan.json` has it: bytes with those of the process itself."""
     own = resident()
     phases: dict[str, dict[str, Any]] = {
-        phase: {"memory": own + peaks[phase], "seconds": each} for phase, each in seconds.items()
+        phase: {
+            "memory": own + peaks[phase],
+            "seconds": {"least": each.least} if like is None else each._asdict(),
+        }
+        for phase, each in seconds.items()
     }
     for phase in over.keys() & phases.keys():
         phases[phase]["held"] = round(over[phase] * phases[phase]["memory"])
