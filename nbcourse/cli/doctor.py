@@ -4,7 +4,7 @@ import typer
 
 from nbcourse import installation
 from nbcourse.cli.application import app
-from nbcourse.cli.tables import show_whole
+from nbcourse.cli.tables import show, show_whole
 
 
 @app.command()
@@ -18,19 +18,12 @@ def doctor() -> None:
     Where the package was installed without it, extras may be missing, and versions need only be in
     range.
     """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from nbcourse.lm import kept, places
 
     others = {"smollm2": places.finding, "warm starts": kept.finding}
     rows = installation.report() + installation.machine(**others)
-    table = Table("", "name", "version", "remark")
-    for row in rows:
-        cells = (installation.MARKS[row.ok], row.name, row.version, row.remark)
-        table.add_row(*map(escape, cells))
-    Console().print(table)
+    cells = [(installation.MARKS[row.ok], row.name, row.version, row.remark) for row in rows]
+    show("", "name", "version", "remark", rows=cells)
     if any(row.ok is False for row in rows):
         raise typer.Exit(1)
 

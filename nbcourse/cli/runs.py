@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nbcourse.cli.application import app
-from nbcourse.cli.tables import show_whole
+from nbcourse.cli.tables import show, show_whole
 
 
 @app.command()
@@ -64,7 +64,6 @@ def evaluate(
     - `nbcourse evaluate qwen2.5-coder-0.5b --task gsm8k --problems 256`
     """
     from rich.console import Console
-    from rich.table import Table
 
     from nbcourse.experiments import evaluation
     from nbcourse.lm import places
@@ -78,15 +77,12 @@ def evaluate(
         temperature=temperature,
         asking=evaluation.Asking(limit, instruction, base_instruction),
     )
-    console = Console()
-    table = Table("", *[name for name in ("before", "after") if name in result])
-    for row in evaluation.rows(result):
-        table.add_row(*row)
-    console.print(table)
+    models = [name for name in ("before", "after") if name in result]
+    show("", *models, rows=evaluation.rows(result))
     repeated = result["different"] < result["problems"]
     different = f" ({result['different']:,} different ones)" if repeated else ""
     times = "once" if result["times_asked"] == 1 else f"{result['times_asked']} times"
-    console.print(
+    Console().print(
         f"{result['problems']:,} problems{different}, split {result['split']!r}, asked {times} so "
         "far; all numbers are in "
         f"{(run if run.is_dir() else places.cached(str(run))) / result['file']}",
