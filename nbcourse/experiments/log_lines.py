@@ -235,10 +235,7 @@ def _dictionary(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        try:
-            found = _printed(text)
-        except RecursionError:
-            return {}
+        found = _printed(text)
     return found if isinstance(found, dict) else {}
 
 
@@ -246,7 +243,7 @@ def _printed(text: str) -> Any:
     """What Python printed as `text`; None if it is not of numbers, texts and dictionaries."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
         return None
 
 

@@ -54,6 +54,12 @@ def test_a_point_is_read_of_each_kind(tmp_path, name, line, end):
     assert "kl" not in row  # an empty cell is no number
 
 
+@pytest.mark.parametrize("signs", [3_000, 100_000], ids=["to walk through", "to parse"])
+@pytest.mark.parametrize("form", ["[{{'a': {}1}}]", "{{'a': {}1}}"], ids=["list", "line"])
+def test_what_is_nested_too_deep_is_no_row(form, signs):
+    assert log_lines.rows(form.format("-" * signs)) == []
+
+
 def test_steps_that_begin_again_with_each_epoch_are_counted_through(tmp_path):
     line = "epoch {e} step {n} | loss 0.1 | reward 0.5\n"
     text = "".join(line.format(e=e, n=n) for e in (1, 2, 3) for n in range(1, 5))
