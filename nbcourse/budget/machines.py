@@ -120,7 +120,7 @@ def copying_speed(device: torch.device) -> float:
     """Bytes a second that a large copy reads and writes."""
     source = torch.ones(1 << (28 if device.type == "cuda" else 25), device=device)
     target = torch.empty_like(source)
-    seconds = shortest(partial(target.copy_, source), device, clock=_clock(device))
+    seconds = shortest(partial(target.copy_, source), device)
     return 2 * FLOAT32 * len(source) / seconds
 
 
@@ -130,12 +130,12 @@ def product_speed(precision: str, device: torch.device) -> float:
     Of random numbers: with constant ones a GPU draws less power, and clocks higher. A processor
     without instructions for bfloat16 takes seconds where another takes milliseconds.
     """
-    size, clock = 256, _clock(device)
+    size = 256
     while True:
         square = torch.randn(size, size, device=device).to(getattr(torch, precision))
         product = partial(torch.matmul, square, square)
-        if size == 8192 or shortest(product, device, lasting=0.0, clock=clock) > 0.01:
-            return 2 * size**3 / shortest(product, device, clock=clock)
+        if size == 8192 or shortest(product, device, lasting=0.0) > 0.01:
+            return 2 * size**3 / shortest(product, device)
         size *= 2
 
 
@@ -145,14 +145,9 @@ def slower_than_float32(precision: str) -> float:
     return speed["float32"] / speed[precision]
 
 
-def shortest(
-    work: Callable[[], object],
-    device: torch.device,
-    lasting: float = 0.1,
-    clock: Callable[[], float] | None = None,
-) -> float:
+def shortest(work: Callable[[], object], device: torch.device, lasting: float = 0.1) -> float:
     """Seconds of the fastest of some runs; the first ones pay for what is done only once."""
-    clock = clock or perf_counter
+    clock = _clock(device)
     seconds: list[float] = []
     while len(seconds) < 3 or sum(seconds) < lasting:
         start = clock()
