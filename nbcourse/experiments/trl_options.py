@@ -261,12 +261,16 @@ def parts(row: Algorithm) -> tuple[Part, Part, Part]:
 def followed() -> list[str]:
     """The rows of the package that TRL can follow, with their own settings."""
 
-    def refused(row: Algorithm) -> bool:
-        limits = {**parts(row)[0].settings, **parts(row)[1].settings}.values()
+    def follows(row: Algorithm) -> bool:
+        try:
+            advantage, surrogate, _ = parts(row)
+        except UserError:
+            return False
+        limits = {**advantage.settings, **surrogate.settings}.values()
         usual: Any = SimpleNamespace(settings=row.all_settings)
-        return any(limit.refused(usual) for limit in limits)
+        return not any(limit.refused(usual) for limit in limits)
 
-    return [n for n, row in ALGORITHMS.items() if _obstacle(row) is None and not refused(row)]
+    return [name for name, row in ALGORITHMS.items() if follows(row)]
 
 
 def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
@@ -275,12 +279,13 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
     Raises:
         ValueError: naming each key that TRL cannot follow.
     """
-    if obstacle := _obstacle(recipe.row):
+    try:
+        advantage, surrogate, average = parts(recipe.row)
+    except UserError as error:
         raise UserError(
             f"algorithm.name is {recipe.algorithm.name!r}, which --engine trl cannot follow: "
-            f"{obstacle}; it can follow {', '.join(map(repr, followed()))}"
-        )
-    advantage, surrogate, average = parts(recipe.row)
+            f"{error}; it can follow {', '.join(map(repr, followed()))}"
+        ) from error
     refused = [
         (key, IN_EFFECT.get(key, attrgetter(key))(recipe), limit.reason)
         for key, limit in REFUSED.items()
@@ -313,15 +318,6 @@ def options(recipe: Recipe, processes: Processes) -> dict[str, Any]:
         "use_cpu": on_cpu,
         "dataloader_pin_memory": not on_cpu,
     }
-
-
-def _obstacle(row: Algorithm) -> str | None:
-    """Why TRL cannot follow a row; None if it can."""
-    try:
-        parts(row)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def trainer_of(recipe: Recipe) -> str:
