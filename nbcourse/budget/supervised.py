@@ -11,6 +11,7 @@ at.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,10 +125,7 @@ def stages_of(recipe: Pretraining) -> list[Stage]:
     for name in ("pretraining", "supervised"):
         stage = getattr(recipe, name)
         if stage.steps:
-
-            def batch(step: int, name: str = name) -> Batch:
-                return texts_of(recipe, tokenizer, name, step)
-
+            batch = partial(texts_of, recipe, tokenizer, name)
             texts = look_at(batch, tokenizer, stage.steps, stage.at_once)
             numbers = stage.steps, stage.batch_size, stage.at_once
             found.append(Stage(name, *numbers, recipe.model, texts))
