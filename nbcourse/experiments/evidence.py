@@ -21,7 +21,6 @@ A log of which no column is known there is refused: nothing could be said of it.
 import codecs
 import csv
 import io
-import json
 import math
 import zipfile
 from collections import Counter
@@ -182,7 +181,9 @@ def _of_files(name: str, files: Mapping[str, Path | bytes]) -> Evidence:
             f"no run in {name}: expected {records.METRICS}, {STATE}, a folder {WITNESS} or "
             "TensorBoard's event files"
         )
-    known = _json(_text(content(records.RECIPE)), records.RECIPE) if records.RECIPE in files else {}
+    known = {}
+    if records.RECIPE in files:
+        known = records.parsed(_text(content(records.RECIPE)), records.RECIPE)
     recipe = known if isinstance(known, dict) else {}  # another program's
     history = tuple(map(translated, rows))
     if not witnesses and not any(is_known(name) for row in history for name in row):
@@ -226,7 +227,7 @@ def _lines(content: bytes, name: str, *, null: float | None = None) -> list[dict
         if not line.strip():
             continue
         try:
-            row = _json(line, f"{name}, line {number}")
+            row = records.parsed(line, f"{name}, line {number}")
         except UserError:
             if number == len(lines):  # a kill has cut it short
                 break
@@ -239,7 +240,7 @@ def _lines(content: bytes, name: str, *, null: float | None = None) -> list[dict
 
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
-    state = _json(_text(content), name)
+    state = records.parsed(_text(content), name)
     log = state
     if isinstance(state, dict):
         lists = (state[name] for name in ("log_history", "history") if name in state)
@@ -296,10 +297,3 @@ def _events(files: Sequence[Path]) -> list[dict[str, Any]]:
         names = ", ".join(str(folder) for folder in by_folder)
         raise UserError(f"there are event files of several runs, name one: {names}")
     return [row for rows in by_folder.values() for _, row in sorted(rows.items())]
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{name} is damaged: it is not JSON ({error})") from error

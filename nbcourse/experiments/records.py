@@ -63,13 +63,22 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: if there is something else in it.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
+    content = parsed(path.read_bytes(), path)
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it holds a {type(content).__name__}, not an object")
     return content
+
+
+def parsed(text: str | bytes, name: object) -> Any:
+    """What a text of JSON says; messages call it by its name.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} is damaged: it is not JSON ({error})") from error
 
 
 def write_results(folder: Path, results: Sequence[Mapping[str, Any]]) -> None:
