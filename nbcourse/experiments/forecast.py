@@ -532,63 +532,41 @@ def _expected(
     return EarlierRun(conditions, earlier.slowdown)
 
 
-def plan_of(recipe: Recipe, shape: Shape, like: Path | None) -> dict[str, Any]:
+def plan_of(recipe: Recipe | Pretraining, shape: Shape, like: Path | None) -> dict[str, Any]:
     """What is predicted of a run on this machine, for `plan.json`.
 
     Args:
         recipe: of the run.
         shape: of its model.
-        like: an earlier run on this machine; without one nothing says what to expect of time.
+        like: an earlier run of its kind on this machine; without one nothing says what to expect of
+            time.
 
     Returns:
-        The machine, and for each phase of a step the bytes that it needs if all responses reach the
-        limit, beside those of the process itself, and its `Seconds`, of which without an earlier
-        run only `least` is known. Like an earlier run that kept a plan, also the bytes that the
-        process is expected to hold: as many times those needed as it held then.
+        The machine, and for each phase of a step (of a base model, for each stage and for its
+        evaluations) the bytes that it needs if all responses reach the limit, beside those of the
+        process itself, and its `Seconds`, of which without an earlier run only `least` is known.
+        Like an earlier run that kept a plan, also the bytes that the process is expected to hold:
+        as many times those needed as it held then.
 
     Raises:
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
+        OSError: of `supervised.stages_of`.
     """
     if like is not None:
         check_made_here(like)
     machine, prompts = machines.this_machine(), prompts_of(recipe)
-    earlier = _expected(recipe, machine, like)
-    found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
-    seconds = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
-    over = {} if like is None else held_over_plan(like)
-    return _written(machine, like, found.peaks, seconds, over)
-
-
-def plan_of_base(recipe: Pretraining, shape: Shape, like: Path | None) -> dict[str, Any]:
-    """The same of the making of a base model, by stage, and of its evaluations.
-
-    Args:
-        recipe: of the run.
-        shape: of its model.
-        like: another base model's making on this machine.
-
-    Raises:
-        FileNotFoundError, ValueError, OSError: of `earlier_base_run`, `check_made_here` and
-            `supervised.stages_of`.
-    """
-    machine, slowdown = machines.this_machine(), {}
-    if like is not None:
-        check_made_here(like)
-        slowdown = earlier_base_run(like, machine)
-    prompts, stages = prompts_of(recipe), supervised.stages_of(recipe)
-    found = outlook_of_base(recipe, shape, machine, prompts, stages, slowdown)
-    seconds = {part.name: part.seconds for part in found.parts}
-    return _written(machine, like, found.peaks, seconds, {})
-
-
-def _written(
-    machine: Machine,
-    like: Path | None,
-    peaks: Mapping[str, int],
-    seconds: Mapping[str, Seconds],
-    over: Mapping[str, float],
-) -> dict[str, Any]:
-    """A plan as `plan.json` has it: bytes with those of the process itself."""
+    over: Mapping[str, float] = {}
+    if isinstance(recipe, Pretraining):
+        slowdown = {} if like is None else earlier_base_run(like, machine)
+        stages = supervised.stages_of(recipe)
+        whole = outlook_of_base(recipe, shape, machine, prompts, stages, slowdown)
+        peaks, seconds = whole.peaks, {part.name: part.seconds for part in whole.parts}
+    else:
+        earlier = _expected(recipe, machine, like)
+        found = predict(recipe, shape, machine, prompt_tokens=prompts.longest)
+        peaks = found.peaks
+        seconds = forecast(found.plan, machine, earlier, shortest_prompt=prompts.shortest)
+        over = {} if like is None else held_over_plan(like)
     own = resident()
     phases: dict[str, dict[str, Any]] = {
         phase: {

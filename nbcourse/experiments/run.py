@@ -333,9 +333,8 @@ def keep_metrics(
 
 def keep_plan(folder: Path, recipe: Recipe | Pretraining, like: Path | None) -> None:
     """Write `plan.json`, what is predicted of a run; nothing where that is impossible."""
-    plan_of = forecast.plan_of if isinstance(recipe, Recipe) else forecast.plan_of_base
     try:
-        plan = plan_of(recipe, shape_of(recipe), like)  # type: ignore[arg-type]
+        plan = forecast.plan_of(recipe, shape_of(recipe), like)
     except (UserError, OSError):
         if like is not None:
             raise
