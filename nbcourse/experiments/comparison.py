@@ -56,7 +56,7 @@ class Group:
             Evaluations(
                 mean(point.responses for point in points),
                 mean(point.seconds for point in points),
-                [point.held_out for point in points],
+                [share for point in points for share in point.held_out],
             )
             for points in together
         ]
@@ -75,14 +75,6 @@ class Evaluations(NamedTuple):
     responses: float
     seconds: float
     held_out: list[float]
-
-
-class _Evaluation(NamedTuple):
-    """The same of one run."""
-
-    responses: float
-    seconds: float
-    held_out: float
 
 
 class PlannedPhase(NamedTuple):
@@ -213,12 +205,12 @@ def _row(group: Group) -> list[str]:
     ]
 
 
-def _curve(lines: Sequence[dict[str, float]]) -> dict[float, _Evaluation]:
-    """What was measured, by the step after which it was."""
+def _curve(lines: Sequence[dict[str, float]]) -> dict[float, Evaluations]:
+    """What was measured of one run, by the step after which it was."""
     points, responses, seconds = {}, 0.0, 0.0
     for line in lines:
         responses += line["responses"]
         seconds += records.seconds(line)
         if "held_out" in line:
-            points[line["step"]] = _Evaluation(responses, seconds, line["held_out"])
+            points[line["step"]] = Evaluations(responses, seconds, [line["held_out"]])
     return points
