@@ -204,8 +204,9 @@ class Recorder(TrainerCallback):
         if "reward" not in logs:  # the summary that the Trainer writes at the end
             return
         clock, self.trainer.our_clock = self.trainer.our_clock, Clock()
-        row = _translated(logs, recipe, len(self.history) + 1, clock)
-        if row["step"] % recipe.evaluation.every == 0 or row["step"] == recipe.steps:
+        step = len(self.history) + 1
+        row = _translated(logs, recipe, step, clock)
+        if recipe.evaluates(step):
             with clock("evaluate"):
                 learner.policy.eval()  # layers that compute activations twice take no cache
                 row["held_out"] = held_out_accuracy(learner)
