@@ -73,7 +73,7 @@ def output_flops(shape: Shape, forward: Pass) -> int:
     return 2 * forward.rows * forward.kept * shape.output_matrix
 
 
-def spared_flops(shape: Shape, forward: Pass, *, checkpointing: bool = False) -> int:
+def spared_flops(shape: Shape, forward: Pass, *, checkpointing: bool) -> int:
     """FLOPs that a backward pass through the layers is spared where an adapter learns.
 
     Those of the gradients of all matrices, and of the input of the first layer, which goes into
@@ -81,8 +81,7 @@ def spared_flops(shape: Shape, forward: Pass, *, checkpointing: bool = False) ->
     """
     if not shape.rank:
         return 0
-    first = shape.width * (shape.width + 2 * shape.keys + 3 * shape.rank)
-    first = 0 if checkpointing else first
+    first = 0 if checkpointing else shape.width * (shape.width + 2 * shape.keys + 3 * shape.rank)
     return 2 * forward.tokens * (shape.layers * shape.layer_matrices + first)
 
 
