@@ -532,12 +532,11 @@ def _expected(
     return EarlierRun(conditions, earlier.slowdown)
 
 
-def plan_of(recipe: Recipe | Pretraining, shape: Shape, like: Path | None) -> dict[str, Any]:
+def plan_of(recipe: Recipe | Pretraining, like: Path | None) -> dict[str, Any]:
     """What is predicted of a run on this machine, for `plan.json`.
 
     Args:
         recipe: of the run.
-        shape: of its model.
         like: an earlier run of its kind on this machine; without one nothing says what to expect of
             time.
 
@@ -549,12 +548,12 @@ def plan_of(recipe: Recipe | Pretraining, shape: Shape, like: Path | None) -> di
         as many times those needed as it held then.
 
     Raises:
-        FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
-        OSError: of `supervised.stages_of`.
+        FileNotFoundError, ValueError: of `earlier_run`, `check_made_here` and `shape_of`.
+        OSError: of `shape_of` and `supervised.stages_of`.
     """
     if like is not None:
         check_made_here(like)
-    machine, prompts = machines.this_machine(), prompts_of(recipe)
+    machine, shape, prompts = machines.this_machine(), shape_of(recipe), prompts_of(recipe)
     over: Mapping[str, float] = {}
     if isinstance(recipe, Pretraining):
         slowdown = {} if like is None else earlier_base_run(like, machine)

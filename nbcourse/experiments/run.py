@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from nbcourse import durable
-from nbcourse.budget.shapes import shape_of
 from nbcourse.diagnosis.recorder import Recorder
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import UserError
@@ -334,7 +333,7 @@ def keep_metrics(
 def keep_plan(folder: Path, recipe: Recipe | Pretraining, like: Path | None) -> None:
     """Write `plan.json`, what is predicted of a run; nothing where that is impossible."""
     try:
-        plan = forecast.plan_of(recipe, shape_of(recipe), like)
+        plan = forecast.plan_of(recipe, like)
     except (UserError, OSError):
         if like is not None:
             raise

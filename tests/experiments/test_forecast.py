@@ -164,7 +164,7 @@ def test_the_most_that_dynamic_sampling_draws_is_what_the_loop_draws():
 def planned(recipe, monkeypatch, like=None):
     monkeypatch.setattr(machines, "this_machine", lambda: MACHINE)
     monkeypatch.setattr(forecast, "resident", lambda: 10**9)
-    return forecast.plan_of(recipe, shape_of(recipe), like)
+    return forecast.plan_of(recipe, like)
 
 
 def test_a_plan_without_an_earlier_run_is_a_floor_and_the_memory(monkeypatch):
