@@ -66,10 +66,8 @@ def others(places: Sequence[str | Path], *, own: Path) -> list[Other]:
 
 
 def _other(folder: Path) -> Other:
-    verdicts = records.read_start(folder)
-    at_start = None if verdicts is None else verdicts.mean().item()
-    metrics = records.read_metrics(folder)
-    return Other(folder.name, records.read_recipe(folder), metrics, at_start)
+    metrics, recipe = records.read_metrics(folder), records.read_recipe(folder)
+    return Other(folder.name, recipe, metrics, records.held_out_at_start(folder))
 
 
 def sentence(run: BackgroundRun, *, live: bool) -> str:

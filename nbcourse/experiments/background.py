@@ -52,7 +52,7 @@ class BackgroundRun(Watch):
         if (self.folder / records.METRICS).is_file():
             self.metrics = records.read_metrics(self.folder)
         self.samples = samples.read(self.folder)
-        self.held_out_at_start = _held_out_at_start(self.folder)
+        self.held_out_at_start = records.held_out_at_start(self.folder)
         self.working = False
         self.error: BaseException | None = None
         self.listeners: list[Callable[[], None]] = []
@@ -138,7 +138,7 @@ class BackgroundRun(Watch):
         if not self._stepping:  # steps after the checkpoint come again
             self.metrics = [row for row in self.metrics if row["step"] < step]
             self.samples = {n: kept for n, kept in self.samples.items() if n < step}
-            self.held_out_at_start = _held_out_at_start(self.folder)
+            self.held_out_at_start = records.held_out_at_start(self.folder)
             samples.write(self.folder, self.samples)
             self._stepping = True
         self.metrics = [*self.metrics, metrics]
@@ -200,11 +200,6 @@ def follow(recipe: Recipe, folder: str | Path) -> BackgroundRun:
             "try again then, or name another folder"
         )
     return there
-
-
-def _held_out_at_start(folder: Path) -> float | None:
-    verdicts = records.read_start(folder)
-    return None if verdicts is None else verdicts.mean().item()
 
 
 @atexit.register

@@ -48,9 +48,9 @@ class Group:
         From before the first step, where all were asked then.
         """
         curves = [_curve(rows) for rows in self.metrics]
-        starts = [records.read_start(folder) for folder in self.folders]
-        at_start = [start.mean().item() for start in starts if start is not None]
-        first = [Evaluations(0.0, 0.0, at_start)] if len(at_start) == len(starts) else []
+        starts = [records.held_out_at_start(folder) for folder in self.folders]
+        known = [start for start in starts if start is not None]
+        first = [Evaluations(0.0, 0.0, known)] if len(known) == len(starts) else []
         together = [[curve[step] for curve in curves] for step in self.shared_steps()]
         return first + [
             Evaluations(

@@ -153,6 +153,12 @@ def read_start(folder: Path) -> Tensor | None:
     return torch.tensor([float(digit) for digit in read_json(path)["verdicts"]])
 
 
+def held_out_at_start(folder: Path) -> float | None:
+    """Accuracy on the held-out problems before the first step; None if a run has not kept it."""
+    verdicts = read_start(folder)
+    return None if verdicts is None else verdicts.mean().item()
+
+
 def seconds(row: dict[str, float]) -> float:
     """How long a step took, over all its phases."""
     return sum(value for key, value in row.items() if key.startswith("seconds_"))
