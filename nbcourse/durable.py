@@ -4,9 +4,11 @@ write        → a file that is there as a whole, or as it was before
 sync         → what was written to a stream is on the disk
 sync_folder  → so are the files of a folder, and their names
 locked       → no other process of this machine works in the folder meanwhile
+sha256       → what tells whether a file is still the same
 """
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +85,12 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(number)
+
+
+def sha256(file: Path) -> str:
+    """Of a file's content, however large it is."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _sync_file(path: Path) -> None:

@@ -212,7 +212,7 @@ def _write(path: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> N
     unfinished.mkdir(parents=True)
     with disk(unfinished):
         save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, unfinished / TENSORS)
-    numbers = {"format": FORMAT, **numbers, "tensors": _digest(unfinished / TENSORS)}
+    numbers = {"format": FORMAT, **numbers, "tensors": durable.sha256(unfinished / TENSORS)}
     content = json.dumps({**numbers, "sha256": _digest_of(numbers)}, indent=1)
     (unfinished / NUMBERS).write_bytes(content.encode())
     durable.sync_folder(unfinished)
@@ -230,7 +230,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         whole = (
             numbers["format"] == FORMAT
             and numbers.pop("sha256") == _digest_of(numbers)
-            and numbers["tensors"] == _digest(path / TENSORS)
+            and numbers["tensors"] == durable.sha256(path / TENSORS)
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not a checkpoint, or a damaged one: {error}") from error
@@ -238,11 +238,6 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path} is damaged, or of another version of this program")
     with disk(path):
         return load_file(path / TENSORS), numbers
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _digest_of(numbers: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """A training run from beginning to end, in a folder of its own, or without one in a notebook."""
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,7 +240,7 @@ def _prepare(
         if known := places.facts(recipe.model.source):  # a quantized copy is not the model itself
             environment["model"] = known
         if paying := _reward_file(recipe):
-            environment["reward"] = {"file": paying.name, "sha256": _sha256(paying)}
+            environment["reward"] = {"file": paying.name, "sha256": durable.sha256(paying)}
         records.write_json(folder / records.ENVIRONMENT, environment)
         for file in (code.path, paying):
             if file is not None:
@@ -277,7 +276,7 @@ def _same_code(folder: Path, recipe: Recipe | Pretraining) -> None:
     """See that the reader's own code is what it was when the run began."""
     before = records.read_json(folder / records.ENVIRONMENT)
     for key, file in (("code", recipe.own_code.path), ("reward", _reward_file(recipe))):
-        if file is not None and _sha256(file) != before.get(key, {}).get("sha256"):
+        if file is not None and durable.sha256(file) != before.get(key, {}).get("sha256"):
             raise UserError(
                 f"{file} has changed since the run in {folder} began: a copy of what it was is "
                 f"{folder / file.name}; --out names another folder"
@@ -288,10 +287,6 @@ def _reward_file(recipe: Recipe | Pretraining) -> Path | None:
     """The file of a reward function of the reader's own."""
     function = recipe.reward.function if isinstance(recipe, Recipe) else None
     return Path(function.rpartition(":")[0]) if function else None
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -6,7 +6,6 @@ in the hub's layout, so that whatever loads a folder loads it too. The folder ge
 when it is complete. Chapter 15 and appendix G train such models.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nbcourse import hub
+from nbcourse import durable, hub
 from nbcourse.errors import NotAvailable, NotFound, UserError
 from nbcourse.lm import loading
 from nbcourse.lm.conversion import convert
@@ -187,7 +186,7 @@ def _joined(wanted: Published, wheels: Path, folder: Path) -> Path:
 
 def _from_gguf(file: Path) -> Facts:
     """A GGUF file: a published model's if it has its checksum, or else somebody's own."""
-    digest = _sha256(file)
+    digest = durable.sha256(file)
     names = [name for name, model in PUBLISHED.items() if model.sha256 == digest]
     name = names[0] if names else file.stem
     with _unfinished(name, 0) as folder:
@@ -199,7 +198,7 @@ def _finish(
 ) -> Facts:
     """Check and convert a GGUF file, write down the facts, and give the folder its name."""
     published = PUBLISHED.get(name)
-    digest = digest or _sha256(file)
+    digest = digest or durable.sha256(file)
     if published and digest != published.sha256:
         raise UserError(
             f"{name} has the SHA-256 {digest[:16]}…, expected {published.sha256[:16]}…: it is "
@@ -243,8 +242,3 @@ def _unfinished(name: str, needs: int) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
