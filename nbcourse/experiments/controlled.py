@@ -118,14 +118,14 @@ def differences(configurations: Mapping[str, Any]) -> list[Difference]:
     """
     if len(configurations) < 2:
         raise UserError(f"configurations are {list(configurations)}, expected at least two")
-    flat = {name: _fields_of(configuration) for name, configuration in configurations.items()}
+    flat = {name: fields_of(configuration) for name, configuration in configurations.items()}
+    usual = [_usual(configuration) for configuration in configurations.values()]
     found = []
-    for key in next(iter(flat.values())):
+    for key, first in next(iter(flat.values())).items():
         column = {name: known[key] for name, known in flat.items() if key in known}
-        values = [one.value for one in column.values()]
-        same = all(value == values[0] for value in values)
-        if len(column) == len(flat) and not same and not all(one.usual for one in column.values()):
-            found.append(Difference(key, {name: one.value for name, one in column.items()}))
+        same = all(value == first for value in column.values())
+        if len(column) == len(flat) and not same and not all(key in names for names in usual):
+            found.append(Difference(key, column))
     return found
 
 
@@ -170,11 +170,6 @@ def experiment(
         for name, runs in found.items()
     }
     return Experiment(difference, tuple(seeds), tuple(schedule), curves)
-
-
-def fields_of(configuration: Any) -> dict[str, Any]:
-    """Every field of a configuration by its dotted name, but for the seed."""
-    return {key: field.value for key, field in _fields_of(configuration).items()}
 
 
 def interval(numbers: Sequence[float]) -> tuple[float, float]:
@@ -223,25 +218,15 @@ def _within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
-@dataclass(frozen=True)
-class _Field:
-    """A value, and whether it is the usual one of a row that was chosen by name."""
+def fields_of(configuration: Any) -> dict[str, Any]:
+    """Every field of a configuration by its dotted name, but for the seed.
 
-    value: Any
-    usual: bool = False
-
-
-def _fields_of(configuration: Any) -> dict[str, _Field]:
-    """Every field by its dotted name; the settings of a row are all of them, defaults too."""
+    The settings of a row are all of them, defaults too.
+    """
     if isinstance(configuration, Recipe) and configuration.known:
-        usual = configuration.row.all_settings
-        tables = configuration.in_use()
-        return {
-            key: _Field(value, usual.get(key.removeprefix("algorithm."), tables) == value)
-            for key, value in _flat(tables).items()
-            if key != "seed"
-        }
-    if isinstance(configuration, BaseModel):
+        named = configuration.in_use()
+        del named["seed"]
+    elif isinstance(configuration, BaseModel):
         named = configuration.model_dump(exclude={"seed"})
     elif is_dataclass(configuration):
         named = {f.name: getattr(configuration, f.name) for f in fields(configuration)}
@@ -250,7 +235,16 @@ def _fields_of(configuration: Any) -> dict[str, _Field]:
     if isinstance(configuration, Row):
         named |= {"settings": configuration.all_settings}
         del named["source"]
-    return {key: _Field(value) for key, value in _flat(named).items()}
+    return _flat(named)
+
+
+def _usual(configuration: Any) -> set[str]:
+    """The settings of an algorithm that was chosen by name, where they are that algorithm's own."""
+    if not (isinstance(configuration, Recipe) and configuration.known):
+        return set()
+    there = fields_of(configuration)
+    own = {f"algorithm.{name}": value for name, value in configuration.row.all_settings.items()}
+    return {key for key, value in own.items() if key in there and there[key] == value}
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
