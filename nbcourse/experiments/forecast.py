@@ -348,10 +348,11 @@ def earlier_base_run(folder: str | Path, machine: Machine) -> dict[str, float]:
 
     Raises:
         FileNotFoundError: if there is no run in the folder, or its model's shape is not to be had.
-        ValueError: if it made no step, or no base model.
+        ValueError: if it made no step, or no base model, or another machine than this one made it.
         OSError: if its tokenizer or its texts are not to be had.
     """
-    recipe, steps = records.read_any_recipe(folder), records.read_metrics(Path(folder))
+    check_made_here(folder)
+    recipe, steps = records.read_any_recipe(folder), records.read_metrics(folder)
     if not isinstance(recipe, Pretraining):
         raise UserError(f"{folder} made no base model: expected a run that made one")
     if not steps:
@@ -471,8 +472,6 @@ def expected_of(
         FileNotFoundError, ValueError: of `earlier_run` and `check_made_here`.
         OSError: of `supervised.stages_of`.
     """
-    if like is not None:
-        check_made_here(like)
     if isinstance(recipe, Pretraining):
         if lengths is not None or flat is not None:
             raise UserError(
@@ -523,6 +522,7 @@ def _expected(
         raise UserError(f"--flat is {flat:g}, expected a share from 0 to 1")
     earlier = EarlierRun(Conditions((limit + 1) / 2, no_spread=0.0, batches=1), {})
     if like is not None:
+        check_made_here(like)
         earlier = earlier_run(like, machine)
     conditions = earlier.conditions
     if lengths is not None:
@@ -551,14 +551,10 @@ def plan_of(recipe: Recipe | Pretraining, like: Path | None) -> dict[str, Any]:
         FileNotFoundError, ValueError: of `earlier_run`, `check_made_here` and `shape_of`.
         OSError: of `shape_of` and `supervised.stages_of`.
     """
-    if like is not None:
-        check_made_here(like)
     machine, shape, prompts = machines.this_machine(), shape_of(recipe), prompts_of(recipe)
     over: Mapping[str, float] = {}
     if isinstance(recipe, Pretraining):
-        slowdown = {} if like is None else earlier_base_run(like, machine)
-        stages = supervised.stages_of(recipe)
-        whole = outlook_of_base(recipe, shape, machine, prompts, stages, slowdown)
+        whole = expected_of(recipe, shape, prompts, machine, like)(machine)
         peaks, seconds = whole.peaks, {part.name: part.seconds for part in whole.parts}
     else:
         earlier = _expected(recipe, machine, like)
