@@ -9,7 +9,6 @@ Experiment   → the curves, and the difference between two configurations, seed
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
@@ -189,7 +188,6 @@ def interval(numbers: Sequence[float]) -> tuple[float, float]:
     return mean(numbers) - radius, mean(numbers) + radius
 
 
-@cache
 def _student(freedom: int) -> float:
     """The 97.5 % quantile of Student's t: √n tan θ, where θ is found by bisection."""
     low, high = 0.0, math.pi / 2
