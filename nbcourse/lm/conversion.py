@@ -160,7 +160,8 @@ def _model(
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     kind = theirs.TENSOR_PROCESSORS.get(architecture, theirs.TensorProcessor)
     processor = kind(config=settings)
-    names = _names(architecture, model)
+    # by the plain processor, which knows no experts: a model that has some is refused below
+    names = theirs.get_gguf_hf_weights_map(model, theirs.TensorProcessor(), architecture)
 
     def made(name: str) -> tuple[str, Tensor]:
         unpacked = _unpacked(stored[name]).numpy()
@@ -180,20 +181,6 @@ def _model(
     if missing:
         raise ValueError(f"it lacks {missing[0]}, and {len(missing) - 1} more")
     return model
-
-
-def _names(architecture: str, model: "PreTrainedModel") -> dict[str, str]:
-    """The weights of a model by what GGUF calls them."""
-    import gguf
-
-    (kind,) = (kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    known = gguf.get_tensor_name_map(kind, model.config.num_hidden_layers)
-    found = {}
-    for name in model.state_dict():
-        stem, _, ending = name.rpartition(".")
-        if (theirs := known.get_name(stem)) is not None:
-            found[f"{theirs}.{ending}"] = name
-    return found
 
 
 def _unpacked(tensor: "ReaderTensor", rows: int | None = None) -> Tensor:

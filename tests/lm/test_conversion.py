@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import modeling_gguf_pytorch_utils
 
 from nbcourse.errors import UserError
 from nbcourse.lm import conversion, loading
@@ -66,12 +67,13 @@ def test_a_tensor_is_unpacked_the_same_in_however_many_slices(tmp_path, monkeypa
 
 def test_a_file_that_lacks_a_tensor_is_no_model(tmp_path, monkeypatch):
     gguf_model.write(tmp_path / "half.gguf")
-    names = conversion._names
+    names = modeling_gguf_pytorch_utils.get_gguf_hf_weights_map
 
-    def fewer(*told):
-        return {k: v for k, v in names(*told).items() if k != "blk.1.ffn_up.weight"}
+    def fewer(*told, **options):
+        known = names(*told, **options)
+        return {k: v for k, v in known.items() if k != "blk.1.ffn_up.weight"}
 
-    monkeypatch.setattr(conversion, "_names", fewer)
+    monkeypatch.setattr(modeling_gguf_pytorch_utils, "get_gguf_hf_weights_map", fewer)
     with pytest.raises(
         UserError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight, and 0 more"
     ):
