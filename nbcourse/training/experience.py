@@ -149,10 +149,10 @@ def collect(learner: Learner, draws: Draws, processes: Processes) -> Experience:
     for _ in range(ROUNDS if recipe.dynamic_sampling else 1):
         batch = _sample_and_score(learner, *draws.next(), processes)
         everything.append(batch)
-        if recipe.dynamic_sampling:
-            spread = with_spread(batch.scores, group)
-            batch = _keep_groups(batch, spread.nonzero().squeeze(1), group)
-        found += [batch] if len(batch.scores) else []
+        if not recipe.dynamic_sampling:
+            found.append(batch)
+        elif len(kept := with_spread(batch.scores, group).nonzero().squeeze(1)):
+            found.append(_keep_groups(batch, kept, group))
         if sum(len(part.scores) for part in found) >= wanted * group:
             break
     if not found:  # no group with spread in any round: one more batch, taken as it comes
@@ -346,8 +346,6 @@ def with_spread(scores: Tensor, group: int) -> Tensor:
 
 def _keep_groups(batch: Experience, groups: Tensor, group: int) -> Experience:
     rows = group_rows(groups.to(batch.scores.device), group)
-    if len(rows) == 0:
-        return replace(batch, scores=batch.scores[:0], correct=batch.correct[:0])
     columns = {name: _selected(getattr(batch, name), rows) for name in OF_RESPONSES}
     return replace(batch, rollout=select(batch.rollout, rows), **columns)
 
