@@ -4,7 +4,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -49,8 +49,8 @@ class Clock:
 
     def _turn_to(self, phase: str | None) -> None:
         """Count what the running phase has taken since it last began, and let another begin."""
+        seconds, memory = perf_counter() - self._since, _peak()
         if self._running is not None:
-            seconds, memory = perf_counter() - self._since, _peak()
             self.seconds[self._running] = self.seconds.get(self._running, 0.0) + seconds
             self.memory[self._running] = max(self.memory.get(self._running, 0), memory)
         _forget_peak()
@@ -117,13 +117,11 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def _forget_peak() -> None:
-    _peak()
-    if not torch.cuda.is_available() and (trim := _trim()) is not None:
-        trim(0)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    elif _RESET.exists():
-        try:
+        return
+    if (trim := _trim()) is not None:
+        trim(0)
+    if _RESET.exists():
+        with suppress(OSError):  # not allowed in this container
             _RESET.write_text("5", encoding="ascii")
-        except OSError:  # not allowed in this container
-            return
