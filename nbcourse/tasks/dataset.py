@@ -109,9 +109,8 @@ def _read_once(task: DataSet, split: str, folder: str | None) -> list[Row]:
     there = _rows(task, Path(folder or task.path), "test" if split == "test" else "train")
     rows = [_row(task, row, where) for where, row in there]
     if split != "test":  # which tenth is a property of the question, whatever the file's order
-        share = VALIDATION * 2**32
-        held = [crc32(row.question.encode()) < share for row in rows]
-        rows = [one for one, out in zip(rows, held, strict=True) if out == (split == "validation")]
+        share, held_out = VALIDATION * 2**32, split == "validation"
+        rows = [row for row in rows if (crc32(row.question.encode()) < share) == held_out]
     if not rows:
         raise UserError(f"task.path is {task.path!r}, whose {split} split has no rows")
     return rows

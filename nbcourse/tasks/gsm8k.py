@@ -44,16 +44,11 @@ def load(split: str, *, path: str | Path | None = None) -> list[Problem]:
     """
     if split not in ("train", "test"):
         raise ValueError(f"split is {split!r}, expected 'train' or 'test'")
-    folder = _folder(path)
+    folder = path or os.environ.get("NBCOURSE_GSM8K")
     problems = _from_file(Path(folder), split) if folder else _from_hub(split)
     if not problems:
         raise UserError(f"no problems in GSM8K's {split} split: {folder or _HUB_NAME} is empty")
     return problems
-
-
-def _folder(path: str | Path | None) -> str | None:
-    folder = path or os.environ.get("NBCOURSE_GSM8K")
-    return str(folder) if folder else None
 
 
 def _from_file(folder: Path, split: str) -> list[Problem]:
@@ -134,9 +129,7 @@ def three_way_split(split: str, path: str | None = None) -> list[Problem]:
     ]
 
 
-@cache
-def _read_once(split: str, folder: str | None) -> list[Problem]:
-    return three_way_split(split, folder)
+_read_once = cache(three_way_split)  # for a task, which draws from the same files again and again
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ class GSM8K(Listed):
         Raises:
             ValueError: if the split is unknown.
         """
-        return _read_once(split, _folder(self.path))
+        return _read_once(split, self.path or os.environ.get("NBCOURSE_GSM8K"))
 
 
 TASKS = {"gsm8k": GSM8K}
