@@ -13,6 +13,19 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
+def as_now(device: str, *, cache_enabled: bool | None = None) -> torch.autocast:
+    """A context, for elsewhere, with autocast as it is where this is called.
+
+    With `cache_enabled` False, autocast keeps nothing there of the weights that it rounds.
+    """
+    return torch.autocast(
+        device,
+        dtype=torch.get_autocast_dtype(device),
+        enabled=torch.is_autocast_enabled(device),
+        cache_enabled=cache_enabled,
+    )
+
+
 @contextmanager
 def cast_once(model: nn.Module) -> Iterator[None]:
     """A context in which, under autocast, the weights of linear layers need no further cast.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nbcourse.functional import kl
-from nbcourse.lm.casting import product_dtype
+from nbcourse.lm.casting import as_now, product_dtype
 from nbcourse.lm.rollouts import Rollout, model_inputs
 
 if TYPE_CHECKING:
@@ -393,13 +393,7 @@ class _FromHidden(torch.autograd.Function):
         ctx.save_for_backward(rows, weight, flat)
         ctx.shape, ctx.temperature = hidden.shape, temperature
         # The backward pass computes the logits again, and has to round them as here.
-        device = hidden.device.type
-        ctx.precision = partial(
-            torch.autocast,
-            device,
-            dtype=torch.get_autocast_dtype(device),
-            enabled=torch.is_autocast_enabled(device),
-        )
+        ctx.precision = as_now(hidden.device.type)
         return log_probs.view(tokens.shape)
 
     @staticmethod
@@ -410,7 +404,7 @@ class _FromHidden(torch.autograd.Function):
         frozen = not ctx.needs_input_grad[1]
         to_weight = None if frozen else torch.zeros_like(weight, dtype=_accurate(weight))
         scratch = _Scratch(rows, len(weight), ctx.temperature, at_least=ROWS)
-        with ctx.precision():
+        with ctx.precision:
             matrix = _cast(weight)
             for part in scratch.pieces(len(rows)):
                 logits = rows[part] @ matrix.T

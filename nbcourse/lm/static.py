@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from nbcourse.lm.casting import as_now
 from nbcourse.lm.engines import Job, Responses, not_finite, read_prompts
 from nbcourse.lm.rollouts import with_room
 
@@ -80,7 +81,8 @@ class Static:
         limit, decode = job.max_new_tokens, self.decoder(model)
         logits, cache = read_prompts(model, job)
         now = _Now(model, decode, job, cache, columns=self.room(job.prompt_ids.shape[1], 0, limit))
-        with _without_a_cache_of_weights(model.device.type):
+        # what is cast within a recorded step is not kept for another
+        with as_now(model.device.type, cache_enabled=False):
             now.write(logits.repeat_interleave(job.group_size, dim=0))
             step = self.prepare(now.step, job)
             for t in range(1, limit):
@@ -190,16 +192,6 @@ class _Now:
         self.attended = pad(self.attended, (0, columns - self.attended.shape[3]))
         for layer in self.layers:
             layer.resize(kept, columns)
-
-
-def _without_a_cache_of_weights(device: str) -> torch.autocast:
-    """Autocast as it is, but what it casts within a recorded step is not kept for another."""
-    return torch.autocast(
-        device,
-        dtype=torch.get_autocast_dtype(device),
-        enabled=torch.is_autocast_enabled(device),
-        cache_enabled=False,
-    )
 
 
 class _Graph:
