@@ -162,10 +162,8 @@ def multiple() -> Draw:
 
 
 def _fitting(choices: Callable[[int], list[int]], whole: str, *, spelled: bool = False) -> Draw:
-    remembered = cache(choices)
-
     def pick(numbers: Mapping[str, int], rng: Random) -> int | None:
-        found = remembered(numbers[whole])
+        found = choices(numbers[whole])
         return rng.choice(found) if found else None
 
     return Draw(pick, spelled)
