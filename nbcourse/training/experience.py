@@ -363,9 +363,8 @@ def _selected(column: Any, rows: Tensor) -> Any:
     return [column[row] for row in rows.tolist()]
 
 
-def _joined(columns: Sequence[Any]) -> Any:
-    """One column of several, if there is one."""
-    kept = [column for column in columns if column is not None]
-    if kept and torch.is_tensor(kept[0]):
-        return torch.cat(kept)
-    return [row for column in kept for row in column] if kept else None
+def _joined(columns: list[Any]) -> Any:
+    """One column of several, if there is one: all batches of a run have it, or none."""
+    if columns[0] is None or torch.is_tensor(columns[0]):
+        return None if columns[0] is None else torch.cat(columns)
+    return [row for column in columns for row in column]
