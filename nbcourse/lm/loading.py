@@ -130,8 +130,6 @@ def _answered(source: str | Path) -> Iterator[None]:
         else:
             with hub.within_seconds():
                 yield
-    except UserError:
-        raise
     except Exception as error:
         lines = str(error).splitlines()
         reason = next((line for line in lines if line.strip()), type(error).__name__)
