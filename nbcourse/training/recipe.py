@@ -4,7 +4,7 @@ A key that the chosen algorithm would not look at is refused: `critic.clip` in a
 rests on a misunderstanding, and the run would be another one than was meant.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -72,23 +72,17 @@ class RunSection(Section):
         """The rows and tasks of the reader's file."""
         return self._own_code
 
-    def _unused(self) -> Iterator[Rule]:
-        """What a run would not look at beside what else the recipe says."""
-        raise NotImplementedError
-
-    def _impossible(self) -> Iterator[str]:
-        """Values that are each in range and do not go together."""
-        raise NotImplementedError
-
-    def _checked(self, info: ValidationInfo) -> Self:
+    def _checked(
+        self, info: ValidationInfo, unused: Iterable[Rule], impossible: Iterable[str]
+    ) -> Self:
         """The recipe, if a run would look at every key that was chosen, and could do as it says."""
         problems = [
             f"{self._prefix(section)}{key} is not used: {reason}"
-            for section, keys, reason in self._unused()
+            for section, keys, reason in unused
             for key in sorted(keys & section.model_fields_set)
             if chosen(info)
         ]
-        if problems := [*problems, *self._impossible()]:
+        if problems := [*problems, *impossible]:
             raise ValueError("\n".join(problems))
         return self
 
@@ -155,7 +149,7 @@ class Pretraining(RunSection):
     def _fits_together(self, info: ValidationInfo) -> "Pretraining":
         if type(self.task) is TaskSection:
             return self  # the record of a run whose task is not known here
-        return self._checked(info)
+        return self._checked(info, self._unused(), self._impossible())
 
     def _unused(self) -> Iterator[Rule]:
         yield from _shape_of_a_given_model(self.model)
@@ -303,7 +297,7 @@ class Recipe(RunSection):
             return self
         if self.reward.function and chosen(info):
             reward_functions.load(self.reward.function)
-        return self._checked(info)
+        return self._checked(info, self._unused(), self._impossible())
 
     def _unused(self) -> Iterator[Rule]:
         """What a run would not look at beside what else the recipe says."""
