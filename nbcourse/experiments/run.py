@@ -161,7 +161,7 @@ def _in(
 
 def _ends(stop: Callable[[], bool], state: State, recipe: Recipe, processes: Processes) -> bool:
     """Whether any process is asked to stop, with steps left to do."""
-    return any(processes.gather([stop()], processes.count)) and state.step < recipe.steps
+    return any(processes.gather([stop()])) and state.step < recipe.steps
 
 
 def keeper(folder: Path) -> Callable[[Witness], None]:

@@ -199,7 +199,7 @@ def add_reference_and_values(
         ]
 
     parts = torch.arange(len(experience.scores), device=learner.device).split(size)
-    answers = processes.gather([ask(rows) for rows in processes.share(parts)], len(parts))
+    answers = processes.gather([ask(rows) for rows in processes.share(parts)])
     ref_log_probs, values = (
         None if column[0] is None else torch.cat(column) for column in zip(*answers, strict=True)
     )
@@ -218,7 +218,7 @@ def _sample_and_score(
             _answer(learner, part, (number, i), sampler)
             for i, part in processes.share(list(enumerate(parts)))
         ]
-    return _join(processes.gather(answers, len(parts)))
+    return _join(processes.gather(answers))
 
 
 def _answer(

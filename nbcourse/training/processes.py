@@ -33,13 +33,14 @@ class Processes:
         """This process's part of the work: every `count`-th piece."""
         return work[self.rank :: self.count]
 
-    def gather(self, shares: Sequence[T], total: int) -> list[T]:
-        """The results of everybody's shares, in the order of the work of `total` pieces."""
+    def gather(self, shares: Sequence[T]) -> list[T]:
+        """The results of everybody's shares, in the order of the work."""
         if self.count == 1:
             return list(shares)
         everyone: list = [None] * self.count
         torch.distributed.all_gather_object(everyone, moved(list(shares), "cpu"))
-        return moved([everyone[i % self.count][i // self.count] for i in range(total)], self.device)
+        pieces = range(sum(map(len, everyone)))
+        return moved([everyone[i % self.count][i // self.count] for i in pieces], self.device)
 
     def add(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""

@@ -132,9 +132,7 @@ def add_old_log_probs(update: Update, epoch: Sequence[Tensor]) -> Update:
             group = learner.recipe.rollouts.group_size
             return learner.log_probs(select(rollout, rows), group_size=group)
 
-    answers = update.processes.gather(
-        [ask(rows) for rows in update.processes.share(parts)], len(parts)
-    )
+    answers = update.processes.gather([ask(rows) for rows in update.processes.share(parts)])
     for rows, log_probs in zip(parts, answers, strict=True):
         found[rows, : log_probs.shape[1]] = log_probs
     return replace(update, experience=replace(update.experience, old_log_probs=found))
@@ -159,7 +157,7 @@ def backward(update: Update, groups: Tensor, *, first: bool) -> Means:
             halves.add(piece)
     processes.add(gradients)
     everyone = Means()
-    for share in processes.gather([means], processes.count):
+    for share in processes.gather([means]):
         everyone.merge(share)
     if learner.recipe.row.has_ratio:  # tokens that are left out are not clipped
         left_out = int(batch_mask.sum()) - everyone.counts["kl_old"]

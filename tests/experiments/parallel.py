@@ -24,13 +24,13 @@ def behaviour(processes: Processes) -> dict:
     agreed = torch.full((2,), float(processes.rank + 1))
     processes.add([total])
     processes.agree([agreed])
-    tensors = processes.gather([torch.tensor([len(piece), processes.rank]) for piece in mine], 5)
+    tensors = processes.gather([torch.tensor([len(piece), processes.rank]) for piece in mine])
     return {
         "rank": processes.rank,
         "count": processes.count,
         "mine": mine,
-        "gathered": processes.gather([piece.upper() for piece in mine], len(work)),
-        "nothing": processes.gather([], 0),
+        "gathered": processes.gather([piece.upper() for piece in mine]),
+        "nothing": processes.gather([]),
         "tensors": [tensor.tolist() for tensor in tensors],
         "sum": total.tolist(),
         "agreed": agreed.tolist(),

@@ -148,7 +148,7 @@ def test_alone_everything_is_mine(monkeypatch):
     processes = connect()
     assert (processes.rank, processes.count) == (0, 1)
     assert processes.share([1, 2, 3]) == [1, 2, 3]
-    assert processes.gather([1, 2, 3], 3) == [1, 2, 3]
+    assert processes.gather([1, 2, 3]) == [1, 2, 3]
     tensor = torch.ones(2)
     processes.add([tensor])
     processes.agree([tensor])
