@@ -86,7 +86,7 @@ def _of_signature(
             return _section_of(base, key, tuple(known.values())).model_validate(given)
     except ValidationError as error:
         problems = [explain(base, problem, below=(key,)) for problem in error.errors()]
-    raise ValueError("\n".join(line.strip() for line in problems))
+    raise ValueError("\n".join(problems))
 
 
 @lru_cache

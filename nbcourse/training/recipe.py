@@ -7,6 +7,7 @@ rests on a misunderstanding, and the run would be another one than was meant.
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any, Self, TypeVar
 
 import torch
@@ -452,7 +453,6 @@ def validate(
     try:
         return kind.model_validate(tables, context=context)
     except ValidationError as error:
-        lines = [explain(kind, problem) for problem in error.errors()]
-        text = "\n".join(lines)
+        text = "\n".join(explain(kind, problem) for problem in error.errors())
         one = "\n" not in text  # a single mistake is answered in a single line
-        raise UserError(f"{name}: {text.strip()}" if one else f"{name}:\n{text}") from error
+        raise UserError(f"{name}: {text}" if one else f"{name}:\n{indent(text, '  ')}") from error

@@ -316,17 +316,17 @@ def explain(kind: type[BaseModel], problem: Any, *, below: tuple[str, ...] = ())
     location, what, value = (*below, *problem["loc"]), problem["type"], problem["input"]
     place = ".".join(map(str, location))
     if what == "value_error":
-        return "  " + str(problem["ctx"]["error"]).replace("\n", "\n  ")
+        return str(problem["ctx"]["error"])
     if what == "extra_forbidden":
         known = _section(kind, location[:-1]).model_fields
         return (
-            f"  {place} is unknown; expected one of {', '.join(known)}"
+            f"{place} is unknown; expected one of {', '.join(known)}"
             f"{did_you_mean(str(location[-1]), known)}"
         )
     if what == "missing":
-        return f"  {place} is missing"
+        return f"{place} is missing"
     rule = problem["msg"].replace("Input should be", "expected")
-    return f"  {place} is {value!r}: {rule}"
+    return f"{place} is {value!r}: {rule}"
 
 
 def _section(section: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
