@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbcourse.diagnosis.report import UNTOLD, Answer
 from nbcourse.diagnosis.stated import (
     SAME,
     certain,
@@ -28,10 +29,10 @@ FLAT = 1e-6  # a spread within which rewards were meant to be equal
 FAINT = 1e-2  # an advantage below which a flat group's rounding error over an eps of 1e-4 stays
 
 
-def masks(witness: Witness) -> Finding | None:
+def masks(witness: Witness) -> Answer:
     """Whether the mask holds tokens at all, and the one that ends the response."""
     if not witness.has("tokens", "mask", "lengths"):
-        return None
+        return UNTOLD
     if not witness["mask"].any():
         return certain("empty-mask", witness, count=int(witness["lengths"].sum()))
     last = witness["lengths"][:, None].long() - 1
@@ -43,10 +44,10 @@ def masks(witness: Witness) -> Finding | None:
     return certain("masked-eos", witness, silent=int(silent.sum()), ended=int(ends.sum()))
 
 
-def padding(witness: Witness) -> Finding | None:
+def padding(witness: Witness) -> Answer:
     """Whether the mask ends where the response does."""
     if not witness.has("tokens", "mask", "lengths"):
-        return None
+        return UNTOLD
     columns = torch.arange(witness["mask"].shape[1])
     beyond = witness["mask"] & (columns >= witness["lengths"][:, None])
     if not beyond.any():
@@ -54,17 +55,19 @@ def padding(witness: Witness) -> Finding | None:
     return certain("trained-padding", witness, beyond=int(beyond.sum()))
 
 
-def verdicts(witness: Witness) -> Finding | None:
+def verdicts(witness: Witness) -> Answer:
     """Whether verdicts are those of a strict reading, and scores follow from verdicts."""
     needed = ("scores", "verdicts", "truncated", "lengths")
     if not witness.has(*needed) or "reward" not in witness.facts:
-        return None
+        return UNTOLD
     if witness.has("verified") and (finding := _strict(witness)):
         return finding
     reward = witness.facts["reward"]
     stated = reward["source"] == "verifier"
     stated = stated and not (reward.get("shuffled") or reward.get("lenient"))
-    return _scores(witness) if stated else None
+    if stated and (finding := _scores(witness)):
+        return finding
+    return None if witness.has("verified") else UNTOLD
 
 
 def _strict(witness: Witness) -> Finding | None:
@@ -119,11 +122,14 @@ def _shifted(witness: Witness, numbers: Tensor, expected: Tensor) -> Finding | N
     return None
 
 
-def token_rewards(witness: Witness) -> Finding | None:
+def token_rewards(witness: Witness) -> Answer:
     """Whether the score stands on the last token, and the KL is charged where it belongs."""
-    if not witness.has("token_rewards", "scores", "mask", "sampler_log_probs"):
+    penalty = penalty_of(witness)
+    if not witness.has("token_rewards"):
+        return UNTOLD if penalty.placement == "reward" else None
+    if not witness.has("scores", "mask", "sampler_log_probs"):
         return None
-    penalty, mask = penalty_of(witness), witness["mask"]
+    mask = witness["mask"]
     paid, sampled = witness["token_rewards"], witness["sampler_log_probs"]
     charged = penalty.placement == "reward" and witness.has("ref_log_probs")
     ref = witness["ref_log_probs"] if charged else sampled
@@ -148,11 +154,11 @@ def token_rewards(witness: Witness) -> Finding | None:
     )
 
 
-def advantages(witness: Witness) -> Finding | None:
+def advantages(witness: Witness) -> Answer:
     """Whether the advantages are the row's estimate from the rewards of tokens."""
     expected = estimate(witness)
     if expected is None:
-        return None
+        return UNTOLD
     credited, group = witness["advantages"], witness.facts["group_size"]
     paid = token_rewards_of(witness).masked_fill(~witness["mask"], 0.0).sum(dim=1)
     spread = paid.view(-1, group)
@@ -206,10 +212,14 @@ def _on_a_line(credited: Tensor, raw: Tensor) -> bool:
     return bool(slope > 0) and close(ours, slope * theirs)
 
 
-def value_targets(witness: Witness) -> Finding | None:
-    """Whether the critic's targets are the row's returns."""
-    expected = estimate(witness) if witness.has("returns", "values") else None
-    if expected is None or expected.returns is None:
+def value_targets(witness: Witness) -> Answer:
+    """Whether the critic's targets are the row's returns; without a critic there are none."""
+    if not witness.has("values"):
+        return None
+    expected = estimate(witness) if witness.has("returns") else None
+    if expected is None:
+        return UNTOLD
+    if expected.returns is None:
         return None
     mask, targets = witness["mask"], witness["returns"]
     if close(targets, expected.returns, mask):

@@ -6,78 +6,32 @@ from typing import Any
 
 from nbcourse.diagnosis import credit, curves, draws, policies, updates
 from nbcourse.diagnosis.report import Answer, Report
-from nbcourse.diagnosis.stated import ROUNDING, penalty_of, row_of, vocabulary_of
+from nbcourse.diagnosis.stated import ROUNDING, row_of, vocabulary_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import CONFIDENCES, Finding
 
-Lack = Callable[[Witness], bool]
-
-
-def _without(*names: str) -> Lack:
-    """Whether a witness lacks one of these tables."""
-    return lambda witness: not witness.has(*names)
-
-
-def _reference_unknown(witness: Witness) -> bool:
-    charged = penalty_of(witness).placement != "none"
-    return charged and not witness.has("ref_log_probs", "plain_ref_log_probs")
-
-
-def _loss_unknown(witness: Witness) -> bool:
-    there = witness.has("log_probs", "advantages", "mask") and not penalty_of(witness).exact
-    return not there or row_of(witness) is None
-
-
-def _targets_unknown(witness: Witness) -> bool:
-    """A run without a critic has no targets, and none that are wrong."""
-    return witness.has("values") and (
-        not witness.has("returns") or credit.estimate(witness) is None
-    )
-
-
-# In the order of a step: what is asked of each witness, and whether it lacks what answers it.
-OF_ONE: Mapping[str, tuple[Callable[[Witness], Finding | None], Lack]] = {
-    "tokens": (draws.tokens, _without("drawn_tokens", "encoded_tokens", "tokens", "mask")),
-    "sampler": (policies.sampler, _without("sampler_log_probs", "plain_log_probs", "mask")),
-    "ends of the mask": (credit.masks, _without("tokens", "mask", "lengths")),
-    "padding": (credit.padding, _without("tokens", "mask", "lengths")),
-    "verdicts": (
-        credit.verdicts,
-        lambda one: "reward" not in one.facts or not one.has("verdicts", "verified", "scores"),
-    ),
-    "reference": (policies.reference, _reference_unknown),
-    "rewards of tokens": (
-        credit.token_rewards,
-        lambda one: penalty_of(one).placement == "reward" and not one.has("token_rewards"),
-    ),
-    "advantages": (credit.advantages, lambda one: credit.estimate(one) is None),
-    "targets of the critic": (credit.value_targets, _targets_unknown),
-    "learner": (policies.learner, _without("scored_log_probs", "plain_log_probs")),
-    "old log-probs": (
-        policies.old,
-        _without("log_probs", "old_log_probs", "scored_log_probs", "minibatch"),
-    ),
-    "loss": (updates.loss, _loss_unknown),
-    "optimiser": (
-        updates.optimiser,
-        lambda one: "weight_change" not in one.facts or not one.has("coefficients"),
-    ),
+# In the order of a step: what is asked of each witness.
+OF_ONE: Mapping[str, Callable[[Witness], Answer]] = {
+    "tokens": draws.tokens,
+    "sampler": policies.sampler,
+    "ends of the mask": credit.masks,
+    "padding": credit.padding,
+    "verdicts": credit.verdicts,
+    "reference": policies.reference,
+    "rewards of tokens": credit.token_rewards,
+    "advantages": credit.advantages,
+    "targets of the critic": credit.value_targets,
+    "learner": policies.learner,
+    "old log-probs": policies.old,
+    "loss": updates.loss,
+    "optimiser": updates.optimiser,
 }
 # What is asked of all witnesses together; of batches that were chosen by their reward, nothing.
-TOGETHER: Mapping[str, tuple[Callable[[Sequence[Witness]], Finding | None], Lack]] = {
-    "repetitions": (
-        draws.samples,
-        lambda one: (
-            bool(one.facts.get("selected")) or not one.has("plain_log_probs", "lengths", "group")
-        ),
-    ),
-    "distribution of tokens": (
-        draws.distribution,
-        lambda one: bool(one.facts.get("selected")) or not one.has("plain_log_probs"),
-    ),
+TOGETHER: Mapping[str, Callable[[Sequence[Witness]], Answer]] = {
+    "repetitions": draws.samples,
+    "distribution of tokens": draws.distribution,
 }
 NO_WITNESS = "there is no witness batch"
-UNTOLD = "the trainer does not tell what would answer it"
 # of the curves' questions, where there is one
 BY_WITNESS = ("gap of the sampler", "lengths", "likelihood of the tokens", "weights")
 
@@ -175,19 +129,19 @@ def _of_curves(evidence: Evidence) -> Iterator[tuple[str, Answer]]:
 
 
 def _of_witnesses(witnesses: Sequence[Witness]) -> Iterator[tuple[str, Answer]]:
-    """A question is looked at if one witness can answer it; the most certain answer counts."""
-    for name, (rule, lacks) in OF_ONE.items():
-        found = [finding for one in witnesses if (finding := rule(one)) is not None]
-        yield name, min(found, key=_rank) if found else _none_of(witnesses, lacks)
-    for name, (together, lacks) in TOGETHER.items():
-        yield name, together(witnesses) or _none_of(witnesses, lacks)
+    """A question is looked at if one witness can answer it."""
+    for name, rule in OF_ONE.items():
+        yield name, _of_all(list(map(rule, witnesses)))
+    for name, together in TOGETHER.items():
+        yield name, _of_all([together(witnesses)] if witnesses else [])
 
 
-def _none_of(witnesses: Sequence[Witness], lacks: Lack) -> str | None:
-    """Why nothing was looked at; None if something was."""
-    if not witnesses:
-        return NO_WITNESS
-    return UNTOLD if all(map(lacks, witnesses)) else None
+def _of_all(answers: Sequence[Answer]) -> Answer:
+    """The most certain finding; else why nothing was looked at; None if something was."""
+    found = [answer for answer in answers if isinstance(answer, Finding)]
+    if found:
+        return min(found, key=_rank)
+    return None if None in answers else next(iter(answers), NO_WITNESS)
 
 
 def unseen(witness: Witness) -> Iterator[str]:
@@ -208,7 +162,7 @@ def unseen(witness: Witness) -> Iterator[str]:
             f"advantages and loss: {witness.facts.get('algorithm')!r} is not made of the package's "
             "functions"
         )
-    if _reference_unknown(witness):
+    if policies.reference_is_unknown(witness):
         yield "the reference, which is not a model of its own in this trainer"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from nbcourse.diagnosis.report import UNTOLD, Answer
 from nbcourse.diagnosis.stated import FALSE_ALARM, apart, sampled, vocabulary_of, whole
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import CERTAIN, LIKELY, Finding, seen
@@ -18,10 +19,10 @@ Z = 5.0  # a sum of surprisals this many standard deviations off: one-sided 3e-7
 NUCLEI = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
-def tokens(witness: Witness) -> Finding | None:
+def tokens(witness: Witness) -> Answer:
     """Whether the learner's tokens are those that were sampled."""
     if not witness.has("drawn_tokens", "encoded_tokens", "tokens", "mask"):
-        return None
+        return UNTOLD
     learned, drawn, encoded = (
         [row[row >= 0].tolist() for row in table]
         for table in (
@@ -58,12 +59,14 @@ def _up_to_mask(witness: Witness) -> Tensor:
     return columns <= (witness["mask"] * columns).amax(dim=1, keepdim=True)
 
 
-def samples(witnesses: Sequence[Witness]) -> Finding | None:
+def samples(witnesses: Sequence[Witness]) -> Answer:
     """Whether responses repeat each other, in every witness, as independent draws would not.
 
     The probability of a repetition is the product of what the policy gives the repeated tokens.
     """
     fair = _fair(witnesses, "plain_log_probs", "lengths", "group")
+    if not fair:
+        return UNTOLD
     same = _repeated(fair, "same-samples", _within_groups)
     return same or _repeated(fair, "same-seed", _across_halves)
 
@@ -108,7 +111,7 @@ def _responses(witness: Witness) -> tuple[Tensor, Tensor]:
     return witness["tokens"].masked_fill(~mask, -1), (witness["plain_log_probs"] * mask).sum(dim=1)
 
 
-def distribution(witnesses: Sequence[Witness]) -> Finding | None:
+def distribution(witnesses: Sequence[Witness]) -> Answer:
     """Whether tokens were drawn from another distribution than the one that the run states.
 
     All witnesses count together, but not those whose log-probs or weights are wrong themselves.
@@ -121,6 +124,8 @@ def distribution(witnesses: Sequence[Witness]) -> Finding | None:
     surprisals of n tokens add up to n log V + t, where V tokens are possible, with a probability of
     at most exp(−t): 1/(Vπ) has mean 1, so its product over the tokens has, too (Markov).
     """
+    if not _fair(witnesses, "plain_log_probs"):
+        return UNTOLD
     fair = [
         witness
         for witness in _fair(witnesses, "likeliest", "entropy", "plain_log_probs")

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from nbcourse.diagnosis.draws import other_weights
-from nbcourse.diagnosis.stated import apart, certain, largest, rounding, sampled
+from nbcourse.diagnosis.report import UNTOLD, Answer
+from nbcourse.diagnosis.stated import apart, certain, largest, penalty_of, rounding, sampled
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.mistakes.findings import LIKELY, Finding, seen
 
@@ -14,7 +15,7 @@ ENOUGH = 4  # tokens with a difference, before one number is called their explan
 WITHIN = 0.05  # what an explanation has to leave, as a share of what there is to explain
 
 
-def sampler(witness: Witness) -> Finding | None:
+def sampler(witness: Witness) -> Answer:
     """Whether the sampler has the learner's weights, and reports log-probs of theirs."""
     prints = witness.facts.get("fingerprints", {})
     reported = witness.has("sampler_log_probs", "plain_log_probs", "mask")
@@ -30,7 +31,7 @@ def sampler(witness: Witness) -> Finding | None:
         )
     # where log-probs agree, or none are reported, `draws` looks at the tokens themselves
     if not reported:
-        return None
+        return UNTOLD
     pair = witness["sampler_log_probs"], witness["plain_log_probs"]
     return _reported(witness, gap) if apart(witness, *pair, sampled(witness)) else None
 
@@ -51,10 +52,10 @@ def _reported(witness: Witness, gap: float) -> Finding:
     return seen("sampler-mismatch", LIKELY, step=witness.step, gap=gap)
 
 
-def learner(witness: Witness) -> Finding | None:
+def learner(witness: Witness) -> Answer:
     """Whether the learner's log-probs, before its first update, are those of a plain pass."""
     if not witness.has("scored_log_probs", "plain_log_probs"):
-        return None
+        return UNTOLD
     mask, exact = _scored(witness), rounding(witness)
     said, plain = witness["scored_log_probs"], witness["plain_log_probs"]
     if not apart(witness, plain, said, mask):
@@ -73,10 +74,10 @@ def learner(witness: Witness) -> Finding | None:
     return certain("learner-mismatch", witness, gap=gap)
 
 
-def old(witness: Witness) -> Finding | None:
+def old(witness: Witness) -> Answer:
     """Whether the old log-probs are those of the policy before its first update on the batch."""
     if not witness.has("log_probs", "old_log_probs", "scored_log_probs", "minibatch"):
-        return None
+        return UNTOLD
     scored, exact = witness["scored_log_probs"], rounding(witness)
     taken = _scored(witness) & (witness["minibatch"] >= 0)[:, None]
     pairs = [(witness["log_probs"], witness["old_log_probs"], taken)]
@@ -98,14 +99,14 @@ def old(witness: Witness) -> Finding | None:
     )
 
 
-def reference(witness: Witness) -> Finding | None:
+def reference(witness: Witness) -> Answer:
     """Whether the reference stands still, says the same twice, and what a plain pass says."""
     prints = witness.facts.get("fingerprints", {})
     before, after = prints.get("reference"), prints.get("reference_after")
     if before and after and before != after:
         return certain("reference-moves", witness, before=before, after=after)
     if not witness.has("ref_log_probs", "plain_ref_log_probs"):
-        return None
+        return UNTOLD if reference_is_unknown(witness) else None
     noise = witness.facts.get("reference_noise") or 0.0
     if noise > rounding(witness):
         return certain("reference-noise", witness, noise=noise)
@@ -114,6 +115,12 @@ def reference(witness: Witness) -> Finding | None:
         return None
     gap = largest(pair[1] - pair[0], _scored(witness))
     return certain("reference-mismatch", witness, gap=gap)
+
+
+def reference_is_unknown(witness: Witness) -> bool:
+    """Whether a KL is charged, and the witness does not tell what the reference says."""
+    charged = penalty_of(witness).placement != "none"
+    return charged and not witness.has("ref_log_probs", "plain_ref_log_probs")
 
 
 def temperature_of(witness: Witness, log_probs: Tensor, mask: Tensor) -> float | None:

@@ -17,6 +17,7 @@ MEANING = {
 
 # Of a question: what was found; None if all is as it should be; else why it was not looked at.
 Answer = Finding | str | None
+UNTOLD = "the trainer does not tell what would answer it"
 
 
 def state(answer: Answer) -> str:

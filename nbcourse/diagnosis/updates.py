@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbcourse.diagnosis.report import UNTOLD, Answer
 from nbcourse.diagnosis.stated import certain, close, penalty_of, row_of
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.functional import kl
@@ -87,19 +88,22 @@ class _Update:
         return mask
 
 
-def loss(witness: Witness) -> Finding | None:
+def loss(witness: Witness) -> Answer:
     """Whether the derivative of the loss is the one that the algorithm has on these tokens."""
     if penalty_of(witness).exact or not witness.has("log_probs", "advantages", "mask"):
-        return None
+        return UNTOLD
+    row = row_of(witness)
     if not witness["mask"].any():
-        return None
+        return UNTOLD if row is None else None
     skipped = (witness["minibatch"] < 0) & (witness["advantages"] != 0).any(dim=1)
     # at a KL that was too large; older witnesses tell it by a number of updates that is missing
     left_early = witness.facts.get("may_leave_early", witness.facts["updates_expected"] is None)
     if skipped.any() and witness.facts["processes"] == 1 and not left_early:
         return _dropped(witness, skipped)
+    if row is None:
+        return UNTOLD
     # With a ratio of 1 a loss that is upside down and a ratio that is look alike.
-    updates = sorted(_updates(witness), key=lambda update: not update.moved)
+    updates = sorted(_updates(witness, row), key=lambda update: not update.moved)
     return next(filter(None, map(_judge, updates)), None)
 
 
@@ -247,11 +251,8 @@ def _dropped(witness: Witness, rows: Tensor) -> Finding:
     return certain("dropped-micro-batches", witness, dropped=int(rows.sum()), active=active)
 
 
-def _updates(witness: Witness) -> Iterator[_Update]:
+def _updates(witness: Witness, row: Algorithm) -> Iterator[_Update]:
     """The updates that the witness knows of: the first of each row, and the last."""
-    row = row_of(witness)
-    if row is None:
-        return
     for prefix in ("", "last_"):
         if not witness.has(f"{prefix}coefficients", f"{prefix}minibatch"):
             continue
@@ -271,11 +272,11 @@ def _updates(witness: Witness) -> Iterator[_Update]:
             )
 
 
-def optimiser(witness: Witness) -> Finding | None:
+def optimiser(witness: Witness) -> Answer:
     """Whether the weights have moved where a gradient asked them to, and are kept as they are."""
     facts: dict[str, Any] = witness.facts
     if "weight_change" not in facts or not witness.has("coefficients"):
-        return None
+        return UNTOLD
     asked = witness["coefficients"].abs().max().item()
     # a schedule may begin with a learning rate of 0
     if asked <= NOTHING or facts.get("learning_rate") == 0:

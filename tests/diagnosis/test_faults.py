@@ -12,6 +12,7 @@ from nbcourse.diagnosis.diagnose import Evidence
 from nbcourse.diagnosis.faults import FAULTS, planted
 from nbcourse.diagnosis.planting import PLANTS
 from nbcourse.diagnosis.recorder import Recorder
+from nbcourse.diagnosis.report import UNTOLD
 from nbcourse.diagnosis.suspects import CAUSES
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.experiments.small_lab import recipe_of, train
@@ -146,7 +147,7 @@ def test_verdicts_of_a_trainer_that_states_no_reward_are_not_looked_at():
     """A reward function of a reader's own may log what it calls a verdict."""
     healthy, *_ = sound("grpo").witnesses
     facts = {name: fact for name, fact in healthy.facts.items() if name != "reward"}
-    assert credit.verdicts(Witness(facts, healthy.tensors)) is None
+    assert credit.verdicts(Witness(facts, healthy.tensors)) == UNTOLD
 
 
 def test_a_text_that_can_be_written_in_several_ways_is_no_fault_by_itself():
