@@ -8,8 +8,9 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -36,29 +37,20 @@ Plant = Callable[[], AbstractContextManager[Any]]
 Wrong = Callable[..., Any]
 
 
-@contextmanager
-def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Within it, an attribute is what `make` makes of it."""
-    original = getattr(owner, name)
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
 def _in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
     """A decorator: the plant of a function, which is given first what it is called in place of."""
 
     def plant_of(wrong: Wrong) -> Plant:
-        def make(original: Any) -> Any:
+        def plant() -> AbstractContextManager[Any]:
+            original = getattr(owner, name)
+
             @wraps(original)
             def planted(*arguments: Any, **options: Any) -> Any:
                 return wrong(original, *arguments, **options)
 
-            return planted
+            return mock.patch.object(owner, name, planted)
 
-        return partial(_replaced, owner, name, make)
+        return plant
 
     return plant_of
 
@@ -66,39 +58,29 @@ def _in_place_of(owner: Any, name: str) -> Callable[[Wrong], Plant]:
 def _with(row: str, **functions: Callable[..., Any]) -> Plant:
     """The plant that gives a row of the table another function."""
 
-    @contextmanager
-    def swapped() -> Iterator[None]:
+    def plant() -> AbstractContextManager[Any]:
         table = algorithms.ALGORITHMS
-        original = table[row]
-        table[row] = replace(original, **functions)  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            table[row] = original
+        return mock.patch.dict(table, {row: replace(table[row], **functions)})  # type: ignore[arg-type]
 
-    return swapped
+    return plant
 
 
 def _estimator(name: str, wrong: Callable[..., Tensor], **fixed: Any) -> Plant:
     """The plant that replaces a function of `advantages`, also in each row that has bound it."""
 
     @contextmanager
-    def swapped() -> Iterator[None]:
+    def plant() -> Iterator[None]:
         original, table = getattr(advantages, name), algorithms.ALGORITHMS
+        estimate = per_response(wrong, **fixed)
         bound = {
-            row: known
+            row: replace(known, advantage=estimate)
             for row, known in table.items()
             if getattr(known.advantage, "__wrapped__", None) is original
         }
-        with _replaced(advantages, name, lambda _: wrong):
-            estimate = per_response(wrong, **fixed)
-            table.update({row: replace(known, advantage=estimate) for row, known in bound.items()})
-            try:
-                yield
-            finally:
-                table.update(bound)
+        with mock.patch.object(advantages, name, wrong), mock.patch.dict(table, bound):
+            yield
 
-    return swapped
+    return plant
 
 
 def _after_collecting(change: Callable[[Learner, Experience], Experience]) -> Plant:
@@ -140,8 +122,7 @@ def _while_learning(change: Callable[[Learner, int], AbstractContextManager[Any]
 # ---------------------------------------------------------------- who samples, who scores
 
 
-@contextmanager
-def _stale_sampler() -> Iterator[None]:
+def _stale_sampler() -> AbstractContextManager[Any]:
     first: dict[str, Tensor] = {}
 
     @_in_place_of(loop, "collect")
@@ -154,8 +135,7 @@ def _stale_sampler() -> Iterator[None]:
         finally:
             learner.policy.load_state_dict(now)
 
-    with stale():
-        yield
+    return stale()
 
 
 def _colder(sample: Any, *arguments: Any, **options: Any) -> Rollout:
