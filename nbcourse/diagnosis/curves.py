@@ -224,7 +224,7 @@ def signal(curves: Curves) -> Answer:
         return "the log does not say how many groups have a spread" if flat is None else NO_REWARD
     if curves.values("value_loss") and not any(map(curves.values, ("no_spread", "advantage_max"))):
         return "with a critic responses have advantages though their groups have no spread"
-    told = [value for _, value in _paid(curves.history)]
+    told = _earned(curves.history)
     best, worst = max([*told, *curves.values("reward_max")]), min(told)
     little = SOLVED * max(abs(best), abs(reward), best - worst)
     solved, moved = best - reward <= little, best - worst > little
@@ -318,11 +318,11 @@ def weights(curves: Curves) -> Answer:
 
 def reward(curves: Curves) -> Answer:
     """Whether the reward ends far below its best, as no sound run's does."""
-    paid = _paid(curves.history)
-    if len(paid) < TREND:
-        return _too_few(len(paid), "reward")
-    count = len(paid) // 5
-    values = [value for _, value in paid]
+    name = _paid_as(curves.history)
+    values = curves.values(name)
+    if len(values) < TREND:
+        return _too_few(len(values), "reward")
+    count = len(values) // 5
     if _smoothed(values):
         return "neighbours of the rewards are not independent, as those of a running mean"
     sums = [0.0, *accumulate(values)]
@@ -332,13 +332,14 @@ def reward(curves: Curves) -> Answer:
     error = _error(values)
     if fall <= COLLAPSE_SHARE * scale or fall <= COLLAPSE_ERRORS * error:
         return None
+    paid = [n for n, row in enumerate(curves.history) if _number(row.get(name))]
     return seen(
         "reward-collapse",
         POSSIBLE,
         count=count,
         best=means[peak],
-        until=curves.step(paid[peak + count - 1][0]),
-        what=_paid_as(curves.history),
+        until=curves.step(paid[peak + count - 1]),
+        what=name,
         last=means[-1],
         errors=fall / error,
     )
@@ -411,7 +412,7 @@ def parts(curves: Curves) -> Answer:
 
 def entropy(curves: Curves) -> Answer:
     """Whether the entropy went without a reward for it."""
-    values, paid = curves.values("entropy"), [value for _, value in _paid(curves.history)]
+    values, paid = curves.values("entropy"), _earned(curves.history)
     if min(len(values), len(paid)) < TREND:
         return _too_few(len(values), "entropy") if len(values) < TREND else NO_REWARD
     if min(values) < 0:
@@ -594,7 +595,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 def _rose(curves: Curves) -> bool:
     """Whether the reward surely rose."""
-    values = [value for _, value in _paid(curves.history)]
+    values = _earned(curves.history)
     if len(values) < TREND:
         return False
     before, after = _ends(values)
@@ -635,19 +636,14 @@ def _flat(rows: History) -> float | None:
     return None
 
 
-def _paid(history: History) -> list[tuple[int, float]]:
-    """The rows with a reward, and what it was: the accuracy where there are as many of it."""
-    told = (
-        [(n, row[name]) for n, row in enumerate(history) if _number(row.get(name))]
-        for name in ("accuracy", "reward")
-    )
-    return max(told, key=len)
+def _earned(history: History) -> list[float]:
+    """What was earned, where the rows say it."""
+    return _values(history, _paid_as(history))
 
 
 def _paid_as(history: History) -> str:
-    """Which of the two that is."""
-    counts = {n: len(_values(history, n)) for n in ("accuracy", "reward")}
-    return max(counts, key=counts.__getitem__)
+    """As what the rows say it: as the accuracy where there are as many of it as of the reward."""
+    return max(("accuracy", "reward"), key=lambda name: len(_values(history, name)))
 
 
 def _values(history: History, name: str) -> list[float]:
@@ -660,5 +656,4 @@ def _mean(history: History, name: str) -> float | None:
 
 
 def _reward(history: History) -> float | None:
-    values = [value for _, value in _paid(history)]
-    return fmean(values) if values else None
+    return _mean(history, _paid_as(history))
