@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nbcourse.examine.credit import counted
 from nbcourse.examine.direction import beside
 from nbcourse.examine.subject import Batches, LossInputs, Subject
 from nbcourse.examine.worlds import World
-from nbcourse.functional.advantages import leave_one_out
 
 ENOUGH = 1e-3  # of a step's length that is not worth a sentence
 
@@ -52,13 +52,18 @@ def shares(
     """
     turned: dict[str, float] = {"advantages": 1.0, "average": 1.0}
     unexplained, smallest = 0.0, ""
+
+    def factor(them: Batches) -> Tensor:
+        mask: Tensor = them.stacked("mask")
+        return counted(mask).get(average, mask)
+
     parts: dict[str, Callable[[Batches], Tensor]] = {
         "whole": subject.weights_of_each,
         "advantages": lambda them: _of_one_token(subject, them) * them.stacked("mask"),
-        "average": lambda them: -_leave_one_out(them) * _factor(them, average),
-        "both": lambda them: (
-            _of_one_token(subject, them) * _factor(them, average) * _by(them, positions)
+        "average": lambda them: (
+            -them.stacked("advantages") / them.stacked("mask").shape[1] * factor(them)
         ),
+        "both": lambda them: _of_one_token(subject, them) * factor(them) * _by(them, positions),
     }
     for world in worlds:
         gradients = {name: world.mean(weigh) for name, weigh in parts.items()}
@@ -86,26 +91,6 @@ def _of_one_token(subject: Subject, them: Batches) -> Tensor:
         return LossInputs(log_probs, log_probs, log_probs, mask, one.rewards, one.group_size)
 
     return subject.weights_of_each(Batches([short(one) for one in them.each]))
-
-
-def _leave_one_out(them: Batches) -> Tensor:
-    rewards = them.stacked("rewards")
-    every = leave_one_out(rewards.flatten(), group_size=them.stacked("group_size"))
-    return every.view(*rewards.shape, 1) / rewards.shape[1]
-
-
-def _factor(them: Batches, average: str) -> Tensor:
-    """What a token counts in its response beside the only one of a response of one token."""
-    mask = them.stacked("mask")
-    count, lengths = mask.shape[1], mask.sum(dim=2, keepdim=True).clamp(min=1).double()
-    factors = {
-        "seq-mean-token-mean": 1 / lengths,
-        "token-mean": count / lengths.sum(dim=1, keepdim=True),
-        "divided-twice": 1 / lengths.square(),
-        "longest": 1 / lengths.amax(dim=1, keepdim=True),
-        "position": count / mask.sum(dim=1, keepdim=True).clamp(min=1),
-    }
-    return factors.get(average, torch.ones(())) * mask
 
 
 def _by(them: Batches, positions: list[float]) -> Tensor:

@@ -195,6 +195,20 @@ def credit_reaches_back(subject: Subject) -> bool:
     return bool((gap[:, :2] != 0).any(dim=1).all()) or not bool((whole[:, :2] != 0).all())
 
 
+def counted(mask: Tensor) -> dict[str, Tensor]:
+    """(…, B, T) by ways to average, what a token counts beside that of a response of one token."""
+    lengths, count = mask.sum(dim=-1, keepdim=True).clamp(min=1).double(), mask.shape[-2]
+    factors = {
+        "seq-mean-token-mean": 1 / lengths,
+        "token-mean": count / lengths.sum(dim=-2, keepdim=True),
+        "seq-mean-token-sum": torch.ones(()),
+        "divided-twice": 1 / lengths.square(),
+        "longest": 1 / lengths.amax(dim=-2, keepdim=True),
+        "position": count / mask.sum(dim=-2, keepdim=True).clamp(min=1),
+    }
+    return {name: factor * mask for name, factor in factors.items()}
+
+
 def average(subject: Subject) -> str:
     """How tokens are averaged, by what a token counts in responses of several lengths.
 
@@ -206,32 +220,26 @@ def average(subject: Subject) -> str:
     lengths = [4, 2, 3, 1]
     rewards = [1.0, 0.2, 0.3, 0.1]  # none of which is 0, for a loss without a baseline
 
-    def of(lengths: list[int]) -> Tensor:
-        """Of the last tokens, since credit may fade before them."""
+    def of(lengths: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of the last tokens, since credit may fade before them, and in each way to average."""
         one = without_reference(batch(lengths, rewards, group_size=4, width=6))
         last = torch.tensor(lengths)[:, None] - 1
-        return of_rewards(subject, one).double().gather(1, last)[:, 0]
+        ways = {name: made.gather(1, last)[:, 0] for name, made in counted(one.mask).items()}
+        return of_rewards(subject, one).double().gather(1, last)[:, 0], ways
 
-    equal, uneven = of([2, 2, 2, 2]), of(lengths)
+    (equal, before), (uneven, after) = of([2, 2, 2, 2]), of(lengths)
     if not bool((equal != 0).all()):
         return "other"
-    L = torch.tensor(lengths, dtype=torch.float64)
-    expected: dict[str, Tensor] = {
-        "seq-mean-token-mean": 2 / L,
-        "token-mean": 8 / L.sum(),
-        "seq-mean-token-sum": torch.ones(()),
-        "divided-twice": (2 / L) ** 2,
-        "longest": 2 / L.max(),
-        "position": 4 / (L[:, None] <= L).sum(dim=1),
-    }
-    for name, factor in expected.items():
-        if same(uneven, factor * equal):
+    expected = {name: after[name] / before[name] * equal for name in after}
+    for name, weights in expected.items():
+        if same(uneven, weights):
             return name
+    L = torch.tensor(lengths, dtype=torch.float64)
     kept = uneven != 0
     too_long = torch.where(kept, torch.inf, L).min()
     if torch.equal(kept, too_long > L) and bool(kept.any()):
-        for factor in (2 / L, 8 / L.sum(), torch.ones(())):
-            if same(uneven[kept], (factor * equal * L / 2)[kept]):
+        for name in ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum"):
+            if same(uneven[kept], (expected[name] * L / 2)[kept]):
                 return "times-the-length"
     return "other"
 
