@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from nbcourse.examine.subject import Batches, LossInputs, Subject
+from nbcourse.examine.subject import OF_TOKENS, Batches, LossInputs, Subject
 
 TOLERANCE = 1e-6  # relative; losses may well compute in float32
 MIXED = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
@@ -42,6 +42,17 @@ def _batch(
     log_probs, ref = log_probs.masked_fill(~mask, 0.0), (log_probs + shift).masked_fill(~mask, 0.0)
     scores = torch.tensor(rewards, dtype=torch.float64)
     return LossInputs(log_probs, log_probs, ref, mask, scores, group_size)
+
+
+@cache
+def of_one_token(rewards: tuple[float, ...]) -> LossInputs:
+    """A group of responses of one token that earn this."""
+    return without_reference(batch([1] * len(rewards), [*rewards], group_size=len(rewards)))
+
+
+def in_float32(one: LossInputs) -> LossInputs:
+    """The same batch for a loss that computes in float32."""
+    return one.each((*OF_TOKENS, "rewards"), Tensor.float)
 
 
 def same(first: Tensor, second: Tensor) -> bool:

@@ -1,12 +1,20 @@
 """Probes of what a response and its tokens count, and whose rewards that depends on."""
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from nbcourse.examine.batches import MIXED, TOLERANCE, batch, of_rewards, same, without_reference
+from nbcourse.examine.batches import (
+    MIXED,
+    TOLERANCE,
+    batch,
+    in_float32,
+    of_one_token,
+    of_rewards,
+    same,
+    without_reference,
+)
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
@@ -86,17 +94,10 @@ def flat_groups(subject: Subject) -> str:
         return "nan"
     if not all(bool((w.abs() <= 1e-9).all()) for w in alike):
         return "something"
-    spread = subject.weights(_in_float32((1.0, 0.0) * 4)).abs().max()
-    flat = (_in_float32((k / 100,) * 8) for k in range(1, 100, 2))
+    spread = subject.weights(in_float32(of_one_token((1.0, 0.0) * 4))).abs().max()
+    flat = (in_float32(of_one_token((k / 100,) * 8)) for k in range(1, 100, 2))
     noise = max(subject.weights(one).abs().max() for one in flat)
     return "noise" if noise > 0.05 * spread else "nothing"
-
-
-@cache
-def _in_float32(rewards: tuple[float, ...]) -> LossInputs:
-    """Responses of one token that earn this."""
-    one = without_reference(batch([1] * len(rewards), [*rewards], group_size=len(rewards)))
-    return one.each((*OF_TOKENS, "rewards"), Tensor.float)
 
 
 def constant_term(subject: Subject) -> bool:

@@ -3,13 +3,18 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
-from nbcourse.examine.batches import batch, of_rewards, of_rewards_of_each, without_reference
+from nbcourse.examine.batches import (
+    batch,
+    in_float32,
+    of_one_token,
+    of_rewards,
+    of_rewards_of_each,
+)
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 MANY = 50.0  # times the median over all outcomes: no method that divides by a spread comes near
@@ -37,7 +42,7 @@ def largest(subject: Subject) -> Largest:
     near = [[0.5, 0.5, 0.5, 0.5 + 2.0**-k] for k in (7, 10, 13, 20)]
     found: list[tuple[float, list[float]]] = []
     for outcomes in ([*_graded(EXACT), *near], _binary(1.0)):
-        for places in zip(*(_of_outcome(tuple(rewards)) for rewards in outcomes), strict=True):
+        for places in zip(*map(_of_outcome, outcomes), strict=True):
             weights = of_rewards_of_each(subject, places).abs().amax(dim=(1, 2))
             found += zip(weights.tolist(), outcomes, strict=True)
     return _largest(found)
@@ -51,15 +56,14 @@ def noisy(subject: Subject) -> Largest:
     return _largest(
         (of_rewards(subject, one).abs().max().item(), rewards)
         for rewards in (*_graded(ROUNDED), *_binary(0.95))
-        for one in _of_outcome(tuple(rewards))
+        for one in _of_outcome(rewards)
     )
 
 
-@cache
-def _of_outcome(rewards: tuple[float, ...]) -> tuple[LossInputs, LossInputs]:
+def _of_outcome(rewards: list[float]) -> tuple[LossInputs, LossInputs]:
     """Responses of one token that earn this, in float64 and in float32."""
-    one = without_reference(batch([1] * len(rewards), [*rewards], group_size=len(rewards)))
-    return one, one.each((*OF_TOKENS, "rewards"), Tensor.float)
+    one = of_one_token(tuple(rewards))
+    return one, in_float32(one)
 
 
 def _largest(weights: Iterable[tuple[float, list[float]]]) -> Largest:
@@ -115,7 +119,7 @@ def far(subject: Subject) -> list[Far]:
 
 def _far(subject: Subject, policy: str, what: str, above: bool, sign: int) -> Far:
     rewards = [1.0, 0.0] if sign > 0 else [0.0, 1.0]
-    one = batch([3, 3], rewards, group_size=2).each((*OF_TOKENS, "rewards"), Tensor.float)
+    one = in_float32(batch([3, 3], rewards, group_size=2))
     usual = subject.weights(one).abs().max().item() or 1.0
     cells = torch.zeros(one.mask.shape, dtype=torch.bool)
     cells[0, 1 if what == "one token" else slice(None)] = True
