@@ -83,12 +83,8 @@ def difficulty(
         mixed: whether there is a prompt of success rate ½ in the batch, for a loss that compares
             responses to several prompts.
     """
-    factors = {}
-    for chance, world in _coins(group_size, mixed).items():
-        gradient, *_ = world.expected(subject, ordered=ordered)
-        count = len(world.prompts)
-        factors[chance] = beside(-gradient * count, world.prompts[0].gradient())[1]
-    return factors
+    worlds = _coins(group_size, mixed)
+    return {chance: _factors(subject, world, ordered)[0] for chance, world in worlds.items()}
 
 
 def hard_beside_middle(subject: Subject, *, group_size: int, ordered: bool, mixed: bool) -> float:
@@ -97,17 +93,18 @@ def hard_beside_middle(subject: Subject, *, group_size: int, ordered: bool, mixe
     Where a loss compares responses to several prompts, both are in one batch.
     """
     worlds = _coins(group_size, mixed)
-    if mixed:
-        factors = [
-            beside(-gradient, prompt.gradient())[1]
-            for gradient, prompt in zip(
-                worlds[0.1].expected(subject, ordered=ordered), worlds[0.1].prompts, strict=True
-            )
-        ]
-    else:
-        found = difficulty(subject, group_size=group_size, ordered=ordered, mixed=False)
-        factors = [found[0.1], found[0.5]]
-    return factors[0] / factors[1] if factors[1] else math.nan
+    hard, *beside_it = _factors(subject, worlds[0.1], ordered)
+    (middle,) = beside_it or _factors(subject, worlds[0.5], ordered)
+    return hard / middle if middle else math.nan
+
+
+def _factors(subject: Subject, world: World, ordered: bool) -> list[float]:
+    """How much each prompt counts."""
+    expected, count = world.expected(subject, ordered=ordered), len(world.prompts)
+    return [
+        beside(-gradient * count, prompt.gradient())[1]  # the loss is a mean over prompts
+        for gradient, prompt in zip(expected, world.prompts, strict=True)
+    ]
 
 
 @cache
