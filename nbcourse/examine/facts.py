@@ -103,7 +103,7 @@ class Facts:
     @property
     def kl_estimator(self) -> str:
         """The value of the KL: of `kernel.KERNELS`, "other" or "none"."""
-        return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).name
+        return self._kl.name
 
     @property
     def kl_stale_exact(self) -> bool:
@@ -115,7 +115,11 @@ class Facts:
     @property
     def kl_scale(self) -> float:
         """The factor in front of that value."""
-        return (self.kernel_in_reward if self.kl_placement == "reward" else self.kernel).scale
+        return self._kl.scale
+
+    @property
+    def _kl(self) -> Kernel:
+        return self.kernel_in_reward if self.kl_placement == "reward" else self.kernel
 
 
 # What one probe tells.
