@@ -134,19 +134,19 @@ def padding_gets_no_gradient(subject: Subject) -> bool:
 
 def empty_response_is_harmless(subject: Subject) -> bool:
     """A response without any token, such as one that was masked away whole."""
-    one = batch([3, 0, 2], [1.0, 0.0, 0.0], group_size=3)
-    try:
-        return finite(subject, one)
-    except UserError:  # refused: that is as clear as can be
-        return True
+    return _finite_or_refused(subject, batch([3, 0, 2], [1.0, 0.0, 0.0], group_size=3))
 
 
 def empty_batch_is_harmless(subject: Subject) -> bool:
     """A batch in which every response was masked away."""
     one = batch([2, 2], [1.0, 0.0], group_size=2)
+    return _finite_or_refused(subject, one.with_(mask=torch.zeros_like(one.mask)))
+
+
+def _finite_or_refused(subject: Subject, one: LossInputs) -> bool:
     try:
-        return finite(subject, one.with_(mask=torch.zeros_like(one.mask)))
-    except UserError:
+        return finite(subject, one)
+    except UserError:  # refused: that is as clear as can be
         return True
 
 
