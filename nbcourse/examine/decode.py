@@ -25,7 +25,7 @@ def findings(facts: Facts) -> list[Finding]:
     named = [one for rule in RULES for one in rule(facts)]
     if facts.draws:  # other rows and columns have other lots, and that is all that was seen
         named = [(name, numbers) for name, numbers in named if name not in BY_LOT]
-    found = [_finding(*one) for one in named]
+    found = [*dict.fromkeys(_finding(*one) for one in named)]  # two rules may see the same
     if any(finding.kind == MISTAKE for finding in found):  # which may well be what turns the step
         found = [finding for finding in found if finding.id != "unexplained"]
     return sorted(found, key=lambda finding: KINDS.index(finding.kind))

@@ -233,10 +233,15 @@ def one_axis_too_many(log_probs, old_log_probs, advantages, mask):
     return (wide * mask).sum() / len(mask)
 
 
-@planted("broadcast", "rewards-ignored")
+@planted("broadcast")
 def a_column_against_a_row(log_probs, advantages, mask):
     sequence = safe(log_probs, mask).sum(dim=1)
     return -(sequence * advantages[:, :1]).mean()
+
+
+def test_what_two_rules_see_is_told_once():
+    found = report_of(a_column_against_a_row).findings
+    assert [finding.id for finding in found].count("broadcast") == 1
 
 
 @planted("alike")
