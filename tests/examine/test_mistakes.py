@@ -130,7 +130,7 @@ def old_over_new(log_probs, old_log_probs, advantages, mask):
     return mean_of_sums(clipped(ratio, advantages), mask)
 
 
-@planted("no-ratio", "flipped-loss", besides=["probability-weighted"])
+@planted("flipped-loss", "probability-weighted")
 def logarithms_divided(log_probs, old_log_probs, advantages, mask):
     ratio = log_probs / old_log_probs.masked_fill(~mask, 1.0)
     return mean_of_sums(clipped(ratio, advantages), mask)
