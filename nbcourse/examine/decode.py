@@ -345,8 +345,6 @@ NOT_IN_THE_REWARD = ("k2", "k3", "inverted k3", "|d|")
 
 
 def _kl(facts: Facts) -> Named:
-    if "ref_log_probs" not in facts.takes:
-        return
     descends = facts.descent.descends
     if facts.kl_placement == descends == "none":
         if "ref_log_probs" in facts.by_name and not facts.reference_read:
