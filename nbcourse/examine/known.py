@@ -1,7 +1,7 @@
 """Losses that have a name: the rows of the table, and which of them another is nearest to."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from heapq import heappop, heappush
 from typing import Any
@@ -15,7 +15,7 @@ from nbcourse.examine.batches import MIXED, batch, reference_is_the_sampler, wit
 from nbcourse.examine.conventions import OFFERED
 from nbcourse.examine.direction import EQUAL, Direction, direction
 from nbcourse.examine.remembered import Remembered
-from nbcourse.examine.subject import Batches, Subject, content
+from nbcourse.examine.subject import Batches, Subject
 from nbcourse.examine.worlds import far, fresh, stale
 from nbcourse.functional.kl import rewards_with_kl
 from nbcourse.training.algorithms import ALGORITHMS, Algorithm, Penalty, Tokens, policy_loss
@@ -76,16 +76,12 @@ class Row(Subject):
 
 @dataclass(frozen=True)
 class _Row:
-    """A row with its settings, as `row` was asked for it.
-
-    Its advantages are made once for equal rewards: many batches have the same.
-    """
+    """A row with its settings, as `row` was asked for it."""
 
     algorithm: Algorithm
     beta: float
     average: float
     longest: int
-    _made: dict[Hashable, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
@@ -153,17 +149,13 @@ class _Row:
     ) -> Tensor:
         """Its own, (B, T)."""
         charged = [others[name] for name in self.charges]
-        given: tuple[Any, ...] = (rewards, mask, group_size, values, *charged)
-        asked = tuple(map(content, given))
-        if asked not in self._made:
-            self._made[asked] = self._estimate(
-                scores=rewards,
-                earned=self._earned(rewards, mask, *charged),
-                mask=mask,
-                group_size=group_size,
-                values=values,
-            )
-        return self._made[asked]
+        return self._estimate(
+            scores=rewards,
+            earned=self._earned(rewards, mask, *charged),
+            mask=mask,
+            group_size=group_size,
+            values=values,
+        )
 
     def advantages_of_each(
         self,

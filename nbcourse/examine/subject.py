@@ -56,10 +56,6 @@ class LossInputs:
     values: Tensor | None = None
     truncated: Tensor | None = None
     batch_tokens: Tensor | None = None
-    _of_rewards: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    _contents: dict[str, Hashable] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     def offered(self, names: Collection[str]) -> dict[str, Any]:
         """The quantities of these names; tensors of its own to change."""
@@ -71,10 +67,7 @@ class LossInputs:
 
     def content(self, names: Collection[str]) -> Hashable:
         """What is in the quantities of these names: equal where batches are."""
-        for name in names:
-            if name not in self._contents:
-                self._contents[name] = content(self.quantity(name))
-        return tuple(self._contents[name] for name in names)
+        return tuple(content(self.quantity(name)) for name in names)
 
     def quantity(self, name: str) -> Any:
         """Its own, or what stands for it where it has none."""
@@ -82,26 +75,15 @@ class LossInputs:
         return DEFAULTS[name](self) if own is None else own
 
     def _leave_one_out(self) -> Tensor:
-        if "advantages" not in self._of_rewards:
-            per_response = leave_one_out(self.rewards, group_size=self.group_size)
-            self._of_rewards["advantages"] = per_response[:, None] * self.mask
-        made: Tensor = self._of_rewards["advantages"]
-        return made
+        return leave_one_out(self.rewards, group_size=self.group_size)[:, None] * self.mask
 
     def with_(self, **changes: Any) -> "LossInputs":
-        """A copy with some quantities changed; what rewards make is made once for all copies."""
-        if changes.keys() & {"rewards", "mask", "group_size"}:
-            changes["_of_rewards"] = {}
+        """A copy with some quantities changed."""
         return replace(self, **changes)
 
     def without_rewards(self) -> "LossInputs":
         """A copy in which no response earns anything."""
-        if "nothing" not in self._of_rewards:
-            self._of_rewards["nothing"] = {
-                "rewards": torch.zeros_like(self.rewards),
-                "_of_rewards": {},
-            }
-        return replace(self, **self._of_rewards["nothing"])
+        return self.with_(rewards=torch.zeros_like(self.rewards))
 
     def each(self, names: Collection[str], change: Callable[[Tensor], Tensor]) -> "LossInputs":
         """A copy with these quantities changed in one way, those that are there."""
@@ -135,7 +117,6 @@ class Batches:
     each: Sequence[LossInputs]
     parts: Sequence["Batches"] = ()
     _stacked: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
-    _contents: dict[str, Hashable] = field(default_factory=dict, init=False, repr=False)
 
     def stacked(self, name: str) -> Any:
         """A quantity of all of them, with the batch as its first axis; `group_size` as it is."""
@@ -161,10 +142,7 @@ class Batches:
 
     def content(self, names: Collection[str]) -> Hashable:
         """What is in the quantities of these names: equal where all batches are."""
-        for name in names:
-            if name not in self._contents:
-                self._contents[name] = content(self.stacked(name))
-        return tuple(self._contents[name] for name in names)
+        return tuple(content(self.stacked(name)) for name in names)
 
 
 def content(value: Any) -> Hashable:
