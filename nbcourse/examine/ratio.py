@@ -224,8 +224,14 @@ class _Reader:
 
     def batch(self, sign: int, likely: float, log: float) -> LossInputs:
         """Two responses, the first token of which is that likely and has that log-ratio."""
-        sampler, first = reference_is_the_sampler(self.subject), _rewards(self.subject, sign)
-        return _first_moved(self.policy, self.even, sampler, first, likely, log)
+        one = _two_responses(self.subject, sign, 1 + self.even)
+        log_probs = one.log_probs.clone()
+        log_probs[0, 0] = math.log(likely)
+        shift = torch.zeros_like(log_probs)
+        shift[0, 0] = log
+        if self.even:
+            shift[0, 1] = -log
+        return moved(self.subject, one.with_(log_probs=log_probs), self.policy, shift)
 
 
 @lru_cache(maxsize=4)
@@ -243,20 +249,6 @@ def _is_clipped_at_rewards_of_0(subject: Subject, policy: str) -> bool:
     return bool(near.abs().max() > NOTHING) and not same(near, away)
 
 
-@lru_cache(maxsize=1024)  # losses are asked about the same, most of the time
-def _first_moved(
-    policy: str, even: bool, sampler: bool, rewards: tuple[float, float], likely: float, log: float
-) -> LossInputs:
-    one = batch([1 + even] * 2, [*rewards], group_size=2)
-    log_probs = one.log_probs.clone()
-    log_probs[0, 0] = math.log(likely)
-    shift = torch.zeros_like(log_probs)
-    shift[0, 0] = log
-    if even:
-        shift[0, 1] = -log
-    return _away(one.with_(log_probs=log_probs), policy, shift, sampler=sampler)
-
-
 @cache
 def _places() -> tuple[tuple[int, float, float], ...]:
     """What `curve` reads of every loss, whatever it finds: signs, probabilities and log-ratios."""
@@ -272,19 +264,13 @@ def _places() -> tuple[tuple[int, float, float], ...]:
 
 
 def _two_responses(subject: Subject, sign: int, length: int) -> LossInputs:
-    """The first of which has an advantage of this sign."""
-    return batch([length, length], [*_rewards(subject, sign)], group_size=2)
-
-
-def _rewards(subject: Subject, sign: int) -> tuple[float, float]:
-    """Of two responses, the first of which has an advantage of this sign.
+    """The first of which has an advantage of this sign.
 
     Where nothing is subtracted, it has to lose something. Others get no rewards below 0, which a
     loss may divide by.
     """
-    if sign > 0:
-        return 1.0, 0.0
-    return (-1.0, 0.0) if _own_reward_alone(subject) else (0.0, 1.0)
+    worse = [-1.0, 0.0] if _own_reward_alone(subject) else [0.0, 1.0]
+    return batch([length, length], [1.0, 0.0] if sign > 0 else worse, group_size=2)
 
 
 @lru_cache(maxsize=4)
@@ -296,12 +282,8 @@ def _own_reward_alone(subject: Subject) -> bool:
 
 def moved(subject: Subject, one: LossInputs, policy: str, shift: Tensor) -> LossInputs:
     """A batch in which the policy that learns has moved from another one by these log-ratios."""
-    return _away(one, policy, shift, sampler=reference_is_the_sampler(subject))
-
-
-def _away(one: LossInputs, policy: str, shift: Tensor, *, sampler: bool) -> LossInputs:
     away = one.with_(**{"old_log_probs": one.log_probs, policy: one.log_probs - shift})
-    return without_reference(away, sampler=sampler)
+    return without_reference(away, sampler=reference_is_the_sampler(subject))
 
 
 def _slope(reader: _Reader, sign: int) -> float:
@@ -582,7 +564,6 @@ def ratio_of_the_sequence(subject: Subject) -> bool:
 def _whole(subject: Subject, policy: str) -> WholeMask | None:
     """Responses that are left out whole because of some of their tokens."""
 
-    @lru_cache
     def gone(sign: int, log: float, length: int, spread: int) -> bool:
         """Whether the last token counts nothing where the first `spread` have gone that far."""
         one = _two_responses(subject, sign, length)
@@ -593,12 +574,10 @@ def _whole(subject: Subject, policy: str) -> WholeMask | None:
         return of_rewards(subject, away)[0, -1].item() == 0
 
     def edge(sign: int, direction: int, length: int, spread: int = 1) -> float:
-        inside, outside = 0.0, direction * FAR
-        for _ in range(2 * HALVINGS):
-            middle = (inside + outside) / 2
-            inside, outside = (
-                (inside, middle) if gone(sign, middle, length, spread) else (middle, outside)
-            )
+        def kept(log: float) -> bool:
+            return not gone(sign, log, length, spread)
+
+        inside, _ = _halved(*_halved(0.0, direction * FAR, kept), kept)
         return inside
 
     found = {
