@@ -14,7 +14,6 @@ from nbcourse.examine.worlds import CHOICE, DIFFICULTIES, Prompt, World, coin
 
 EQUAL = 1e-6  # a loss may compute in float32
 TRIES = 60  # of the search for the worst world
-AHEAD = 8  # of them at once, near the worst so far
 GROUP = 3  # responses in such a world
 
 
@@ -146,18 +145,13 @@ def worst(subject: Subject) -> Worst:
     drawn = [torch.randn(2, 3, generator=source, dtype=torch.float64) for _ in range(TRIES)]
     best = Worst(math.inf, [], [])
     centre: tuple[Tensor, Tensor] | None = None
-    at_random = left = TRIES // 3
-    done = 0
-    while done < TRIES:
-        tried = [_tried(noise, centre) for noise in drawn[done : done + left]]
+    at_random, near = drawn[: TRIES // 3], drawn[TRIES // 3 :]
+    for noises in (at_random, *([noise] for noise in near)):
+        tried = [_tried(noise, centre) for noise in noises]
         for cosine, (logits, rewards) in zip(_cosines(subject, tried), tried, strict=True):
-            done += 1
             if cosine < best.cosine:
                 best = Worst(cosine, logits.softmax(dim=0).tolist(), rewards.tolist())
                 centre = (logits, rewards)
-                if done > at_random:
-                    break  # those that follow are to be near this one
-        left = AHEAD if subject.at_once((GROUP, 1)) else 1
     return best if centre is None else replace(best, of_rewards=_of_rewards(subject, *centre))
 
 

@@ -77,10 +77,6 @@ class Remembered(Subject):
                 parts = found.split([len(batches.each) for batches in new.values()])
                 self._known.update(zip(new, parts, strict=True))
 
-    def at_once(self, shape: tuple[int, ...]) -> bool:
-        """As far as it has been tried."""
-        return self._follows.get(shape, False) and all(self._follows.values())
-
     def _at_once(self, batches: Batches) -> Tensor | None:
         """None if that is not what it does to one batch after the other."""
         one, shape = len(batches.each) // 2, batches.each[0].mask.shape

@@ -287,10 +287,6 @@ class Subject:
     def look_ahead(self, lists: Iterable[Batches]) -> None:
         """Be told of which lists the weights will be asked for: nothing comes of it here."""
 
-    def at_once(self, shape: tuple[int, ...]) -> bool:
-        """Whether many batches of this shape, (B, T), are known to cost as much as one."""
-        return False
-
     def prepared(self, batches: Batches) -> tuple["Subject", dict[str, Any]]:
         """A loss that does the same to these batches in one call, and what it asks of them all."""
         return self, {name: batches.stacked(name) for name in self.asks}
