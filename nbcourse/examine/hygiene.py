@@ -2,11 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcourse.errors import UserError
 from nbcourse.examine.batches import (
@@ -18,6 +16,7 @@ from nbcourse.examine.batches import (
     same,
     without_reference,
 )
+from nbcourse.examine.remembered import Watched
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
@@ -216,31 +215,13 @@ def draws(subject: Subject) -> bool:
     )
 
 
-class _Shapes(TorchDispatchMode):
-    """Notes the shapes of whatever is computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[tuple[int, ...]] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No, for to tell the compiler so torch imports it, which takes over a second."""
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **kwargs or {})
-        if isinstance(made, Tensor):
-            self.seen.add(tuple(made.shape))
-        return made
-
-
 def pairs_of_rows(subject: Subject) -> bool:
     """Whether on the way to the loss there is a table of every response beside every other."""
     one = batch(UNEVEN, MIXED, group_size=3)
-    with _Shapes() as shapes:
+    shapes: set[tuple[int, ...]] = set()
+    with Watched(lambda made: shapes.add(tuple(made.shape))):
         subject.loss(subject.quantities(one))
-    return any(shape[:2] == (len(UNEVEN), len(UNEVEN)) for shape in shapes.seen)
+    return any(shape[:2] == (len(UNEVEN), len(UNEVEN)) for shape in shapes)
 
 
 def leaves_arguments_alone(subject: Subject) -> list[str]:

@@ -8,7 +8,7 @@ so is one that keeps something of a call, which vmap does not notice, or does no
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,27 +116,33 @@ def weights_at_once(subject: Subject, given: Mapping[str, Any]) -> Tensor | None
 
 def keeps_nothing(subject: Subject, one: LossInputs) -> bool:
     """Whether a call leaves no tensor behind, and the next one does the same."""
-    with _Made() as made:
+    made: list[TensorWeakRef] = []
+    with Watched(lambda tensor: made.append(TensorWeakRef(tensor))):
         first = subject.plain(one, seed=0).tolist()
-    if any(tensor() is not None for tensor in made.tensors):
+    if any(tensor() is not None for tensor in made):
         return False
     return repr(first) == repr(subject.plain(one, seed=1).tolist())  # where NaN is NaN
 
 
-class _Made(TorchDispatchMode):
-    """Notes the tensors that are made, and does not keep them."""
+class Watched(TorchDispatchMode):
+    """Shows every tensor that is made.
 
-    def __init__(self) -> None:
+    Args:
+        look: is given each of them.
+    """
+
+    def __init__(self, look: Callable[[Tensor], None]) -> None:
         super().__init__()
-        self.tensors: list[TensorWeakRef] = []
+        self.look = look
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As for `hygiene._Shapes`."""
+        """No, for to tell the compiler so torch imports it, which takes over a second."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **kwargs or {})
-        several = made if isinstance(made, tuple | list) else [made]
-        self.tensors += [TensorWeakRef(one) for one in several if isinstance(one, Tensor)]
+        for one in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(one, Tensor):
+                self.look(one)
         return made

@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
-from nbcourse.examine import direction, hygiene, known, ratio
+from nbcourse.examine import direction, known, ratio
 from nbcourse.examine.batches import MIXED, batch
-from nbcourse.examine.remembered import Remembered
+from nbcourse.examine.remembered import Remembered, Watched
 from nbcourse.examine.subject import LossInputs
 from nbcourse.functional.advantages import leave_one_out
 from nbcourse.training.algorithms import ALGORITHMS
@@ -16,7 +16,7 @@ from nbcourse.training.algorithms import ALGORITHMS
 
 def test_noting_shapes_needs_no_compiler():
     """Which torch would import, in over a second, to leave a mode of one's own out of it."""
-    assert not hasattr(hygiene._Shapes.__torch_dispatch__, "__wrapped__")
+    assert not hasattr(Watched.__torch_dispatch__, "__wrapped__")
 
 
 @pytest.mark.parametrize("seed", range(20))
