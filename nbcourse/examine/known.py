@@ -273,8 +273,10 @@ def _scale(subject: Subject) -> tuple[float, ...]:
 
 
 def _correction(subject: Subject) -> tuple[Any, ...]:
-    found = ratio.correction_at(subject, RATIOS)
-    return (found[0], _rounded(found[1])) if found else ()
+    if not ratio.knows_both(subject):
+        return ()
+    weights = ratio.ratio_weights(subject, 1, RATIOS, ratio.SAMPLER)
+    return ratio.level_of(subject, ratio.SAMPLER), _rounded(weights)
 
 
 def _rounded(values: list[float]) -> tuple[float, ...]:
@@ -285,7 +287,7 @@ FEATURES: Mapping[str, Callable[[Subject], Any]] = {  # most telling first
     "average": credit.average,
     "positive": lambda subject: _rounded(ratio.ratio_weights(subject, 1, RATIOS)),
     "negative": lambda subject: _rounded(ratio.ratio_weights(subject, -1, RATIOS)),
-    "sequence": ratio.ratio_of_the_sequence,
+    "sequence": lambda subject: ratio.level_of(subject, "old_log_probs") != "token",
     "correction": _correction,
     "influence": credit.influence,
     "spread": credit.spread_is_divided_out,

@@ -144,16 +144,9 @@ def knows_both(subject: Subject) -> bool:
     return {"old_log_probs", SAMPLER} <= set(subject.takes)
 
 
-def correction_at(subject: Subject, ratios: list[float]) -> tuple[str, list[float]] | None:
-    """Whose ratio π_old/π_sampler weighs a token, and by how much; None if a loss takes one."""
-    if not knows_both(subject):
-        return None
-    return _level(subject, SAMPLER), ratio_weights(subject, 1, ratios, SAMPLER)
-
-
 def curve(subject: Subject, policy: str) -> Clip:
     """What a token counts by its ratio to one of the other policies."""
-    level = _level(subject, policy)
+    level = level_of(subject, policy)
     whole = _whole(subject, policy) if level in ("token", "other") else None
     reader = _Reader(subject, policy, even=whole is not None and whole.by != "one")
     reader.read(_places())
@@ -258,7 +251,7 @@ def _places() -> tuple[tuple[int, float, float], ...]:
         (sign, likely, log)
         for sign in SIGNS
         for likely in LIKELY
-        for log in (0.0, *(_end(likely, direction) for direction in (1, -1)))
+        for log in (0.0, *(math.log(_reach(likely, direction)) for direction in (1, -1)))
     ]
     return tuple(dict.fromkeys((*rare, *ends)))
 
@@ -412,7 +405,7 @@ def _edge(
     def gone(*logs: float) -> list[bool]:
         return [abs(weight) < NOTHING for weight in reader.weights(sign, likely, logs)]
 
-    reach = _end(likely, direction)
+    reach = math.log(_reach(likely, direction))
     if gone(reach) == [False]:
         return None
     logs = [*(direction * u for u in UP if u < abs(reach)), reach]
@@ -452,11 +445,6 @@ def _halved(inside: float, outside: float, kept: Callable[[float], bool]) -> tup
 def _reach(likely: float, direction: int) -> float:
     """The ratio farthest from 1 at which both policies have probabilities."""
     return math.exp(UP[-1]) if direction > 0 else max(math.exp(-UP[-1]), likely * 1.0001)
-
-
-def _end(likely: float, direction: int) -> float:
-    """The logarithm of that ratio."""
-    return direction * abs(math.log(_reach(likely, direction)))
 
 
 def _binary_kl(p: float, q: float) -> float:
@@ -522,8 +510,8 @@ def _seen(reader: _Reader, sides: dict[tuple[int, int], Side]) -> str:
 # ---------------------------------------------------------------- whose ratio it is
 
 
-def _level(subject: Subject, policy: str) -> str:
-    """Whose ratio: read off from what other tokens count where one has moved."""
+def level_of(subject: Subject, policy: str) -> str:
+    """Whose ratio, of `Clip.level`: read off from what other tokens count where one has moved."""
     for sign, log in ((1, -0.7), (-1, 0.4), (1, 0.4), (-1, -0.7), (1, -2e-4), (-1, 2e-4)):
         two, four = (_others(subject, policy, sign, log, length) for length in (2, 4))
         if min(abs(two), abs(four)) == 0 or math.isnan(two + four):
@@ -554,11 +542,6 @@ def _others(
     still = of_rewards(subject, moved(subject, one, policy, 0 * shift))[0, other].item()
     now = of_rewards(subject, moved(subject, one, policy, shift))[0, other].item()
     return now / still if still else math.nan
-
-
-def ratio_of_the_sequence(subject: Subject) -> bool:
-    """Whether the ratio of one token changes the weight of another token of the response."""
-    return _level(subject, "old_log_probs") != "token"
 
 
 def _whole(subject: Subject, policy: str) -> WholeMask | None:
