@@ -43,10 +43,8 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
         for (sign, direction), edge in clip.whole.sides.items():
             what = {"one": "the log-ratio of one token", "sum": "the sum of the log-ratios"}
             by = what.get(clip.whole.by, "the mean log-ratio")
-            parts.append(
-                f"a response is left out whole where {by} is {BEYOND[direction]} {edge:.3g}, "
-                f"with {SIGNS[sign]}"
-            )
+            text = f"a response is left out whole where {by} is {BEYOND[direction]} {edge:.3g}"
+            parts.append((text, SIGNS[sign]))
     follows = WHOSE[clip.level].format(of=of)
     if clip.pulled == "everywhere":
         return (
@@ -66,12 +64,13 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
     return f"Clip{subject}, by {follows}: {'; '.join(_merged(parts))}."
 
 
-def _parts(clip: Clip) -> Iterator[str]:
+def _parts(clip: Clip) -> Iterator[tuple[str, str]]:
+    """What is said of each side, and with which advantages it is so."""
     for (sign, direction), side in clip.sides.items():
         if text := _part(direction, side):
-            yield f"{text}, with {SIGNS[sign]}"
+            yield text, SIGNS[sign]
     if clip.seen:
-        yield f"weights that fit no family known here ({clip.seen})"
+        yield f"weights that fit no family known here ({clip.seen})", ""
 
 
 def _part(direction: int, side: Side) -> str:
@@ -93,12 +92,11 @@ def _part(direction: int, side: Side) -> str:
     return "ever less above 1" if side.kind == "fades" else ""
 
 
-def _merged(parts: list[str]) -> list[str]:
+def _merged(parts: list[tuple[str, str]]) -> list[str]:
     """What is the same for advantages of both signs once."""
     found: dict[str, list[str]] = {}
-    for part in parts:
-        text, _, sign = part.rpartition(", with ")
-        found.setdefault(text or part, []).append(sign if text else "")
+    for text, sign in parts:
+        found.setdefault(text, []).append(sign)
     return [
         f"{text} {'whatever the sign of A' if len({*signs}) > 1 else 'with ' + signs[0]}"
         if signs[0]
