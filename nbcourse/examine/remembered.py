@@ -23,44 +23,36 @@ from nbcourse.examine.subject import Batches, LossInputs, Subject
 ROUNDING = 1e-9  # relative: another order of a sum in float64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Remembered(Subject):
     """A subject that is asked once for the weights of equal batches.
 
     Probes share batches, and to a loss that takes no `old_log_probs` stale samples are fresh ones.
     """
 
-    original: Subject | None = None
+    original: Subject
     _known: dict[Hashable, Tensor] = field(default_factory=dict, init=False, repr=False)
     _follows: dict[Hashable, bool] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def by(cls, subject: Subject) -> "Remembered":
         """The same loss, with nothing known yet."""
-        return cls(subject.name, subject.function, subject.takes, subject.by_name, subject)
+        return cls(subject.name, subject.function, subject.takes, subject.by_name, original=subject)
 
     def weights(self, batch: LossInputs) -> Tensor:
         """As of the loss."""
-        return self.seen(batch)
-
-    def weights_of_each(self, batches: Batches) -> Tensor:
-        """As of the loss: (M, B, T)."""
-        return self.seen_of_each(batches)
-
-    def seen(self, batch: LossInputs) -> Tensor:
-        """The weights of the loss itself."""
         asked = batch.content(self.asks)
         if asked not in self._known:
             self._known[asked] = super().weights(batch)
         return self._known[asked]
 
-    def seen_of_each(self, batches: Batches) -> Tensor:
+    def weights_of_each(self, batches: Batches) -> Tensor:
         """The same of each, in one call if the loss does not notice: (M, B, T)."""
         asked = batches.content(self.asks)
         if asked not in self._known:
             found = self._at_once(batches)
             self._known[asked] = (
-                torch.stack([self.seen(one) for one in batches.each]) if found is None else found
+                torch.stack([self.weights(one) for one in batches.each]) if found is None else found
             )
         return self._known[asked]
 
@@ -83,10 +75,10 @@ class Remembered(Subject):
         if not all(self._follows.values()):
             return None
         if shape in self._follows:
-            return weights_at_once(*(self.original or self).prepared(batches))
-        alone = self.seen(batches.each[one])
+            return weights_at_once(*self.original.prepared(batches))
+        alone = self.weights(batches.each[one])
         forgets = keeps_nothing(self, batches.each[one])
-        found = weights_at_once(*(self.original or self).prepared(batches)) if forgets else None
+        found = weights_at_once(*self.original.prepared(batches)) if forgets else None
         self._follows[shape] = found is not None and torch.allclose(
             found[one], alone, rtol=ROUNDING, atol=1e-15, equal_nan=True
         )

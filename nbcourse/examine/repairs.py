@@ -4,7 +4,7 @@ Where the last token of a response gets no gradient, every response is given one
 group gives NaN, it is left out; where padding is trained, that is. What was looked at so is said.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,19 @@ from nbcourse.examine.subject import OF_TOKENS, Batches, LossInputs, Subject
 NEUTRAL = {**dict.fromkeys(OF_TOKENS, -1.0), "entropy": 0.7, "values": 0.0, "mask": True}
 
 
-@dataclass(frozen=True, eq=False)
-class Spared(Remembered):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Spared(Subject):
     """A loss whose flat groups and padding are left out.
 
     Attributes:
+        whole: the same with them.
         flat: whether groups are whose rewards are all alike, and give NaN.
         padding: whether the weights of padding are.
     """
 
-    flat: bool = False
-    padding: bool = False
+    whole: Remembered
+    flat: bool
+    padding: bool
 
     def weights(self, batch: LossInputs) -> Tensor:
         """As of the loss, but for what is left out.
@@ -36,12 +38,16 @@ class Spared(Remembered):
         A flat group gets the mean of what it would get with some spread, and with the opposite one,
         on fresh samples: advantages cancel, and what does not come from rewards stays.
         """
-        return self._cleaned(batch, self.seen(batch))
+        return self._cleaned(batch, self.whole.weights(batch))
 
     def weights_of_each(self, batches: Batches) -> Tensor:
         """The same of each: (M, B, T)."""
-        every = zip(batches.each, self.seen_of_each(batches), strict=True)
+        every = zip(batches.each, self.whole.weights_of_each(batches), strict=True)
         return torch.stack([self._cleaned(*one) for one in every])
+
+    def look_ahead(self, lists: Iterable[Batches]) -> None:
+        """Ask for those of the whole."""
+        self.whole.look_ahead(lists)
 
     def _cleaned(self, batch: LossInputs, weights: Tensor) -> Tensor:
         if self.flat and not bool(weights.isfinite().all()):
@@ -51,9 +57,9 @@ class Spared(Remembered):
             spread = torch.where(alike, pattern, 0.0).view(-1)
             spreads = [batch.with_(rewards=batch.rewards + k * spread) for k in (1, -1)]
             fresh = {"old_log_probs": batch.log_probs, "sampler_log_probs": None}
-            one, other = (self.seen(x.with_(**fresh)) for x in spreads)
+            one, other = (self.whole.weights(x.with_(**fresh)) for x in spreads)
             flat = alike.expand(groups.shape).reshape(-1, 1)
-            weights = torch.where(flat, (one + other) / 2, self.seen(spreads[0]))
+            weights = torch.where(flat, (one + other) / 2, self.whole.weights(spreads[0]))
         return weights.masked_fill(~batch.mask, 0.0) if self.padding else weights
 
 
@@ -79,12 +85,9 @@ def spared(
         done.append("no weights of padding")
     if not done:
         return subject, []
-    made = Spared(
-        *(subject.name, function, subject.takes, subject.by_name),
-        flat=flat == "nan",
-        padding=not padding_free,
-    )
-    return made, done
+    given = (subject.name, function, subject.takes, subject.by_name)
+    whole = Remembered.by(Subject(*given))
+    return Spared(*given, whole=whole, flat=flat == "nan", padding=not padding_free), done
 
 
 TURNED = "the flags of responses that were cut off turned round"
@@ -96,7 +99,7 @@ def with_flags_turned(subject: Subject) -> Remembered:
     def turned(*, truncated: Tensor, **given: Any) -> Any:
         return subject.function(truncated=~truncated, **given)
 
-    return Remembered(subject.name, turned, subject.takes, subject.by_name)
+    return Remembered.by(Subject(subject.name, turned, subject.takes, subject.by_name))
 
 
 def _with_a_token(function: Callable[..., Any], *, behind: bool) -> Callable[..., Any]:

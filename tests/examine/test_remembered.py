@@ -183,12 +183,12 @@ def test_a_row_is_asked_at_once_with_the_advantages_that_it_makes_of_each_batch(
 
 def test_a_repaired_loss_is_repaired_for_each_batch():
     subject = Subject.of(divides_by_nothing)
+    given = (subject.name, subject.function, subject.takes)
     repaired, again = (
-        Spared(subject.name, subject.function, subject.takes, flat=True, padding=True)
-        for _ in range(2)
+        Spared(*given, whole=Remembered.by(subject), flat=True, padding=True) for _ in range(2)
     )
     for listed in LISTS[:2]:
         found = repaired.weights_of_each(listed)
         assert found.isfinite().all()
         torch.testing.assert_close(found, torch.stack([*map(again.weights, listed.each)]))
-    assert all(repaired._follows.values())
+    assert all(repaired.whole._follows.values())
