@@ -111,11 +111,9 @@ class Batches:
 
     Attributes:
         each: the M of them.
-        parts: lists that they are, one after the other; none if they are listed here alone.
     """
 
     each: Sequence[LossInputs]
-    parts: Sequence["Batches"] = ()
     _stacked: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def stacked(self, name: str) -> Any:
@@ -125,9 +123,6 @@ class Batches:
         return self._stacked[name]
 
     def _stack(self, name: str) -> Any:
-        if self.parts:
-            (own, *_) = every = [part.stacked(name) for part in self.parts]
-            return torch.cat(every) if isinstance(own, Tensor) else own
         if name == "advantages" and all(one.advantages is None for one in self.each):
             rewards = self.stacked("rewards")
             made = leave_one_out(rewards.flatten(), group_size=self.stacked("group_size"))
@@ -138,7 +133,7 @@ class Batches:
     @classmethod
     def joined(cls, parts: Sequence["Batches"]) -> "Batches":
         """Several lists of batches of one shape as one list."""
-        return cls([one for part in parts for one in part.each], parts)
+        return cls([one for part in parts for one in part.each])
 
     def content(self, names: Collection[str]) -> Hashable:
         """What is in the quantities of these names: equal where all batches are."""
