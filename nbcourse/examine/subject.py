@@ -119,16 +119,9 @@ class Batches:
     def stacked(self, name: str) -> Any:
         """A quantity of all of them, with the batch as its first axis; `group_size` as it is."""
         if name not in self._stacked:
-            self._stacked[name] = self._stack(name)
+            (own, *_) = every = [one.quantity(name) for one in self.each]
+            self._stacked[name] = torch.stack(every) if isinstance(own, Tensor) else own
         return self._stacked[name]
-
-    def _stack(self, name: str) -> Any:
-        if name == "advantages" and all(one.advantages is None for one in self.each):
-            rewards = self.stacked("rewards")
-            made = leave_one_out(rewards.flatten(), group_size=self.stacked("group_size"))
-            return made.view(*rewards.shape, 1) * self.stacked("mask")
-        (own, *_) = every = [one.quantity(name) for one in self.each]
-        return torch.stack(every) if isinstance(own, Tensor) else own
 
     @classmethod
     def joined(cls, parts: Sequence["Batches"]) -> "Batches":
