@@ -294,7 +294,7 @@ def _ratio(facts: Facts) -> Named:
         # where a KL is in the reward, it is computed from them
         if asked & {*facts.by_name} and facts.kl_placement != "reward":
             yield "ratio-ignored", {}
-    elif share := _without_a_ratio(positive):
+    elif not facts.clip.pulled and (share := _without_a_ratio(positive)):
         yield "likelihood-beside", {"share": share}
         return
     elif slopes[1] not in (0, 1) and not math.isnan(slopes[1]) and not facts.clip.pulled:
