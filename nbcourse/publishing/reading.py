@@ -24,6 +24,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -77,30 +78,39 @@ def replace_files(contents_manager: Any) -> None:
     overwrite "changes on disk", and Jupyter brings its copy back, so that what is being written is
     lost.
     """
-    in_place = contents_manager.atomic_writing
+    in_place = getattr(contents_manager, "atomic_writing", None)
+    if in_place is None:  # it keeps no files
+        return
 
     @contextmanager
     def writing(path: str, text: bool = True, encoding: str = "utf-8") -> Iterator[IO[Any]]:
-        old = Path(path).resolve()  # a link stays one
-        if not all(os.access(place, os.W_OK) for place in (old.parent, old) if place.exists()):
-            with in_place(path, text=text, encoding=encoding) as stream:
-                yield stream
-            return
-        how: dict[str, Any] = {"mode": "wb"}
-        if text:
-            how = {"mode": "w", "encoding": encoding, "newline": "\n"}
-        new = old.with_name(f".{uuid4().hex}-{old.name}")
-        try:
-            with new.open(**how) as stream:
-                yield stream
-                durable.sync(stream)
-            if old.exists():
-                shutil.copymode(old, new)
-            new.replace(old)
-        finally:
-            new.unlink(missing_ok=True)
+        stream: Any = StringIO() if text else BytesIO()
+        yield stream
+        content = stream.getvalue().encode(encoding) if text else stream.getvalue()
+        if not _replaced(Path(path).resolve(), content):  # a link stays one
+            with in_place(path, text=False) as file:
+                file.write(content)
 
     contents_manager.atomic_writing = writing
+
+
+def _replaced(old: Path, content: bytes) -> bool:
+    """Whether a file could be replaced: its folder, or who else reads it, may not allow that."""
+    if old.exists() and not os.access(old, os.W_OK):
+        return False
+    new = old.with_name(f".{uuid4().hex}-{old.name}")
+    try:
+        with new.open("wb") as stream:
+            stream.write(content)
+            durable.sync(stream)
+        if old.exists():
+            shutil.copymode(old, new)
+        new.replace(old)
+    except OSError:
+        return False
+    finally:
+        new.unlink(missing_ok=True)
+    return True
 
 
 def put_back(root: Path = repository.ROOT) -> list[str]:

@@ -148,24 +148,39 @@ def test_a_new_file_is_written(replacing, tmp_path):
     assert (tmp_path / "new").read_bytes() == b"\0"
 
 
-def test_a_file_in_a_folder_that_is_kept_is_written_in_place(replacing, tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_replaced_is_written_in_place(replacing, tmp_path, monkeypatch):
+    """As Windows keeps one that another program reads, and some folders all of theirs."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
     file = tmp_path / "one.ipynb"
     file.write_text("old", encoding="utf-8")
     number = file.stat().st_ino
-    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) == file)
+    monkeypatch.setattr(Path, "replace", refuse)
     with replacing.atomic_writing(str(file)) as stream:
-        stream.write("new")
-    assert file.read_text(encoding="utf-8") == "new"
+        stream.write("nèw")
+    assert file.read_text(encoding="utf-8") == "nèw"
     assert file.stat().st_ino == number
+    assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_file_that_is_kept_is_not_replaced(replacing, tmp_path, monkeypatch):
+def test_a_file_that_may_not_be_written_is_not_replaced(replacing, tmp_path, monkeypatch):
     file = tmp_path / "one.ipynb"
     file.write_text("old", encoding="utf-8")
     monkeypatch.setattr(os, "access", lambda place, mode: Path(place) == tmp_path)
-    with pytest.raises(HTTPError, match="Permission denied"), replacing.atomic_writing(str(file)):
-        pass
+    with (
+        pytest.raises(HTTPError, match="Permission denied"),
+        replacing.atomic_writing(str(file)) as stream,
+    ):
+        stream.write("new")
     assert file.read_text(encoding="utf-8") == "old"
+
+
+def test_a_manager_that_keeps_no_files_is_left_alone():
+    manager = SimpleNamespace()
+    reading.replace_files(manager)
+    assert manager == SimpleNamespace()
 
 
 @pytest.mark.slow
