@@ -115,7 +115,7 @@ def _fixed(facts: Facts) -> bool:
 
     A baseline that is a constant makes it, and so do terms that only look like an entropy.
     """
-    return facts.constant_term and "rewards" in facts.takes and facts.kl_estimator != "k1"
+    return facts.constant_term and "rewards" in facts.takes and not facts.constant_kl
 
 
 WHERE = {"late": "behind", "early": "before"}
@@ -163,7 +163,7 @@ def _flat(facts: Facts) -> Named:
         yield "flat-nan", {}
     elif facts.flat == "noise":
         yield "amplified-flat-groups", {}
-    if facts.kl_estimator == "k1":  # whose weight is the same everywhere, whatever is earned
+    if facts.constant_kl:
         return
     if _fixed(facts):
         yield "fixed-baseline", {}
@@ -292,7 +292,8 @@ def _ratio(facts: Facts) -> Named:
         yield "inverted-ratio-if-better", {}
     elif kept and slopes[1] == slopes[-1] == 0:
         # where a KL is in the reward, it is computed from them
-        if asked & {*facts.by_name} and facts.kl_placement != "reward":
+        in_a_kl = facts.kl_placement == "reward" or facts.kernel_of_old.name != "none"
+        if asked & {*facts.by_name} and not in_a_kl:
             yield "ratio-ignored", {}
     elif not facts.clip.pulled and (share := _without_a_ratio(positive)):
         yield "likelihood-beside", {"share": share}
@@ -330,6 +331,29 @@ def _sampler(facts: Facts) -> Named:
     else:
         yield "sampler-weight", {"clip": families.said(weights, families.OF_SAMPLER)}
         yield from (one for one in families.names(weights) if one[0] in families.OF_WEIGHTS)
+
+
+# ---------------------------------------------------------------- a KL to the old policy
+
+PENALTIES = {  # ρ = π/π_old
+    "k1": "log ρ",
+    "k2": "½ log² ρ",
+    "k3": "(1/ρ − 1 + log ρ)",
+    "inverted k3": "(ρ − 1 − log ρ)",
+    "|d|": "|log ρ|",
+}
+
+
+def _old(facts: Facts) -> Named:
+    """A penalty on the way from the policy that sampled, as PPO-penalty has one."""
+    name, scale = facts.kernel_of_old.name, facts.kernel_of_old.scale
+    if name == "k1":  # of samples of the old policy −log ρ has the KL for its mean
+        scale = -scale
+    if name not in PENALTIES or (name == "k1" and scale < 0):
+        return
+    sign = "−" * (facts.kernel_of_old.scale < 0)
+    numbers = {"penalty": f"{sign}{abs(scale):.3g} · {PENALTIES[name]}"}
+    yield "penalty-to-old" if scale > 0 else "penalty-from-old", numbers
 
 
 # ---------------------------------------------------------------- the KL to the reference
@@ -420,6 +444,7 @@ RULES: tuple[Callable[[Facts], Named], ...] = (
     _flags,
     _ratio,
     _sampler,
+    _old,
     _kl,
     _hygiene,
     _unexplained,

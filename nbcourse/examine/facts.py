@@ -68,6 +68,7 @@ class Facts:
     correction: Clip | None
     kernel: Kernel
     kernel_in_reward: Kernel
+    kernel_of_old: Kernel
     reference_read: bool
     kl_length: float
     kl_clamped: bool
@@ -104,6 +105,16 @@ class Facts:
     def kl_estimator(self) -> str:
         """The value of the KL: of `kernel.KERNELS`, "other" or "none"."""
         return self._kl.name
+
+    @property
+    def constant_kl(self) -> bool:
+        """Whether a KL gives every token the same weight, whatever is earned.
+
+        Of the policy that sampled −log ρ does, the log-ratio of its own samples.
+        """
+        return self.kl_estimator == "k1" or (
+            self.kernel_of_old.name == "k1" and self.kernel_of_old.scale < 0
+        )
 
     @property
     def kl_stale_exact(self) -> bool:
@@ -145,6 +156,7 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "correction": correction,
     "kernel": kernel.kernel,
     "kernel_in_reward": kernel.kernel_in_reward,
+    "kernel_of_old": kernel.kernel_of_old,
     "reference_read": kernel.reference_is_read,
     "kl_clamped": kernel.kernel_is_clamped,
     "kl_drowns": kernel.kernel_drowns,

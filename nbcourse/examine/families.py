@@ -35,8 +35,14 @@ OF_WEIGHTS = (  # names that also a weight for the policy that sampled goes by
 Named = Iterator[tuple[str, dict[str, Any]]]
 
 
-def said(clip: Clip, of: str = OF_OLD) -> str:
-    """Its clip in a sentence or a few, or that there is none."""
+def said(clip: Clip, of: str = OF_OLD, *, held: bool = False) -> str:
+    """Its clip in a sentence or a few, or that there is none.
+
+    Args:
+        clip: of the loss, or of a weight for the policy that sampled.
+        of: the ratio that it is read by.
+        held: whether a penalty beside it depends on that ratio as well.
+    """
     subject = "" if of == OF_OLD else " of the sampler's weight"
     sides, parts = clip.sides, [*_parts(clip)]
     if clip.whole:
@@ -59,6 +65,8 @@ def said(clip: Clip, of: str = OF_OLD) -> str:
         nothing = f" With {silent[0]} it counts nothing." if silent else ""
         if not any(slope > 0 or slope < 0 for slope in clip.slopes.values()):
             still = f"what a token counts does not depend on {of}"
+            if held:
+                still = f"nothing but a penalty depends on {of}"
             return f"No ratio and no clip{subject}: {still}.{nothing}"
         return f"No clip{subject}: a token counts by {follows}, however large or small.{nothing}"
     return f"Clip{subject}, by {follows}: {'; '.join(_merged(parts))}."

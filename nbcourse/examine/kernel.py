@@ -1,7 +1,7 @@
-"""Probes of the value of the KL to the reference: which estimate it is, and with which factor."""
+"""Probes of the value of a KL: which estimate it is, and with which factor."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,10 +22,10 @@ DISTANCES = [-1.5, -0.7, -0.2, 0.2, 0.7, 1.5]  # d, at which a kernel is read of
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the loss adds for a token whose log-prob lies d above the reference's.
+    """What the loss adds for a token whose log-prob lies d above that of another policy.
 
     Attributes:
-        name: of `KERNELS`, "none" if nothing depends on the reference, or "other".
+        name: of `KERNELS`, "none" if nothing depends on that policy, or "other".
         scale: factor in front, for one token a response; β if the average is a mean.
     """
 
@@ -48,17 +48,33 @@ def _kernel_of(values: list[float]) -> Kernel:
 
 def kernel(subject: Subject) -> Kernel:
     """The value of the KL in the loss, read off from responses of one token without advantage."""
+    return _added(subject, "ref_log_probs", [slice(None)])
+
+
+def kernel_of_old(subject: Subject) -> Kernel:
+    """The same of a penalty on the way from the policy that sampled.
+
+    The old policy is moved for one response after the other: a loss may look at differences.
+    """
+    return _added(subject, "old_log_probs", [0, 1])
+
+
+def _added(subject: Subject, policy: str, moved: Sequence[int | slice]) -> Kernel:
+    """What another policy adds to the loss where no response has an advantage."""
+    if policy not in subject.takes:
+        return Kernel("none", 0.0)
     plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
 
-    def value(shift: float) -> float:
+    def value(rows: int | slice, shift: float) -> float:
         quantities = subject.quantities(plain)
-        quantities["ref_log_probs"] = quantities["ref_log_probs"] - shift
+        quantities[policy][rows] -= shift
         return subject.loss(quantities).item()
 
-    if "ref_log_probs" not in subject.takes:
-        return Kernel("none", 0.0)
-    zero = value(0.0)
-    return _kernel_of([value(shift) - zero for shift in DISTANCES])
+    def values(shift: float) -> float:
+        return sum(value(rows, shift) for rows in moved)
+
+    zero = values(0.0)
+    return _kernel_of([values(shift) - zero for shift in DISTANCES])
 
 
 def reference_is_read(subject: Subject) -> bool:

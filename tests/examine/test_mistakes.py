@@ -331,6 +331,12 @@ def entropy_of_sampled_tokens(log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages + 0.01 * log_probs, mask)
 
 
+@planted("penalty-from-old")
+def penalty_subtracted(log_probs, old_log_probs, advantages, mask):
+    d = safe(log_probs - old_log_probs, mask)
+    return mean_of_sums(clipped(d.exp(), advantages) - 0.1 * k3(-d), mask)
+
+
 @planted("credit-stops")
 def credit_ends_at_a_tool(log_probs, rewards, mask, group_size):
     advantages = leave_one_out(rewards, group_size=group_size)

@@ -383,6 +383,17 @@ def discounted(log_probs, advantages, mask):
     return mean_of_sums(-log_probs * advantages * 0.9**to_come, mask)
 
 
+def on_the_way(log_probs, old_log_probs, mask):
+    """log ρ of each token that counts."""
+    return safe(log_probs - old_log_probs, mask)
+
+
+def ppo_penalty(log_probs, old_log_probs, advantages, mask):
+    """As in the paper of PPO, besides its clip (arXiv 1707.06347, equation 8)."""
+    d = on_the_way(log_probs, old_log_probs, mask)
+    return mean_of_sums(clipped(d.exp(), advantages) + 0.1 * d.square() / 2, mask)
+
+
 CHOICES = {
     grpo: {"spread-divided", "seq-mean-token-mean"},
     grpo_by_hand: {"spread-divided", "seq-mean-token-mean"},
@@ -404,6 +415,7 @@ CHOICES = {
     capped: {"ratio-capped"},
     ratio_of_the_response: {"sequence-ratio", "seq-mean-token-mean"},
     only_good_answers: {"good-only"},
+    ppo_penalty: {"penalty-to-old"},
     discounted: {"discounted"},
 }
 
@@ -436,6 +448,81 @@ def test_a_reference_that_moves_a_weight_is_not_ignored():
     report = report_of(preferred)
     assert "reference-ignored" not in codes(report, "mistake")
     assert report.facts.kl_placement == "none"
+
+
+HELD = {  # penalties on the way from the policy that sampled, by what is said of them
+    "0.1 · ½ log² ρ": lambda d: 0.1 * d.square() / 2,
+    "0.1 · (1/ρ − 1 + log ρ)": lambda d: 0.1 * k3(d),
+    "0.1 · (ρ − 1 − log ρ)": lambda d: 0.1 * k3(-d),
+    "0.1 · |log ρ|": lambda d: 0.1 * d.abs(),
+    "−0.1 · log ρ": lambda d: -0.1 * d,
+}
+
+
+def held_by(penalty):
+    def ppo_penalty(log_probs, old_log_probs, advantages, mask):
+        d = on_the_way(log_probs, old_log_probs, mask)
+        return mean_of_sums(-d.exp() * advantages + penalty(d), mask)
+
+    return ppo_penalty
+
+
+@pytest.mark.parametrize("said", HELD)
+def test_a_penalty_to_the_old_policy_is_a_choice_that_turns_no_fresh_step(said):
+    report = report_of(held_by(HELD[said]))
+    assert not mistakes(report), str(report)
+    (found,) = (one for one in report.findings if one.kind == "choice")
+    assert found.id == "penalty-to-old"
+    assert found.evidence == f"the loss of a token has {said}, where ρ is π/π_old"
+    assert report.facts.fresh.verdict == "exact"
+    assert report.facts.stale.verdict != "exact"
+
+
+def held_rewards(log_probs, old_log_probs, rewards, mask):
+    """As a PPO that is given rewards: −log ρ is no baseline."""
+    d = on_the_way(log_probs, old_log_probs, mask)
+    return mean_of_sums(-d.exp() * rewards[:, None] - 0.1 * d, mask)
+
+
+def test_a_penalty_that_is_the_same_everywhere_is_no_baseline():
+    assert codes(report_of(held_rewards), "choice") == {"penalty-to-old", "missing-baseline"}
+
+
+SAME = {  # for all tokens, whatever they earn
+    "a baseline that is too low": lambda d: -0.5 * d.exp(),
+    "a baseline that is too high": lambda d: 0.5 * d.exp(),
+    "log ρ, which has no gradient": lambda d: 0.1 * d,
+}
+
+
+@pytest.mark.parametrize("added", SAME)
+def test_a_weight_that_all_tokens_have_is_no_penalty(added):
+    report = report_of(held_by(SAME[added]))
+    assert mistakes(report) == {"term-without-gradient"}
+    assert not codes(report, "choice")
+
+
+def kimi(log_probs, old_log_probs, rewards, mask, group_size):
+    """The squared error of Kimi k1.5 (arXiv 2501.12599)."""
+    ratios = on_the_way(log_probs, old_log_probs, mask).sum(dim=1)
+    return (centred(rewards, group_size).flatten() - 0.1 * ratios).square().mean()
+
+
+def rebel(log_probs, old_log_probs, rewards, mask, group_size):
+    """Differences of log-ratios towards differences of rewards (arXiv 2404.16767)."""
+    ratios = on_the_way(log_probs, old_log_probs, mask).sum(dim=1)
+    off = ratios - rewards
+    pairs = off.view(-1, group_size, 1) - off.view(-1, 1, group_size)
+    return pairs.square().mean()
+
+
+@pytest.mark.parametrize("loss", [kimi, rebel])
+def test_a_square_of_the_way_and_the_reward_is_a_penalty_and_no_ratio(loss):
+    report = report_of(loss)
+    assert not mistakes(report), str(report)
+    assert codes(report, "choice") == {"penalty-to-old", "own-reward-in-baseline"}
+    assert "ratio-ignored" not in codes(report, "note")
+    assert report.clip == "No ratio and no clip: nothing but a penalty depends on π/π_old."
 
 
 def clipped_less_a_half(log_probs, old_log_probs, rewards, mask):
