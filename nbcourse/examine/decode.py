@@ -292,7 +292,7 @@ def _ratio(facts: Facts) -> Named:
         yield "inverted-ratio-if-better", {}
     elif kept and slopes[1] == slopes[-1] == 0:
         # where a KL is in the reward, it is computed from them
-        in_a_kl = facts.kl_placement == "reward" or facts.kernel_of_old.name != "none"
+        in_a_kl = facts.kl_placement == "reward" or facts.held.name != "none"
         if asked & {*facts.by_name} and not in_a_kl:
             yield "ratio-ignored", {}
     elif not facts.clip.pulled and (share := _without_a_ratio(positive)):
@@ -333,27 +333,14 @@ def _sampler(facts: Facts) -> Named:
         yield from (one for one in families.names(weights) if one[0] in families.OF_WEIGHTS)
 
 
-# ---------------------------------------------------------------- a KL to the old policy
-
-PENALTIES = {  # ρ = π/π_old
-    "k1": "log ρ",
-    "k2": "½ log² ρ",
-    "k3": "(1/ρ − 1 + log ρ)",
-    "inverted k3": "(ρ − 1 − log ρ)",
-    "|d|": "|log ρ|",
-}
-
-
 def _old(facts: Facts) -> Named:
     """A penalty on the way from the policy that sampled, as PPO-penalty has one."""
-    name, scale = facts.kernel_of_old.name, facts.kernel_of_old.scale
-    if name == "k1":  # of samples of the old policy −log ρ has the KL for its mean
-        scale = -scale
-    if name not in PENALTIES or (name == "k1" and scale < 0):
-        return
-    sign = "−" * (facts.kernel_of_old.scale < 0)
-    numbers = {"penalty": f"{sign}{abs(scale):.3g} · {PENALTIES[name]}"}
-    yield "penalty-to-old" if scale > 0 else "penalty-from-old", numbers
+    name, scale = facts.held.name, facts.held.scale
+    if name == "other":
+        yield "penalty-to-old:other", {}
+    elif name != "none":
+        numbers = {"penalty": f"{scale:.3g} · {name}".replace("-", "−")}
+        yield "penalty-to-old" if scale > 0 else "penalty-from-old", numbers
 
 
 # ---------------------------------------------------------------- the KL to the reference

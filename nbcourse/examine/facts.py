@@ -107,14 +107,17 @@ class Facts:
         return self._kl.name
 
     @property
-    def constant_kl(self) -> bool:
-        """Whether a KL gives every token the same weight, whatever is earned.
+    def held(self) -> Kernel:
+        """The penalty on the way from the policy that sampled.
 
-        Of the policy that sampled −log ρ does, the log-ratio of its own samples.
+        Not looked for beside a KL in the reward, which may be computed from that policy.
         """
-        return self.kl_estimator == "k1" or (
-            self.kernel_of_old.name == "k1" and self.kernel_of_old.scale < 0
-        )
+        return Kernel("none", 0.0) if self.kl_placement == "reward" else self.kernel_of_old
+
+    @property
+    def constant_kl(self) -> bool:
+        """Whether on fresh samples a KL gives every token the same weight, whatever is earned."""
+        return self.kl_estimator == "k1" or self.held.name in kernel.CONSTANT
 
     @property
     def kl_stale_exact(self) -> bool:

@@ -1,8 +1,9 @@
 """Probes of the value of a KL: which estimate it is, and with which factor."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,6 +19,17 @@ KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "|d|": lambda d: d.abs(),
 }
 DISTANCES = [-1.5, -0.7, -0.2, 0.2, 0.7, 1.5]  # d, at which a kernel is read off
+# Penalties on the way from the policy that sampled, by their derivatives; d is log ρ.
+PULLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "½ log² ρ": lambda d: d,
+    "(ρ − 1 − log ρ)": torch.expm1,
+    "(1/ρ − 1 + log ρ)": lambda d: -torch.expm1(-d),
+    "|log ρ|": torch.sign,
+    "ρ log ρ": lambda d: d.exp() * (1 + d),
+    "(ρ log ρ − ρ + 1)": lambda d: d.exp() * d,
+    "½ (ρ − 1)²": lambda d: d.exp() * torch.expm1(d),
+}
+CONSTANT = ("(−log ρ)", "ρ log ρ")  # on fresh samples
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,14 @@ class Kernel:
     scale: float
 
 
-def _kernel_of(values: list[float]) -> Kernel:
-    """The kernel that has these values at `DISTANCES`."""
+def _kernel_of(
+    values: list[float], forms: Mapping[str, Callable[[Tensor], Tensor]] = KERNELS
+) -> Kernel:
+    """Which of some forms has these values at `DISTANCES`."""
     read, d = (torch.tensor(x, dtype=torch.float64) for x in (values, DISTANCES))
     if bool((read.abs() < 1e-9).all()):
         return Kernel("none", 0.0)
-    for name, form in KERNELS.items():
+    for name, form in forms.items():
         expected = form(d)
         scale = ((read @ expected) / (expected @ expected)).item()
         if same(read, scale * expected):
@@ -48,33 +62,47 @@ def _kernel_of(values: list[float]) -> Kernel:
 
 def kernel(subject: Subject) -> Kernel:
     """The value of the KL in the loss, read off from responses of one token without advantage."""
-    return _added(subject, "ref_log_probs", [slice(None)])
-
-
-def kernel_of_old(subject: Subject) -> Kernel:
-    """The same of a penalty on the way from the policy that sampled.
-
-    The old policy is moved for one response after the other: a loss may look at differences.
-    """
-    return _added(subject, "old_log_probs", [0, 1])
-
-
-def _added(subject: Subject, policy: str, moved: Sequence[int | slice]) -> Kernel:
-    """What another policy adds to the loss where no response has an advantage."""
-    if policy not in subject.takes:
+    if "ref_log_probs" not in subject.takes:
         return Kernel("none", 0.0)
     plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
 
-    def value(rows: int | slice, shift: float) -> float:
+    def value(shift: float) -> float:
         quantities = subject.quantities(plain)
-        quantities[policy][rows] -= shift
+        quantities["ref_log_probs"] -= shift
         return subject.loss(quantities).item()
 
-    def values(shift: float) -> float:
-        return sum(value(rows, shift) for rows in moved)
+    zero = value(0.0)
+    return _kernel_of([value(shift) - zero for shift in DISTANCES])
 
-    zero = values(0.0)
-    return _kernel_of([values(shift) - zero for shift in DISTANCES])
+
+@lru_cache(maxsize=4)
+def kernel_of_old(subject: Subject) -> Kernel:
+    """A penalty on the way from the policy that sampled, where no response has an advantage.
+
+    Returns:
+        A name of `PULLS`, "(−log ρ)", "other" for what pulls back in another way, or "none". With
+        a scale below 0 it drives the policy away.
+    """
+    if "old_log_probs" not in subject.takes:
+        return Kernel("none", 0.0)
+    plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
+
+    def moved(shift: float) -> LossInputs:  # one response alone: a loss may look at differences
+        old = plain.log_probs.clone()
+        old[0, 0] -= shift
+        return plain.with_(old_log_probs=old)
+
+    fresh = subject.weights(moved(0.0))[0, 0].item()
+    read = [subject.weights(moved(shift))[0, 0].item() for shift in DISTANCES]
+    found = _kernel_of(read, PULLS)
+    if found.name != "other":
+        return Kernel(found.name, 2 * found.scale)
+    if all(same(torch.tensor(weight), torch.tensor(fresh)) for weight in read):
+        values = [subject.loss(subject.quantities(moved(shift))).item() for shift in (0.0, 1.0)]
+        falls = math.isclose(values[1] - values[0], fresh, rel_tol=1e-6)
+        return Kernel("(−log ρ)", -2 * fresh) if falls and fresh < 0 else Kernel("none", 0.0)
+    back = fresh == 0 and all(weight * d >= 0 for weight, d in zip(read, DISTANCES, strict=True))
+    return found if back else Kernel("none", 0.0)
 
 
 def reference_is_read(subject: Subject) -> bool:

@@ -94,8 +94,7 @@ class Report(findings.Report):
             return "Its clip was not looked at: a weight goes by the probability of the token."
         if self.facts.who_learns == "neither":
             return "Its clip was not looked at."
-        held = self.facts.kernel_of_old.name != "none"
-        return families.said(self.facts.clip, held=held)
+        return families.said(self.facts.clip, held=self.facts.held.name != "none")
 
     def _count(self) -> str:
         mistakes = [f for f in self.findings if f.kind == MISTAKE]

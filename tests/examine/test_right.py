@@ -455,7 +455,10 @@ HELD = {  # penalties on the way from the policy that sampled, by what is said o
     "0.1 · (1/ρ − 1 + log ρ)": lambda d: 0.1 * k3(d),
     "0.1 · (ρ − 1 − log ρ)": lambda d: 0.1 * k3(-d),
     "0.1 · |log ρ|": lambda d: 0.1 * d.abs(),
-    "−0.1 · log ρ": lambda d: -0.1 * d,
+    "0.1 · (−log ρ)": lambda d: -0.1 * d,
+    "0.1 · ρ log ρ": lambda d: 0.1 * d.exp() * d,
+    "0.1 · (ρ log ρ − ρ + 1)": lambda d: 0.1 * (d.exp() * d - torch.expm1(d)),
+    "0.1 · ½ (ρ − 1)²": lambda d: 0.05 * torch.expm1(d).square(),
 }
 
 
@@ -473,9 +476,37 @@ def test_a_penalty_to_the_old_policy_is_a_choice_that_turns_no_fresh_step(said):
     assert not mistakes(report), str(report)
     (found,) = (one for one in report.findings if one.kind == "choice")
     assert found.id == "penalty-to-old"
-    assert found.evidence == f"the loss of a token has {said}, where ρ is π/π_old"
+    assert found.evidence == f"with the gradient of {said}, where ρ is π/π_old"
+    assert report.clip == "No clip: a token counts by its ratio π/π_old, however large or small."
     assert report.facts.fresh.verdict == "exact"
     assert report.facts.stale.verdict != "exact"
+
+
+def ppo_penalty_of_another_form(log_probs, old_log_probs, advantages, mask):
+    d = on_the_way(log_probs, old_log_probs, mask)
+    return mean_of_sums(-d.exp() * advantages + 0.1 * d**4, mask)
+
+
+def test_a_penalty_of_another_form_is_told_as_that():
+    report = report_of(ppo_penalty_of_another_form)
+    assert says_what_is_written(report), str(report)
+    assert codes(report, "choice") == {"penalty-to-old"}
+
+
+def test_a_penalty_that_is_detached_is_none():
+    report = report_of(held_by(lambda d: 0.1 * d.square().detach()))
+    assert not codes(report, "choice")
+
+
+def in_the_advantage(log_probs, old_log_probs, advantages, mask):
+    d = on_the_way(log_probs, old_log_probs, mask).detach()
+    return mean_of_sums(-log_probs * (advantages - 0.1 * d), mask)
+
+
+def test_a_penalty_is_known_by_its_gradient():
+    report = report_of(in_the_advantage)
+    assert says_what_is_written(report), str(report)
+    assert codes(report, "choice") == {"penalty-to-old"}
 
 
 def held_rewards(log_probs, old_log_probs, rewards, mask):
