@@ -101,7 +101,7 @@ def kernel_of_old(subject: Subject) -> Kernel:
         values = [subject.loss(subject.quantities(moved(shift))).item() for shift in (0.0, 1.0)]
         falls = math.isclose(values[1] - values[0], fresh, rel_tol=1e-6)
         return Kernel("(−log ρ)", -2 * fresh) if falls and fresh < 0 else Kernel("none", 0.0)
-    back = fresh == 0 and all(weight * d >= 0 for weight, d in zip(read, DISTANCES, strict=True))
+    back = all(weight * d >= 0 for weight, d in zip(read, DISTANCES, strict=True))
     return found if back else Kernel("none", 0.0)
 
 

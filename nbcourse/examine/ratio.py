@@ -240,8 +240,8 @@ def _is_clipped_at_rewards_of_0(subject: Subject, policy: str) -> bool:
         subject.weights(moved(subject, nothing, policy, torch.full((2, 1), log)))
         for log in (0.0, 0.05)
     )
-    held = policy == "old_log_probs" and kernel_of_old(subject).name in CONSTANT
-    return bool(near.abs().max() > NOTHING) and not same(near, away) and not held
+    constant = kernel_of_old(subject).name in CONSTANT
+    return bool(near.abs().max() > NOTHING) and not same(near, away) and not constant
 
 
 @cache

@@ -482,6 +482,18 @@ def test_a_penalty_to_the_old_policy_is_a_choice_that_turns_no_fresh_step(said):
     assert report.facts.stale.verdict != "exact"
 
 
+def test_the_likelihood_of_all_samples_is_no_penalty():
+    """Unlike −log ρ, which has the same gradient, it does not look at the old policy."""
+
+    def likelier(log_probs, old_log_probs, advantages, mask):
+        d = on_the_way(log_probs, old_log_probs, mask)
+        return mean_of_sums(-d.exp() * advantages - 0.1 * log_probs, mask)
+
+    report = report_of(likelier)
+    assert mistakes(report) == {"term-without-gradient"}
+    assert not codes(report, "choice")
+
+
 def ppo_penalty_of_another_form(log_probs, old_log_probs, advantages, mask):
     d = on_the_way(log_probs, old_log_probs, mask)
     return mean_of_sums(-d.exp() * advantages + 0.1 * d**4, mask)
