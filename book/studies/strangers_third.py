@@ -92,8 +92,8 @@ def a_kl_for_the_loss(log_probs, old_log_probs, ref_log_probs, advantages, mask)
 
 def _of_returns_to_go(log_probs, old_log_probs, charged, rewards, mask):
     """Each token earns less its KL, and the last one earns the reward; γ is 1."""
-    places = torch.arange(mask.shape[1], device=mask.device)
-    last = (places * mask).argmax(dim=1, keepdim=True)
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    last = (columns * mask).argmax(dim=1, keepdim=True)
     earned = (-0.1 * charged).scatter_add(1, last, rewards[:, None])
     returns = earned.flip(1).cumsum(1).flip(1).detach()
     return masked_mean(clipped((log_probs - old_log_probs).exp(), returns), mask)

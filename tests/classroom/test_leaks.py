@@ -114,7 +114,7 @@ def test_the_masters_of_the_book_are_full_of_secrets_and_its_public_texts_hold_n
     assert len(hidden.lines) > 30
     assert len(hidden.code) > 60
     book = leaks.ROOT / "book"  # all of it is searched where a class's repository is made
-    assert leaks.scan([book / "exercises", *book.glob("*.md")], hidden) == []
+    assert leaks.scan([book / "exercises", book / "studies", *book.glob("*.md")], hidden) == []
     assert leaks.scan([leaks.ROOT / "solutions" / "text" / "02-sequences.md"], hidden)
     exam = leaks.ROOT / "solutions" / "course" / "exam.md"
     keys = leaks.KEY.findall(exam.read_text(encoding="utf-8"))
