@@ -53,7 +53,11 @@ def test_the_page_gives_the_numbers_of_the_real_loop(name, seed, monkeypatch):
         assert all(min(row["clip_low"], row["clip_high"], row["kl_old"]) > 0 for row in real)
     for expected, found in zip(real, plain, strict=True):
         expected.pop("kl_sampler")  # which the page does without
-        assert found == expected
+        # The loop asks the reference in parts, whose products a processor may round otherwise.
+        nearly = (
+            {"kl_ref": pytest.approx(expected["kl_ref"], abs=1e-6)} if "kl_ref" in found else {}
+        )
+        assert found == {**expected, **nearly}
 
 
 @SEEDS

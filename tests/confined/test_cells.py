@@ -1,7 +1,7 @@
 """A cell of IPython's is plain Python, in which magics and shell commands do nothing."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -28,7 +28,10 @@ PIECES = [*"%!?,;/=()x1 #\"'\\\n\t\f\v\r:", "\x1c", "\u2028", "%%", "??", ">>> "
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 @examples(400)
 def test_a_cell_is_read_as_ipython_reads_it(source):
-    theirs = TransformerManager().transform_cell(source)
+    try:
+        theirs = TransformerManager().transform_cell(source)
+    except IndexError:  # IPython's own, of a magic without a name in front of an open string
+        reject()
     assert plain_python(source) == theirs.removesuffix("\n")
 
 

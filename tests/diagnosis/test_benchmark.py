@@ -59,6 +59,7 @@ def test_the_score_is_that_of_the_results(folder):
     assert found["witness"]["accused"]["count"] == 0
 
 
+YOUNGER = {"often-truncated"}  # causes that the records could not name
 RUNS = [(folder, run) for folder, results in RESULTS.items() for run in results]
 
 
@@ -67,5 +68,6 @@ RUNS = [(folder, run) for folder, results in RESULTS.items() for run in results]
 )
 def test_the_diagnosis_still_says_what_it_said(folder, run):
     left = evidence.read(folder / small_lab.LOGS / f"{run}.zip")
-    said = [finding.id for finding in silent_failures.diagnose(left).findings]
+    found = [finding.id for finding in silent_failures.diagnose(left).findings]
+    said = [name for name in found if name not in YOUNGER]
     assert said == [current(name) for name in RESULTS[folder][run]["witness"]]

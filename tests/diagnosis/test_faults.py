@@ -32,9 +32,12 @@ SAMPLE = ("stale-sampler", "shifted-log-probs", "masked-eos", "shifted-rewards",
 SAMPLE += ("inverted-kl", "idle-optimiser", "re-tokenised", "trained-padding")
 
 
+BESIDE = {"no-signal": ["often-truncated"]}  # what else is so in that run
+
+
 @pytest.mark.parametrize("name", swept(FAULTS, keep=SAMPLE))
 def test_a_fault_has_one_name(name):
-    assert causes(broken(name)) == [FAULTS[name].cause]
+    assert causes(broken(name)) == [FAULTS[name].cause, *BESIDE.get(name, ())]
 
 
 def test_whitening_that_reads_padding_takes_it_for_zeros():

@@ -484,7 +484,7 @@ def test_trls_own_training_ends_where_ours_ends(case):
     """Whole updates: rewards' statistics, loss, accumulation, clipping, AdamW, old log-probs."""
     found = replay(recipe_of(case))
     assert found.updates == (4 if "RLOO" in case else 8)
-    assert found.moved > 0.1
+    assert found.moved > 0.05
     assert found.silent < 0.9
     assert found.largest < 1e-5
     assert found.apart < 1e-4 * found.moved
