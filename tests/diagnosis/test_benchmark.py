@@ -59,7 +59,6 @@ def test_the_score_is_that_of_the_results(folder):
     assert found["witness"]["accused"]["count"] == 0
 
 
-YOUNGER = {"often-truncated"}  # causes that the records could not name
 RUNS = [(folder, run) for folder, results in RESULTS.items() for run in results]
 
 
@@ -68,6 +67,7 @@ RUNS = [(folder, run) for folder, results in RESULTS.items() for run in results]
 )
 def test_the_diagnosis_still_says_what_it_said(folder, run):
     left = evidence.read(folder / small_lab.LOGS / f"{run}.zip")
-    found = [finding.id for finding in silent_failures.diagnose(left).findings]
-    said = [name for name in found if name not in YOUNGER]
-    assert said == [current(name) for name in RESULTS[folder][run]["witness"]]
+    said = [finding.id for finding in silent_failures.diagnose(left).findings]
+    recorded = [current(name) for name in RESULTS[folder][run]["witness"]]
+    younger = ["often-truncated"] * ("no-signal" in recorded)  # the records could not name it
+    assert said in (recorded, recorded + younger)
