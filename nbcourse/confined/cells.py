@@ -14,12 +14,17 @@ def writable(text: str) -> str:
 def plain_python(source: str) -> str:
     """The source of a cell without IPython's own syntax: `%magic` and `!command` become calls.
 
-    They are calls of `get_ipython()`, which answers `WithoutIPython` where there is no IPython.
+    They are calls of `get_ipython()`, which answers `WithoutIPython` where there is no IPython. A
+    cell of which IPython can make nothing is returned as it is, and is no Python.
     """
     lines = (line.lstrip() for line in source.splitlines())
-    escaped = any(mark in source for mark in "%!?") or any(line[:1] in (*",;/",) for line in lines)
+    marked = any(mark in source for mark in (*"%!?", ">>>", "In ["))  # behind a prompt may be one
+    escaped = marked or any(line[:1] in (*",;/",) for line in lines)
     manager = TransformerManager() if escaped else _WithoutEscapes()
-    return re.sub(r"\n\Z", "", manager.transform_cell(source))
+    try:
+        return re.sub(r"\n\Z", "", manager.transform_cell(source))
+    except (SyntaxError, IndexError):  # of indentation; of `=%` in front of an open string
+        return source
 
 
 class _WithoutEscapes(TransformerManager):

@@ -257,7 +257,8 @@ def stub_line_left(cells: Cells, chapter: str) -> Cells:
 def broken_cells_between(cells: Cells, chapter: str) -> Cells:
     found = []
     for cell in cells:
-        found += [cell, new("1 / 0"), new("def half(")] if is_answer(cell) else [cell]
+        broken = ("1 / 0", "def half(", '=%"""')  # IPython has an IndexError of the last
+        found += [cell, *map(new, broken)] if is_answer(cell) else [cell]
     return found
 
 
