@@ -123,10 +123,12 @@ def _looking_bytes(plan: Plan, passes: list[Pass], *, reference: bool = False) -
         "keys and values": cache,
         "working set": _growing(plan, cache) + _layer_bytes(plan, last, adapter=adapter),
     }
-    chunked = plan.reference_chunked if reference or plan.recipe.asks_reference else plan.chunked
+    copies = {} if reference_alone else _copies(plan)
+    if not (reference or plan.recipe.asks_reference):  # values need no logits
+        return copies | layers
+    chunked = plan.reference_chunked
     joining = {"keys and values": cache, "logits": _joining_bytes(plan, passes, chunked)}
     choosing = {"logits": _choosing_bytes(plan, passes, chunked)}
-    copies = {} if reference_alone else _copies(plan)
     return copies | _largest(layers, joining, choosing)
 
 

@@ -57,6 +57,10 @@ class ActorCritic(nn.Module):
         log_probs = state_log_probs(hidden, weight, rollout, temperature=temperature)
         return log_probs, self.head(hidden)
 
+    def values(self, rollout: Rollout, *, group_size: int = 1) -> Tensor:
+        """The values alone, without a product with the output matrix: (B, T) in float32."""
+        return self.head(rollout_states(self.policy, rollout, group_size=group_size))
+
 
 class ScalarModel(nn.Module):
     """A backbone with one number on top instead of a vocabulary.

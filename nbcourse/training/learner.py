@@ -175,9 +175,9 @@ class Learner:
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
         """V of the state that chose each token: (B, T), or None without a critic."""
-        if isinstance(self.critic, Critic):
-            return self.critic(rollout, group_size=group_size)
-        return self.log_probs_and_values(rollout, group_size=group_size)[1] if self.critic else None
+        if isinstance(self.critic, ActorCritic):
+            return self.critic.values(rollout, group_size=group_size)
+        return None if self.critic is None else self.critic(rollout, group_size=group_size)
 
     @torch.no_grad()
     def ref_log_probs(self, rollout: Rollout, *, group_size: int) -> Tensor:

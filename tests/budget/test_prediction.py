@@ -699,6 +699,10 @@ def test_the_work_of_a_step_is_what_pytorch_counts(case, keeping):
     with counting() as seen:
         learner.ref_log_probs(batch.rollout, group_size=plan.recipe.rollouts.group_size)
     assert work["ask reference"].flops == seen.get_total_flops()
+    if learner.critic is not None:
+        with counting() as seen:
+            learner.values(batch.rollout, group_size=plan.recipe.rollouts.group_size)
+        assert work["ask critic"].flops == pytest.approx(seen.get_total_flops(), rel=2e-3)
     update = learning(learner, batch)
     with counting() as seen:
         update()

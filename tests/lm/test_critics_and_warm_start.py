@@ -62,6 +62,12 @@ def test_values_start_at_zero_and_leave_the_policy_as_it_was(model, rollout):
     assert (Critic(model)(rollout) == 0).all()
 
 
+def test_values_alone_are_those_beside_the_log_probs(model, rollout):
+    critic = ActorCritic(model)
+    lift(critic.head)
+    assert torch.equal(critic.values(rollout), critic(rollout)[1])
+
+
 def test_a_value_belongs_to_the_state_before_the_token(model, tokenizer, rollout):
     """Change token t of a response: the values up to and including column t must not move."""
     critic = Critic(model)
