@@ -10,8 +10,8 @@ nothing ends early, so that every contender does the same work. A line of JSON f
   dynamic cache, whose weights are in bfloat16 (with `--compiled`, with the static cache as well,
   which it compiles). Ours record the log-probs; `generate` keeps the scores of all tokens for them,
   and is asked only where those fit;
-- learning from responses of 384 tokens: forward and backward pass with and without recomputation,
-  by rows at once, and a step of AdamW;
+- learning from responses of 384 tokens: forward and backward pass through the layers of
+  transformers, through packed ones, and with recomputation, by rows at once; a step of AdamW;
 - log-probs from logits, forward and backward, and the memory they take beside the logits;
 - kernels: how many are started, and which take longest, in sampling and in learning;
 - pieces: learning and log-probs with smaller and larger pieces of logits;
@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -41,6 +42,7 @@ from nbcourse.budget.shapes import PUBLISHED, Shape, random_model
 from nbcourse.lm import engines, log_probs, sampling
 from nbcourse.lm.attention import attend_without_cudnn
 from nbcourse.lm.casting import cast_once
+from nbcourse.lm.forwards import FORWARDS
 from nbcourse.lm.rollouts import Rollout
 from nbcourse.training.processes import own_device
 
@@ -206,12 +208,14 @@ def kernels(model, rows: int) -> Iterator[dict]:
 
     if model.device.type != "cuda":
         return
-    job, learner = job_of(model, 8 * rows, 16), partial(backward, model, rollout_of(model, rows))
+    job, rollout = job_of(model, 8 * rows, 16), rollout_of(model, rows)
     work = {
         name: partial(write, model, job, name)
         for name in ("eager", "static-graphs", "packed-graphs")
     }
-    for name, call in {**work, "learning": learner}.items():
+    for name in FORWARDS:
+        work[f"learning, {name}"] = partial(backward, model, rollout, forward=name)
+    for name, call in work.items():
         call()
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
             call()
@@ -250,16 +254,21 @@ def rollout_of(model, rows: int) -> Rollout:
     )
 
 
-def backward(model, rollout: Rollout, group: int = GROUP) -> None:
+def backward(model, rollout: Rollout, group: int = GROUP, forward: str = "transformers") -> None:
     with torch.autocast(model.device.type, torch.bfloat16):
-        found = log_probs.rollout_log_probs(model, rollout, chunked=True, group_size=group)
+        states = log_probs.rollout_states(
+            model, rollout, group_size=group, forward=FORWARDS[forward]
+        )
+        found = log_probs.state_log_probs(states, model.get_output_embeddings().weight, rollout)
     found.mean().backward()
 
 
-def learning_step(model, machine: machines.Machine, rows: int, group: int = GROUP) -> dict:
+def learning_step(
+    model, machine: machines.Machine, rows: int, group: int = GROUP, forward: str = "transformers"
+) -> dict:
     """Forward and backward; the prompts are shared in a group, where there is more than one row."""
     shape, rollout = Shape.of(model.config), rollout_of(model, rows)
-    numbers = in_turn({"step": partial(backward, model, rollout, group)}, 3)["step"]
+    numbers = in_turn({"step": partial(backward, model, rollout, group, forward)}, 3)["step"]
     model.zero_grad(set_to_none=True)
     passes = scoring(rows // group, group, PROMPT, LEARNED, chunked=True)
     flops = 3 * sum(layer_flops(shape, each) + output_flops(shape, each) for each in passes)
@@ -269,6 +278,7 @@ def learning_step(model, machine: machines.Machine, rows: int, group: int = GROU
         "prompt": PROMPT,
         "tokens": LEARNED,
         "checkpointing": group == 1,
+        "forward": forward,
         **numbers,
         "tokens_per_second": rows * LEARNED / numbers["seconds"],
         "model_flops": flops,
@@ -277,8 +287,16 @@ def learning_step(model, machine: machines.Machine, rows: int, group: int = GROU
 
 
 def learning(model, machine: machines.Machine, rows: list[int]) -> Iterator[dict]:
-    for count in rows:
-        yield learning_step(model, machine, count)
+    for count, forward in product(rows, FORWARDS):
+        try:
+            yield learning_step(model, machine, count, forward=forward)
+        except Exception as error:  # what fails is recorded, and the others are measured
+            yield {
+                "what": "learning",
+                "forward": forward,
+                "rows": count,
+                "error": repr(error)[:500],
+            }
     model.train()
     model.activation_checkpointing_enable({"use_reentrant": False})
     for count in rows:

@@ -174,6 +174,9 @@ REFUSED: Mapping[str, Limit] = {
         lambda r: r.rollouts.prompts_at_once is not None,
         "TRL samples the responses of a step together",
     ),
+    "model.forward": Limit(
+        lambda r: r.model.forward != "transformers", "TRL learns through the layers of transformers"
+    ),
     "rollouts.group_size": Limit(lambda r: r.rollouts.group_size < 2, "TRL expects at least 2"),
     "kl.placement": Limit(
         lambda r: r.penalty.placement not in ("none", KL[trainer_of(r)]),

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nbcourse.functional import kl
 from nbcourse.lm.casting import as_now, product_dtype
+from nbcourse.lm.forwards import Forward, whole
 from nbcourse.lm.rollouts import Rollout, model_inputs
 
 if TYPE_CHECKING:
@@ -161,7 +162,13 @@ def _divergences(
     return kl.exact(logits, ref_logits)
 
 
-def rollout_states(model: "PreTrainedModel", rollout: Rollout, *, group_size: int = 1) -> Tensor:
+def rollout_states(
+    model: "PreTrainedModel",
+    rollout: Rollout,
+    *,
+    group_size: int = 1,
+    forward: Forward = whole,
+) -> Tensor:
     """Last hidden states of the states in which the response tokens were chosen: (B, T, H).
 
     Token t was chosen by the state one position before it. The shift by one happens here and in
@@ -172,11 +179,12 @@ def rollout_states(model: "PreTrainedModel", rollout: Rollout, *, group_size: in
         rollout: what was sampled, by this model or another.
         group_size: rows that stand side by side and share a prompt. Above 1, each prompt runs
             through the model once and its keys and values are shared out, gradient included.
+        forward: what computes them, such as one of `forwards.FORWARDS`.
 
     Raises:
         ValueError: if the rows are not groups of this size with one prompt each.
     """
-    return _choosing(_last_hidden_state, model, rollout, group_size)
+    return _choosing(forward, model, rollout, group_size)
 
 
 def rollout_log_probs(
@@ -230,10 +238,6 @@ def state_log_probs(
     mask = rollout.mask
     found = hidden_log_probs(states[mask], weight, rollout.tokens[mask], temperature=temperature)
     return found.new_zeros(mask.shape).masked_scatter(mask, found)
-
-
-def _last_hidden_state(model: "PreTrainedModel", keep: int, **inputs: Any) -> Tensor:
-    return model.base_model(**inputs).last_hidden_state[:, -keep:]
 
 
 def _logits(model: "PreTrainedModel", keep: int, **inputs: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""One token for each row through a model of the Llama or Qwen2 shape, in few operations.
+"""Layers of the Llama or Qwen2 shape in few operations, and a decoder made of them.
 
 A layer of transformers asks for 36 operations for a token, however little each has to do. Here
 products with the same input are one product, queries and keys are turned together, and a norm is
@@ -6,6 +6,7 @@ one operation. Query heads that share keys read them side by side: transformers,
 mask, writes the keys out once for each of them first.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 SHAPES = ("llama", "qwen2")
-"""Types of model, as their configurations name them, that `Packed` computes."""
+"""Types of model, as their configurations name them, whose layers are computed here."""
+
+Turn = tuple[Tensor, Tensor]
+"""Cosines and signed sines of each position's rotation, (B, T, 1, D) each."""
 
 
 class _Product(NamedTuple):
@@ -40,7 +44,7 @@ class _Norm(NamedTuple):
         return rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     """What a layer computes with, in the order in which it does."""
 
     before_attention: _Norm
@@ -51,6 +55,48 @@ class _Layer(NamedTuple):
     down: _Product
 
 
+def layers(model: "PreTrainedModel") -> Iterator[Layer]:
+    """The layers of a model, weights with the same input side by side: copies, with gradient.
+
+    Raises:
+        ValueError: if the model has another type or activation, an adapter, or windows.
+    """
+    _check(model)
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        yield Layer(
+            norm(layer.input_layernorm),
+            _product(attention.q_proj, attention.k_proj, attention.v_proj),
+            _product(attention.o_proj),
+            norm(layer.post_attention_layernorm),
+            _product(mlp.gate_proj, mlp.up_proj),
+            _product(mlp.down_proj),
+        )
+
+
+def into_heads(layer: Layer, x: Tensor, turn: Turn, shared: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of hidden states: (B, T, H, D), and twice (B, T, `shared`, D)."""
+    size = turn[0].shape[-1]
+    heads = layer.queries_keys_values(layer.before_attention(x)).unflatten(-1, (-1, size))
+    turned = _turned(heads[:, :, :-shared], *turn)
+    return turned[:, :, :-shared], turned[:, :, -shared:], heads[:, :, -shared:]
+
+
+def out_of_heads(layer: Layer, x: Tensor, read: Tensor) -> Tensor:
+    """The hidden states behind a layer, from those before it and what its heads read: (B, T, …)."""
+    x = x + layer.attended(read)
+    gate, up = layer.gate_and_up(layer.before_mlp(x)).chunk(2, dim=-1)
+    return x + layer.down(silu(gate) * up)
+
+
+def turns(model: "PreTrainedModel", x: Tensor, position: Tensor) -> Turn:
+    """How queries and keys are turned at these positions, (B, T), for all heads of a row alike."""
+    cosines, sines = model.model.rotary_emb(x, position)
+    half = sines.shape[-1] // 2
+    signed = torch.cat([-sines[..., :half], sines[..., half:]], dim=-1)
+    return cosines[:, :, None], signed[:, :, None]
+
+
 class Packed:
     """A model's step: the last token of each row to the logits of its next one.
 
@@ -59,26 +105,12 @@ class Packed:
             the model learns afterwards, this does not know.
 
     Raises:
-        ValueError: if the model is of another type, has an adapter, or another activation.
+        ValueError: if the model has another type or activation, an adapter, or windows.
     """
 
     def __init__(self, model: "PreTrainedModel") -> None:
-        _check(model)
-        self.model = model
-        config = model.config
-        self.heads, self.shared = config.num_attention_heads, config.num_key_value_heads
-        self.layers = [
-            _Layer(
-                _norm(layer.input_layernorm),
-                _product(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                _product(layer.self_attn.o_proj),
-                _norm(layer.post_attention_layernorm),
-                _product(layer.mlp.gate_proj, layer.mlp.up_proj),
-                _product(layer.mlp.down_proj),
-            )
-            for layer in model.model.layers
-        ]
-        self.last_norm = _norm(model.model.norm)
+        self.layers = list(layers(model))
+        self.model, self.last_norm = model, norm(model.model.norm)
 
     def __call__(self, token: Tensor, position: Tensor, attended: Tensor, cache: "Cache") -> Tensor:
         """The logits, (B, V), of the tokens behind these, whose keys and values the cache gets.
@@ -89,22 +121,16 @@ class Packed:
             attended: (B, 1, 1, C) bool, which columns of the cache count, the new one included.
             cache: keys and values of all tokens before.
         """
+        shared = self.model.config.num_key_value_heads
         x = self.model.model.embed_tokens(token)
-        turn = _quarter_turns(*self.model.model.rotary_emb(x, position))
+        turn = turns(self.model, x, position)
         for index, layer in enumerate(self.layers):
-            heads = layer.queries_keys_values(layer.before_attention(x)).unflatten(
-                -1, (self.heads + 2 * self.shared, -1)
-            )
-            turned = _turned(heads[:, :, : -self.shared], *turn)
-            queries, keys = turned.split([self.heads, self.shared], dim=2)
-            values = heads[:, :, -self.shared :].transpose(1, 2)
-            keys, values = cache.update(keys.transpose(1, 2), values, index)
+            queries, keys, values = into_heads(layer, x, turn, shared)
+            keys, values = cache.update(keys.transpose(1, 2), values.transpose(1, 2), index)
             # (B, 1, H, D) → (B, K, H / K, D): the heads that share keys as that many queries
-            queries = queries.reshape(len(x), self.shared, -1, queries.shape[-1])
+            queries = queries.reshape(len(x), shared, -1, queries.shape[-1])
             read = scaled_dot_product_attention(queries, keys, values, attn_mask=attended)
-            x = x + layer.attended(read.reshape(len(x), 1, -1))
-            gate, up = layer.gate_and_up(layer.before_mlp(x)).chunk(2, dim=-1)
-            x = x + layer.down(silu(gate) * up)
+            x = out_of_heads(layer, x, read.reshape(len(x), 1, -1))
         return self.model.lm_head(self.last_norm(x))[:, -1]
 
 
@@ -112,24 +138,31 @@ def _check(model: "PreTrainedModel") -> None:
     config = model.config
     if config.model_type not in SHAPES:
         raise ValueError(
-            f"the model is of type {config.model_type!r}, expected {' or '.join(SHAPES)} for a "
-            "packed engine"
+            f"the model is of type {config.model_type!r}, expected {' or '.join(SHAPES)} for "
+            "packed layers"
         )
     if config.hidden_act != "silu":
         raise ValueError(
-            f"the model's activation is {config.hidden_act!r}, expected 'silu' for a packed engine"
+            f"the model's activation is {config.hidden_act!r}, expected 'silu' for packed layers"
+        )
+    kinds = getattr(config, "layer_types", None) or []
+    if windows := [i for i, kind in enumerate(kinds) if kind != "full_attention"]:
+        raise ValueError(
+            f"layer {windows[0]} of the model reads a window ({kinds[windows[0]]}), expected "
+            "layers that read all tokens for packed layers"
         )
     for name, layer in model.model.layers[0].named_modules():
         kind = type(layer)
         if name.endswith("_proj") and kind is not nn.Linear:
             raise ValueError(
                 f"{name} of the model is a {kind.__module__}.{kind.__name__}, expected a plain "
-                "linear layer for a packed engine (an adapter takes another engine)"
+                "linear layer for packed layers (an adapter takes others)"
             )
 
 
-def _norm(norm: Any) -> _Norm:
-    return _Norm(norm.weight, norm.variance_epsilon)
+def norm(module: Any) -> _Norm:
+    """A norm of the model, as one operation."""
+    return _Norm(module.weight, module.variance_epsilon)
 
 
 def _product(*layers: nn.Linear) -> _Product:
@@ -140,13 +173,6 @@ def _product(*layers: nn.Linear) -> _Product:
 
 def _joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _quarter_turns(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-    """Of (B, 1, D) each, for all heads of a row alike; the sines as `_turned` takes them."""
-    half = sines.shape[-1] // 2
-    signed = torch.cat([-sines[..., :half], sines[..., half:]], dim=-1)
-    return cosines[:, :, None], signed[:, :, None]
 
 
 def _turned(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from nbcourse.lm import lora
 from nbcourse.lm.actor_critic import ActorCritic, Critic
+from nbcourse.lm.forwards import FORWARDS
 from nbcourse.lm.log_probs import (
     hidden_divergences,
     hidden_log_probs,
     rollout_log_probs,
     rollout_states,
+    state_log_probs,
 )
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.lm.rollouts import Rollout
@@ -111,9 +113,9 @@ class Learner:
         temperature = self.recipe.rollouts.temperature
         with self._computing_twice() as twice:
             group = 1 if twice else group_size
-            states = rollout_states(self.policy, rollout, group_size=group)
+            states = self._states(self.policy, rollout, group)
             with torch.no_grad(), self.referring():
-                ref_states = rollout_states(self.reference, rollout, group_size=group)
+                ref_states = self._states(self.reference, rollout, group)
             weight, ref_weight = (
                 model.get_output_embeddings().weight for model in (self.policy, self.reference)
             )
@@ -162,15 +164,23 @@ class Learner:
             for layer in layers:
                 layer.training = False
 
+    def _states(self, model: "PreTrainedModel", rollout: Rollout, group_size: int) -> Tensor:
+        forward = FORWARDS[self.recipe.model.forward]
+        return rollout_states(model, rollout, group_size=group_size, forward=forward)
+
     def _log_probs(self, model: "PreTrainedModel", rollout: Rollout, group_size: int) -> Tensor:
-        return rollout_log_probs(
-            model,
-            rollout,
-            temperature=self.recipe.rollouts.temperature,
-            # with divergences, the log-probs are taken from the states that these are made from
-            chunked=model.config.vocab_size >= CHUNKED_VOCABULARY or self.recipe.penalty.exact,
-            group_size=group_size,
+        recipe, temperature = self.recipe, self.recipe.rollouts.temperature
+        # with divergences, the log-probs are taken from the states that these are made from
+        from_states = (
+            model.config.vocab_size >= CHUNKED_VOCABULARY
+            or recipe.penalty.exact
+            or recipe.model.forward != "transformers"
         )
+        if not from_states:
+            return rollout_log_probs(model, rollout, temperature=temperature, group_size=group_size)
+        states = self._states(model, rollout, group_size)
+        weight = model.get_output_embeddings().weight
+        return state_log_probs(states, weight, rollout, temperature=temperature)
 
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:

@@ -380,12 +380,26 @@ class Recipe(RunSection):
                 f"rollouts.engine is {rollouts.engine!r}, expected eager or static with "
                 "model.lora_rank: a packed engine takes no adapter"
             )
+        if self.model.forward != "transformers":
+            yield from self._impossible_packed()
         if self.model.lora_rank and self.reward.source == "reward_model":
             yield (
                 "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there "
                 "is no copy of the model that could learn to judge"
             )
         yield from _impossible_model(self.model, self.task)
+
+    def _impossible_packed(self) -> Iterator[str]:
+        """What packed layers do not go together with."""
+        model, given = self.model, []
+        if model.lora_rank:
+            given.append("model.lora_rank: packed layers take no adapter")
+        if model.gradient_checkpointing:
+            given.append("model.gradient_checkpointing: packed layers keep what they compute")
+        if self.row.needs("values"):
+            given.append(f"{self.algorithm.name}: its critic asks the layers of transformers")
+        for what in given:
+            yield f"model.forward is {model.forward!r}, expected 'transformers' with {what}"
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

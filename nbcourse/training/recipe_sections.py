@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nbcourse.errors import did_you_mean
 from nbcourse.lm.bpe import BYTES
+from nbcourse.lm.forwards import FORWARDS
 from nbcourse.lm.sampling import ENGINES
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -89,6 +90,13 @@ class ModelSection(Section):
     )
     gradient_checkpointing: bool = Field(
         False, description="compute activations twice, to bound memory; same gradient"
+    )
+    forward: Literal[tuple(FORWARDS)] = Field(  # type: ignore[valid-type]
+        "transformers",
+        description="what computes the log-probs to learn from: the layers of transformers, or "
+        "the same in fewer operations (packed), for models of the Llama and Qwen2 shapes without "
+        "adapter, critic and gradient checkpointing; packed-compiled has torch compile them. On a "
+        "CPU they take as long; on a GPU they are untried",
     )
 
 

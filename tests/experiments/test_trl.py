@@ -271,6 +271,7 @@ def test_two_processes_share_the_responses():
         ("reinforce", {}, "algorithm.name is 'reinforce'"),
         ("dapo", {"rollouts": {"dynamic_sampling": True}}, "rollouts.dynamic_sampling is True"),
         ("grpo", {"rollouts": {"prompts_at_once": 2}}, "rollouts.prompts_at_once is 2"),
+        ("grpo", {"model": {"forward": "packed"}}, "model.forward is 'packed'"),
         (
             "grpo",
             {"kl": {"beta": 0.1, "placement": "surrogate"}},

@@ -142,7 +142,7 @@ def test_a_cuda_graph_writes_what_the_step_writes(tokenizer, dtype):
 
 def test_what_it_does_not_compute_is_refused(tokenizer):
     other = model_of(Qwen3Config, tokenizer)
-    with pytest.raises(ValueError, match="type 'qwen3', expected llama or qwen2 for a packed"):
+    with pytest.raises(ValueError, match="type 'qwen3', expected llama or qwen2 for packed"):
         write(other, tokenizer, "packed")
     other = model_of(LlamaConfig, tokenizer, hidden_act="gelu")
     with pytest.raises(ValueError, match="activation is 'gelu', expected 'silu'"):

@@ -11,6 +11,7 @@ from nbcourse.lm.rollouts import encode, from_texts
 from nbcourse.seeds import generator
 from nbcourse.tasks.arithmetic import Problem
 from nbcourse.tasks.gsm8k import GSM8K
+from nbcourse.training import learner as learners
 from nbcourse.training import models, preparation
 from nbcourse.training.experience import Draws
 from nbcourse.training.models import load_model, load_tokenizer
@@ -176,6 +177,36 @@ def test_with_a_kl_over_the_vocabulary_values_are_the_critic_s(shared):
     torch.testing.assert_close(others, values)
     torch.testing.assert_close(found, log_probs)
     assert divergences.abs().max() < 1e-5  # of a policy that is its reference
+
+
+@pytest.mark.parametrize("forward", ["transformers", "packed"])
+def test_whatever_is_asked_of_policy_and_reference_goes_the_way_that_the_recipe_says(
+    forward, monkeypatch
+):
+    """Without a KL over the vocabulary, transformers' own way is asked for logits at once."""
+    seen, layers = [], dict(learners.FORWARDS)
+
+    def watch(model, *arguments, **inputs):
+        seen.append(model)
+        return layers[forward](model, *arguments, **inputs)
+
+    monkeypatch.setattr(learners, "FORWARDS", {**layers, forward: watch})
+    exact = {"beta": 0.1, "placement": "surrogate", "estimator": "exact"}
+    for kl in ({"beta": 0.1}, exact):
+        made = learner(recipe("grpo", kl=kl, model={"forward": forward}))
+        batch = from_texts(made.tokenizer, ["1+2=", "3+4="], ["3", "7"])
+        seen.clear()
+        found, values = made.log_probs_and_values(batch, group_size=1)
+        torch.testing.assert_close(made.log_probs(batch, group_size=1), found.detach())
+        torch.testing.assert_close(made.ref_log_probs(batch, group_size=1), found.detach())
+        assert values is None
+        expected = [made.policy, made.policy, made.reference]
+        if kl is exact:
+            made.log_probs_values_and_divergences(batch, group_size=1)
+            expected += [made.policy, made.reference]
+        elif forward == "transformers":
+            expected = []
+        assert [id(model) for model in seen] == [id(model) for model in expected]
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -149,6 +149,7 @@ GRADIENTS = {
         },
     ),
     "grpo, exact KL": ("grpo", {"kl": EXACT}),
+    "grpo, packed layers": ("grpo", {"kl": {"beta": 0.2}, "model": {"forward": "packed"}}),
     "ppo, shared critic, exact KL": ("ppo", {"kl": EXACT}),
     "ppo, own critic, exact KL": ("ppo", {"kl": EXACT, "critic": {"shared": False}}),
     "dapo": ("dapo", {"rollouts": {"dynamic_sampling": False}}),
@@ -166,6 +167,7 @@ GRADIENTS = {
 OF_EACH_WAY = [
     *("reinforce", "remax", "rloo, KL in the reward", "grpo", "grpo, KL in the loss"),
     *("grpo, KL recomputed", "grpo, exact KL", "ppo, shared critic, exact KL", "dapo", "gspo"),
+    "grpo, packed layers",
     *("ppo, shared critic, one response", "ppo, own critic, clipped"),
 ]
 
@@ -366,6 +368,7 @@ SAMPLED = {
     "bfloat16": {"model": {"precision": "bfloat16"}},
     "one prompt at once": {"optimiser": {"prompts_at_once": 1}, "model": {"precision": "bfloat16"}},
     "computed twice": {"model": {"gradient_checkpointing": True, "precision": "bfloat16"}},
+    "packed layers": {"model": {"forward": "packed", "precision": "bfloat16"}},
     "a KL over the vocabulary": {
         "model": {"precision": "bfloat16"},
         "kl": {"beta": 0.1, "placement": "surrogate", "estimator": "exact"},

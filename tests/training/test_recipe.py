@@ -514,6 +514,18 @@ UNUSED = {
         "rollouts.engine is 'packed', expected eager or static with model.lora_rank: a packed "
         "engine takes no adapter",
     ),
+    "an adapter, or what is computed twice, and packed layers": (
+        {"model": {"lora_rank": 2, "gradient_checkpointing": True, "forward": "packed"}},
+        "model.forward is 'packed', expected 'transformers' with model.lora_rank: packed layers "
+        "take no adapter\n"
+        "model.forward is 'packed', expected 'transformers' with model.gradient_checkpointing: "
+        "packed layers keep what they compute",
+    ),
+    "a critic and packed layers": (
+        {"algorithm": {"name": "ppo"}, "model": {"forward": "packed-compiled"}},
+        "model.forward is 'packed-compiled', expected 'transformers' with ppo: its critic asks the "
+        "layers of transformers",
+    ),
     "an adapter and a reward model": (
         {"model": {"lora_rank": 2}, "reward": {"source": "reward_model"}},
         "reward.source is 'reward_model', expected 'verifier': with model.lora_rank there is no "
