@@ -610,6 +610,21 @@ def test_the_peak_of_each_phase_is_what_the_allocator_sees(case, keeping):
     assert foreseen["learn"] + gradients == pytest.approx(max(allocated(update)), rel=tolerance)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_critic_that_is_asked_without_a_reference_needs_no_logits(shared):
+    """Those that there are belong to the log's KL, which looks at one response of each group."""
+    sections = {"critic": {"shared": shared}, "kl": {"beta": 0.0}}
+    learner, batch, plan = setting(Shape(3, 64, 4, 2, 160, 9000, tied=True), "ppo", **sections)
+
+    def consult() -> None:
+        add_reference_and_values(learner, batch, ALONE, reference=False)
+        diagnostics.kl_to_reference(learner, batch)
+
+    memory = predicted(plan.recipe, plan.shape).memory
+    foreseen = sum(memory["consult"].values()) - sum(standing_bytes(plan).values())
+    assert foreseen == pytest.approx(max(allocated(consult)), rel=1 / 8)
+
+
 @pytest.mark.parametrize(
     ("case", "times"),
     swept(

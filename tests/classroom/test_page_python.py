@@ -298,7 +298,7 @@ def test_stand_ins_do_what_the_standard_library_does():
 
 
 def test_a_brython_of_another_form_is_refused():
-    with pytest.raises(ValueError, match="another way than Brython"):
+    with pytest.raises(ValueError, match="in another way than Brython"):
         site.mended("$B.rich_comp=function(x,y){}")
 
 

@@ -35,6 +35,8 @@ COMPARED = re.compile(r"(?<!`)\$B\.rich_comp\((?=['\"]__|op,x_value)")
 CHAINED = "comps.push(`$B.rich_comp('${op}'"
 DEFINED = "$B.rich_comp=function(op,x,y){"
 TRUTH = "$B.rich_truth=function(op,x,y){return $B.$bool($B.rich_comp(op,x,y))}\n"
+# And its `zip` of no iterable never ends. The small torch asks for one: where a number is True.
+ZIPPED = "_b_.zip.tp_iternext=function*(self){"
 
 INTRODUCTION = (
     "<p><strong>Answer here.</strong> The checks are those of the notebook, and so is what you "
@@ -178,16 +180,17 @@ def brython() -> Path | None:
 
 
 def mended(brython: str) -> str:
-    """Brython, less a mistake: see `COMPARED`.
+    """Brython, less two mistakes: see `COMPARED` and `ZIPPED`.
 
     Raises:
         ValueError: if its text has another form.
     """
-    if brython.count(CHAINED) != 1 or brython.count(DEFINED) != 1:
-        raise ValueError("brython.js compares in another way than Brython 3.15")
+    if any(brython.count(known) != 1 for known in (CHAINED, DEFINED, ZIPPED)):
+        raise ValueError("brython.js compares or zips in another way than Brython 3.15")
     asked = COMPARED.sub("$B.rich_truth(", brython)
     chained = CHAINED.replace("$B.rich_comp", "${len > 1 ? '$B.rich_truth' : '$B.rich_comp'}")
-    return asked.replace(CHAINED, chained).replace(DEFINED, TRUTH + DEFINED)
+    compared = asked.replace(CHAINED, chained).replace(DEFINED, TRUTH + DEFINED)
+    return compared.replace(ZIPPED, ZIPPED + "if(!self.iters?.length){return}\n")
 
 
 def python(files: Path) -> str:
