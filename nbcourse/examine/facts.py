@@ -61,6 +61,8 @@ class Facts:
     truncated: str
     entropy_slope: float
     entropy_constant: bool
+    entropy_weighs: str
+    nobody_left_out: bool
     largest: Largest
     noisy: Largest
     too_far: list[Far]
@@ -152,6 +154,8 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "lengths_weigh": credit.lengths_weigh,
     "entropy_slope": credit.entropy_slope,
     "entropy_constant": credit.entropy_is_a_constant,
+    "entropy_weighs": credit.entropy_weighs,
+    "nobody_left_out": credit.nobody_left_out,
     "largest": size.largest,
     "noisy": size.noisy,
     "too_far": size.far,

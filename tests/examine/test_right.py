@@ -642,6 +642,80 @@ def with_a_likelihood(log_probs, old_log_probs, advantages, rewards, mask):
     return mean_of_sums(losses, mask) - 0.1 * right.mean()
 
 
+def right_above(threshold, *, by_token):
+    """The same of answers above a reward, divided by the number of those, or of their tokens."""
+
+    def loss(log_probs, old_log_probs, advantages, rewards, mask):
+        right = mask & (rewards > threshold)[:, None]
+        count = right.sum() if by_token else right.any(dim=1).sum()
+        likelihood = safe(log_probs, right).sum() / count.clamp(min=1)
+        losses = clipped(ratio_of(log_probs, old_log_probs), advantages)
+        return mean_of_sums(losses, mask) - 0.1 * likelihood
+
+    return loss
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("by_token", [True, False])
+def test_a_likelihood_by_the_number_of_right_answers_mixes_no_prompts(threshold, by_token):
+    report = report_of(right_above(threshold, by_token=by_token))
+    assert not mistakes(report), str(report)
+    assert "likelihood-beside" in codes(report, "choice")
+
+
+def with_a_constant(mode, constant):
+    def loss(log_probs, advantages, mask):
+        losses, lengths = safe(-log_probs * advantages, mask), mask.sum(dim=1)
+        if mode == "token-mean":
+            return losses.sum() / (lengths.sum() + constant)
+        return (losses.sum(dim=1) / (lengths + constant)).mean()
+
+    return loss
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_a_small_constant_in_a_divisor_makes_no_other_average(mode):
+    for constant in (1e-8, 1e-5, 1e-3):
+        report = report_of(with_a_constant(mode, constant))
+        assert codes(report, "choice") == {mode}
+        assert "unexplained" not in codes(report, "note")
+    assert mode not in codes(report_of(with_a_constant(mode, 1.0)), "choice")
+
+
+def upper_half(log_probs, entropy, advantages, mask):
+    kept = mask & (entropy >= entropy[mask].median())
+    return mean_of_sums(-log_probs * advantages, kept)
+
+
+def lower_half(log_probs, entropy, advantages, mask):
+    kept = mask & (entropy <= entropy[mask].median())
+    return mean_of_sums(-log_probs * advantages, kept)
+
+
+def shaped(log_probs, entropy, advantages, mask):
+    """A bounded part of the entropy is added to the advantage (arXiv 2506.14758)."""
+    bonus = torch.min(0.4 * entropy.detach(), advantages.abs() / 2)
+    return mean_of_sums(-log_probs * (advantages + bonus), mask)
+
+
+def a_bonus(log_probs, entropy, advantages, mask):
+    return mean_of_sums(-log_probs * advantages - 0.01 * entropy, mask)
+
+
+@pytest.mark.parametrize(
+    ("loss", "weighs"),
+    [(upper_half, "chosen"), (lower_half, "weighed"), (shaped, "weighed"), (a_bonus, "nothing")],
+)
+def test_what_the_entropy_changes_about_a_weight_is_a_choice(loss, weighs):
+    report = report_of(loss)
+    assert not mistakes(report), str(report)
+    assert report.facts.entropy_weighs == weighs
+    assert ("entropy-weighs" in codes(report, "choice")) == (weighs != "nothing")
+    assert "unexplained" not in codes(report, "note")
+    fifth = [one.evidence for one in report.findings if one.id == "entropy-weighs"]
+    assert any(fifth) == (weighs == "chosen")
+
+
 def test_a_likelihood_beside_a_ratio_is_a_choice():
     report = report_of(with_a_likelihood)
     assert not mistakes(report), str(report)
