@@ -110,11 +110,8 @@ class Facts:
 
     @property
     def held(self) -> Kernel:
-        """The penalty on the way from the policy that sampled.
-
-        Not looked for beside a KL in the reward, which may be computed from that policy.
-        """
-        return Kernel("none", 0.0) if self.kl_placement == "reward" else self.kernel_of_old
+        """The penalty on the way from the policy that sampled."""
+        return self.kernel_of_old
 
     @property
     def constant_kl(self) -> bool:

@@ -44,7 +44,8 @@ def require_loss(subject: Subject) -> None:
     if not torch.equal(first, again):
         raise UserError(
             f"{subject.name} does something else to a batch when it has seen another one: it keeps "
-            "something, such as a running mean; take that as an argument"
+            "something, such as a running mean, or draws by a generator that is not torch's; take "
+            "that as an argument"
         )
 
 

@@ -74,7 +74,7 @@ _OF_A_MASK = _words(
 )
 _REST = {
     "advantages": "(batch_)?(advantages?|advs?)",
-    "rewards": "(raw_|batch_)?rewards?|scores",
+    "rewards": "(raw_|batch_)?rewards?|(reward_)?scores?",
     "returns": "returns",
     "mask": f"(({'|'.join(sorted(_OF_A_MASK))})_)*masks?",
     "values": "(old_)?values?",
@@ -84,6 +84,7 @@ _REST = {
     "group_size": "group_size|(num|n)_(generations|samples|responses|rollouts|completions)"
     "|(n_|num_)?(generations|samples|responses|rollouts|completions)_per_(prompt|group|question)",
     "groups": "group_(id|ids|idx|index|indices)|uids?",
+    "lengths": "((seq|sequence|response|completion)_)?(lengths?|lens)",
     "batch": "(mini|micro|rollout_)?_?batch|data|inputs|experience|exp|rollouts?|samples?",
 }
 _READ = {ours: re.compile(pattern) for ours, pattern in _REST.items()}
@@ -128,6 +129,8 @@ Layout = Callable[[str, Quantities], Any]
 def _by_token(ours: str, given: Quantities) -> Any:
     if ours == "returns":
         return given["rewards"][:, None] * given["mask"]
+    if ours == "lengths":
+        return given["mask"].sum(dim=1)
     if ours == "groups":
         return torch.arange(len(given["mask"])) // given["group_size"]
     return given[ours].long() if ours == "mask" else given[ours]
@@ -170,7 +173,13 @@ LAYOUTS: Mapping[str, tuple[Layout, tuple[str, ...]]] = MappingProxyType(
         "scripts-by-group": (_by_group, ("group_size",)),
     }
 )
-_NEEDS = {"returns": ("rewards", "mask"), "groups": ("group_size", "mask"), "batch": OFFERED}
+_NEEDS = {
+    "returns": ("rewards", "mask"),
+    "groups": ("group_size", "mask"),
+    "lengths": ("mask",),
+    "batch": OFFERED,
+}
+_SUMS = {_by_sum: re.compile("^sum_|_sum$"), _by_mean: re.compile("^(mean|avg)_|_(mean|avg)$")}
 _NOT_OF_A_RESPONSE = ("mask", "values")
 
 
@@ -184,8 +193,9 @@ def table(layout: str, names: Collection[str]) -> dict[str, Quantity]:
             return Quantity(needs, lambda given: Held(lay_out, given))
         return Quantity(needs, lambda given: lay_out(ours, given))
 
-    found = all_meant(names)
-    if lay_out in (_by_sum, _by_mean):
+    said = {name: _SUMS[lay_out].sub("", name) if lay_out in _SUMS else name for name in names}
+    found = {name: one for name in names if (one := all_meant(said.values()).get(said[name]))}
+    if lay_out in _SUMS:
         found = {name: one for name, one in found.items() if one not in _NOT_OF_A_RESPONSE}
     return {name: quantity(one) for name, one in found.items()}
 

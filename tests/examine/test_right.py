@@ -527,6 +527,28 @@ def held_rewards(log_probs, old_log_probs, rewards, mask):
     return mean_of_sums(-d.exp() * rewards[:, None] - 0.1 * d, mask)
 
 
+def with_a_kl_in_the_reward(now, penalty):
+    """Of the policy that sampled, or of the one that learns, without its gradient."""
+
+    def loss(log_probs, old_log_probs, ref_log_probs, rewards, mask, group_size):
+        policy = log_probs.detach() if now else old_log_probs
+        paid = rewards - 0.1 * safe(policy - ref_log_probs, mask).sum(dim=1)
+        d = on_the_way(log_probs, old_log_probs, mask)
+        losses = -d.exp() * advantages_of(paid, group_size, mask) + penalty * d.square() / 2
+        return mean_of_sums(losses, mask)
+
+    return loss
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_penalty_to_the_old_policy_is_seen_beside_a_kl_in_the_reward(now):
+    for penalty, choices in ((0.1, {"penalty-to-old"}), (0.0, set())):
+        report = report_of(with_a_kl_in_the_reward(now, penalty))
+        assert not mistakes(report), str(report)
+        assert report.facts.kl_placement == "reward"
+        assert codes(report, "choice") == choices
+
+
 def test_a_penalty_that_is_the_same_everywhere_is_no_baseline():
     assert codes(report_of(held_rewards), "choice") == {"penalty-to-old", "missing-baseline"}
 
@@ -709,6 +731,7 @@ def a_bonus(log_probs, entropy, advantages, mask):
 def test_what_the_entropy_changes_about_a_weight_is_a_choice(loss, weighs):
     report = report_of(loss)
     assert not mistakes(report), str(report)
+    assert says_what_is_written(report), str(report)
     assert report.facts.entropy_weighs == weighs
     assert ("entropy-weighs" in codes(report, "choice")) == (weighs != "nothing")
     assert "unexplained" not in codes(report, "note")

@@ -11,7 +11,7 @@ import torch
 from nbcourse.errors import UserError
 from nbcourse.examine import Subject, examine, source
 from nbcourse.examine.batches import MIXED, UNEVEN, batch
-from nbcourse.examine.script_names import all_meant, meant
+from nbcourse.examine.script_names import LAYOUTS, all_meant, meant, table
 from tests.examine.parts import clipped, codes, k3, mean_of_sums, mistakes, token_mean
 
 NAMES = {
@@ -22,15 +22,16 @@ NAMES = {
     "ref_log_probs": "ref_logp log_pi_ref reference_logprobs ref_per_token_logps log_probs_ref",
     "sampler_log_probs": "rollout_log_probs inference_logprobs behavior_logps vllm_logprobs",
     "advantages": "advantages adv advantage",
-    "rewards": "rewards raw_rewards reward scores",
+    "rewards": "rewards raw_rewards reward scores reward_score",
     "mask": "mask resp_mask token_mask attention_mask action_mask loss_masks",
     "entropy": "entropies token_entropy entropy",
     "group_size": "group_size num_generations n_samples samples_per_prompt",
     "groups": "group_ids group_index",
+    "lengths": "seq_lengths response_lengths lengths",
     "batch": "batch minibatch experience rollout_batch",
     "": "teacher_logps chosen_logps full_log_probs all_logprobs neg_logprobs mean_logps logits "
     "log_ratio probs padding_mask causal_mask group_rewards old_rewards kl_coef lp_norm "
-    "reward_fn advantage_eps masked",
+    "reward_fn advantage_eps masked score_fn max_length logps_sum",
 }
 
 
@@ -76,6 +77,11 @@ def by_sum(log_prob, rewards):
     return -(log_prob * (rewards - others)).mean()
 
 
+def by_mean(logprobs_new_sum, logprobs_old_sum, seq_lengths, adv):
+    """GSPO of sums, which are divided by the lengths."""
+    return clipped(((logprobs_new_sum - logprobs_old_sum) / seq_lengths).exp(), adv).mean()
+
+
 def by_group(logp, rewards, response_mask):
     """(P, G, T) and (P, G)."""
     advantages = (rewards - rewards.mean(dim=1, keepdim=True))[..., None]
@@ -107,6 +113,7 @@ LAID_OUT = {
     by_row: ("scripts", {"token-mean"}),
     by_token: ("scripts-by-token", {"token-mean"}),
     by_sum: ("scripts-by-sum", {"batch-baseline"}),
+    by_mean: ("scripts-by-sum", {"sequence-ratio", "seq-mean-token-mean"}),
     by_group: ("scripts-by-group", {"own-reward-in-baseline"}),
     by_id: ("scripts", {"own-reward-in-baseline"}),
     of_an_object: ("scripts", {"token-mean"}),
@@ -131,6 +138,12 @@ def test_log_probs_of_whole_responses_are_sums_or_means():
     )
     assert whole[0, 0] != 0
     torch.testing.assert_close(mean * lengths, whole)
+
+
+def test_a_name_that_says_sum_or_mean_is_one_of_its_layout_alone():
+    for name, layout in (("logps_sum", "scripts-by-sum"), ("mean_logps", "scripts-by-mean")):
+        read = {one for one in LAYOUTS if name in table(one, [name])}
+        assert read == {layout}
 
 
 def test_what_a_batch_is_not_known_to_have_is_said():
