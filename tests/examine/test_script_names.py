@@ -144,6 +144,7 @@ def test_a_name_that_says_sum_or_mean_is_one_of_its_layout_alone():
     for name, layout in (("logps_sum", "scripts-by-sum"), ("mean_logps", "scripts-by-mean")):
         read = {one for one in LAYOUTS if name in table(one, [name])}
         assert read == {layout}
+    assert [*table("scripts-by-sum", ["logps", "mask", "values"])] == ["logps"]  # one of each
 
 
 def test_what_a_batch_is_not_known_to_have_is_said():
@@ -214,7 +215,8 @@ def test_the_loss_is_what_backward_is_called_of_or_what_is_named_so(loss):
     )
     subject = Subject.of(loss, convention="scripts-by-token")
     torch.testing.assert_close(subject.weights(one), expected.weights(one))
-    assert torch.ones(1, requires_grad=True).sum().backward() is None  # and torch's is back
+    (after := torch.ones(1, requires_grad=True)).sum().backward()
+    assert after.grad is not None  # torch's is back
 
 
 def test_a_step_of_a_course_has_a_report():
