@@ -221,10 +221,16 @@ class Held:
         if name not in self:
             raise KeyError(f"a batch is not known to have {name!r}")
         ours = meant(name)
+        if ours == "batch":  # as `data.batch["advantages"]`
+            return self
         return self.lay_out("log_probs" if ours == "new" else ours, self.given)
 
     def __contains__(self, name: str) -> bool:
-        return meant(name) not in ("", "batch")
+        return bool(meant(name))
+
+    def to(self, *_: Any, **__: Any) -> "Held":
+        """Itself: it is where the loss is."""
+        return self
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of a dictionary."""

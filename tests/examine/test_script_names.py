@@ -100,6 +100,11 @@ def of_an_object(experience):
     return token_mean(clipped(ratio, experience.advantages[:, None]), experience.action_mask.bool())
 
 
+def of_a_batch_within(data):
+    batch = data.batch.to("cpu")
+    return mean_of_sums(-batch["logps"] * batch["adv"][:, None], batch["response_mask"].bool())
+
+
 def of_a_dictionary(policy_logps, batch):
     adv, reference = batch["adv"], batch.get("ref_logps", policy_logps)
     beta = batch.get("kl_coef", 0.1)
@@ -117,6 +122,7 @@ LAID_OUT = {
     by_group: ("scripts-by-group", {"own-reward-in-baseline"}),
     by_id: ("scripts", {"own-reward-in-baseline"}),
     of_an_object: ("scripts", {"token-mean"}),
+    of_a_batch_within: ("scripts", set()),
     of_a_dictionary: ("scripts", {"kl-forward"}),
 }
 
