@@ -33,7 +33,9 @@ def examine(
             "--as",
             help="Whose argument names and shapes: `book`, `trl`, `verl`, `openrlhf`, `areal`, "
             "`skyrl`, `slime`, `nemo-rl`, `prime-rl`, `open-instruct`, `ms-swift`, or those of "
-            "people's own: `scripts` with advantages (B,), `scripts-by-token` with (B, T).",
+            "people's own: `scripts` with advantages (B,), `scripts-by-token` with (B, T), "
+            "`scripts-by-sum` or `scripts-by-mean` with log-probs of whole responses (B,), "
+            "`scripts-by-group` with an axis for prompts, (P, G, T).",
         ),
     ] = "book",
     given: Annotated[

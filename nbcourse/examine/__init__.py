@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from nbcourse.examine import decode, facts, known
-from nbcourse.examine.conventions import CONVENTIONS, OFFERED
+from nbcourse.examine.conventions import NAMES, OFFERED
 from nbcourse.examine.pinned import assert_gradient
 from nbcourse.examine.remembered import Remembered
 from nbcourse.examine.report import REQUIREMENTS, Report
 from nbcourse.examine.subject import Subject
 
 __all__ = [
-    "CONVENTIONS",
+    "NAMES",
     "OFFERED",
     "REQUIREMENTS",
     "Report",

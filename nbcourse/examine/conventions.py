@@ -26,15 +26,16 @@ losses. Looked up in
   `_compute_loss_and_metrics`: as TRL, but advantages (B, T), boolean masks, and a flag for answers
   that were cut off.
 
-"scripts" has what people's own programs mostly call them, with advantages (B,) and masks of
-integers, as TRL's; "scripts-by-token" the same with advantages (B, T).
+What people's own programs call them is read by `script_names`, in five layouts with masks of
+integers: "scripts" has advantages (B,), as TRL, and "scripts-by-token" (B, T); "scripts-by-sum" and
+"scripts-by-mean" have log-probs of whole responses (B,), and "scripts-by-group" has an axis for
+prompts, (P, G, T) and (P, G).
 
 "packed" is no library's: the responses of a batch in one row (1, N) without padding, under the
 names of this book, and where they end, as `cu_seqlens`, `position_ids` or `segment_ids`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -42,20 +43,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-Quantities = Mapping[str, Any]
+from nbcourse.examine.script_names import LAYOUTS, OFFERED, Quantities, Quantity
+from nbcourse.examine.script_names import table as read
 
-
-@dataclass(frozen=True)
-class Quantity:
-    """One argument of a loss.
-
-    Attributes:
-        needs: the quantities of `LossInputs` that it is made of.
-        value: makes it of them.
-    """
-
-    needs: tuple[str, ...]
-    value: Callable[[Quantities], Any]
+__all__ = ["BOOK", "CONVENTIONS", "LAYOUTS", "NAMES", "OFFERED", "on_offer", "table"]
 
 
 def _same(name: str) -> Quantity:
@@ -138,20 +129,6 @@ def _numbered(mask: Tensor, dim: int) -> Tensor:
     return torch.ones_like(mask, dtype=torch.long).cumsum(dim=dim)
 
 
-OFFERED = (
-    "log_probs",
-    "old_log_probs",
-    "sampler_log_probs",
-    "ref_log_probs",
-    "advantages",
-    "rewards",
-    "mask",
-    "values",
-    "entropy",
-    "truncated",
-    "batch_tokens",
-    "group_size",
-)
 BOOK = "book"
 _TRL = {
     "per_token_logps": _same("log_probs"),
@@ -175,26 +152,6 @@ _PRIME = {
     "ref_logprobs": "ref_log_probs",
     "advantages": "advantages",
     "loss_mask": "mask",
-}
-_LOG_PROBS = ("log_probs", "logprobs", "logps", "logp")
-_WHOSE = {
-    "log_probs": ("new_", "curr_", "cur_", "current_", "policy_", "pi_", "token_", ""),
-    "old_log_probs": ("old_",),
-    "ref_log_probs": ("ref_", "reference_"),
-}
-_OF_SCRIPTS = {
-    **{
-        whose + what: _same(ours)
-        for ours, every in _WHOSE.items()
-        for whose in every
-        for what in _LOG_PROBS
-    },
-    **dict.fromkeys(
-        ("mask", "masks", "loss_mask", "completion_mask", "response_mask", "action_mask"),
-        Quantity(("mask",), _integers),
-    ),
-    **{name: _same(name) for name in ("rewards", "values", "entropy", "group_size")},
-    "num_generations": _same("group_size"),
 }
 _GROUPS = {"index": Quantity(("group_size", "mask"), _prompts)}
 CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
@@ -293,8 +250,6 @@ CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
             "response_masks": _same("mask"),
             "response_mask": _same("mask"),
         },
-        "scripts": {**_OF_SCRIPTS, "advantages": Quantity(("advantages",), _of_response)},
-        "scripts-by-token": {**_OF_SCRIPTS, "advantages": _same("advantages")},
         "packed": {
             **{name: _packed(name) for name in OFFERED[:5]},
             **{name: _packed(name) for name in ("mask", "values", "entropy")},
@@ -313,3 +268,16 @@ CONVENTIONS: Mapping[str, Mapping[str, Quantity]] = MappingProxyType(
         },
     }
 )
+NAMES = (*CONVENTIONS, *LAYOUTS)
+
+
+def table(convention: str, names: Collection[str]) -> Mapping[str, Quantity]:
+    """What a convention, of `NAMES`, has for a loss with arguments of these names."""
+    return CONVENTIONS[convention] if convention in CONVENTIONS else read(convention, names)
+
+
+def on_offer(convention: str) -> str:
+    """What a loss may take, in words."""
+    if convention in CONVENTIONS:
+        return ", ".join(CONVENTIONS[convention])
+    return f"{', '.join(OFFERED)} and a batch of them, under names that are usual"

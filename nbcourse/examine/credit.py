@@ -1,6 +1,7 @@
 """Probes of what a response and its tokens count, and whose rewards that depends on."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from nbcourse.examine.batches import (
     MIXED,
     TOLERANCE,
     batch,
+    finite,
     in_float32,
     of_one_token,
     of_rewards,
@@ -16,6 +18,8 @@ from nbcourse.examine.batches import (
     without_reference,
 )
 from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
+
+DIVISOR = 2e-3  # relative: some add a small constant to what they divide by
 
 
 def influence(subject: Subject) -> str:
@@ -25,23 +29,32 @@ def influence(subject: Subject) -> str:
     were not side by side), "crossed" (other prompts, and not all of its own group) or "other";
     "none" if the loss does not look at rewards.
     """
-    found = _reach(subject, scaled=False)
-    if (
-        found == "other"
-    ):  # of answers that are chosen by their reward, the count alone may reach all
-        found = _reach(subject, scaled=True)
-    return found
+    found = _reach(subject)
+    if found != "other":
+        return found
+    # of answers that are chosen by their reward, the count alone may reach all
+    if (scaled := _reach(subject, scaled=True)) != "other":
+        return scaled
+    # and so may the count of a term beside, which a small change of no special reward leaves alone
+    still = _reach(subject, [0.93, 0.21, 0.53, 0.87, 0.41, 0.06], by=0.003)
+    return still if still in ("own", "group") else found
 
 
-def _reach(subject: Subject, *, scaled: bool) -> str:
+def _reach(
+    subject: Subject,
+    rewards: Sequence[float] = (1.0, 0.2, 0.5, 0.9, 0.4, 0.0),
+    *,
+    by: float = 0.37,
+    scaled: bool = False,
+) -> str:
     """The same; if `scaled`, of weights up to a factor that all others have in common."""
-    one = without_reference(batch([2] * 6, [1.0, 0.2, 0.5, 0.9, 0.4, 0.0], group_size=3))
+    one = without_reference(batch([2] * 6, [*rewards], group_size=3))
     before = subject.weights(one)
     moved = torch.zeros(6, 6, dtype=torch.bool)
     for j in range(6):
-        rewards = one.rewards.clone()
-        rewards[j] += 0.37
-        after = subject.weights(one.with_(rewards=rewards))
+        other = one.rewards.clone()
+        other[j] += by
+        after = subject.weights(one.with_(rewards=other))
         others = torch.arange(6) != j
         if scaled and bool((told := others & (after[:, 0] != 0)).any()):
             after = after * (before[told, 0] / after[told, 0]).median()
@@ -86,13 +99,12 @@ def flat_groups(subject: Subject) -> str:
     "nothing", "something" (whatever the reward), "noise" (rounding, where a reward is no dyadic
     number), or "nan".
     """
-    alike = []
-    for reward in (0.0, 1.0):
-        one = without_reference(batch([3, 2, 3], [reward] * 3, group_size=3))
-        alike.append(subject.weights(one))
-    if not all(bool(weights.isfinite().all()) for weights in alike):
+    alike = [
+        without_reference(batch([3, 2, 3], [reward] * 3, group_size=3)) for reward in (0.0, 1.0)
+    ]
+    if not all(finite(subject, one) for one in alike):
         return "nan"
-    if not all(bool((w.abs() <= 1e-9).all()) for w in alike):
+    if not all(bool((subject.weights(one).abs() <= 1e-9).all()) for one in alike):
         return "something"
     spread = subject.weights(in_float32(of_one_token((1.0, 0.0) * 4))).abs().max()
     flat = (in_float32(of_one_token((k / 100,) * 8)) for k in range(1, 100, 2))
@@ -232,9 +244,10 @@ def average(subject: Subject) -> str:
     if not bool((equal != 0).all()):
         return "other"
     expected = {name: after[name] / before[name] * equal for name in after}
-    for name, weights in expected.items():
-        if same(uneven, weights):
-            return name
+    for loose in (TOLERANCE, DIVISOR):
+        for name, weights in expected.items():
+            if same(uneven, weights, loose=loose):
+                return name
     L = torch.tensor(lengths, dtype=torch.float64)
     kept = uneven != 0
     too_long = torch.where(kept, torch.inf, L).min()
@@ -243,6 +256,40 @@ def average(subject: Subject) -> str:
             if same(uneven[kept], (expected[name] * L / 2)[kept]):
                 return "times-the-length"
     return "other"
+
+
+def nobody_left_out(subject: Subject) -> bool:
+    """Whether the sum of all rewards of a group, its own among them, is divided by G − 1.
+
+    Of one answer that earns something, the others then count −1/(G − 2) times as much, and
+    −1/(G − 1) times where their baseline is a mean, with its own reward or without.
+    """
+    for size in (3, 4):
+        one = without_reference(batch([2] * size, [1.0, *[0.0] * (size - 1)], group_size=size))
+        own, *others = of_rewards(subject, one).sum(dim=1).tolist()
+        if not own or any(abs(other / own + 1 / (size - 2)) > TOLERANCE for other in others):
+            return False
+    return True
+
+
+def entropy_weighs(subject: Subject) -> str:
+    """What the entropy at a token changes about its weight.
+
+    "nothing", "weighed" (how much it counts), or "chosen" (only those of high entropy count).
+    """
+    if "entropy" not in subject.takes:
+        return "nothing"
+    one = without_reference(batch([4, 4], [1.0, 0.0], group_size=2))
+    ranks = 0.1 + torch.arange(8, dtype=torch.float64).view(2, 4) / 8
+    plain = of_rewards(subject, one)
+    rising, falling = (
+        of_rewards(subject, one.with_(entropy=entropy)) for entropy in (ranks, ranks.flip(0, 1))
+    )
+    if same(rising, plain) and same(falling, plain):
+        return "nothing"
+    kept = [weights != 0 for weights in (rising, falling.flip(0, 1))]
+    upper = [bool(ranks[one].min() > ranks[~one].max()) for one in kept if 0 < one.sum() < 8]
+    return "chosen" if len(upper) == 2 and all(upper) else "weighed"
 
 
 def lengths_weigh(subject: Subject) -> bool:

@@ -102,6 +102,8 @@ def _baseline(facts: Facts) -> Named:
         yield "batch-baseline", {}
     elif facts.influence == "crossed" or (facts.influence == "other" and facts.order_free):
         yield "mixed-groups:other", {}
+    if facts.nobody_left_out:
+        yield "nobody-left-out", {}
     factors, size = facts.fresh.factors, {"group": "G", "batch": "B"}[facts.fresh.size]
     if factors and facts.influence == facts.fresh.size:
         scales = [factor * count / (count - 1) for count, factor in factors.items()]
@@ -257,7 +259,9 @@ def _flags(facts: Facts) -> Named:
 def _unexplained(facts: Facts) -> Named:
     """What no finding explains of a step that is not along ∇J."""
     wrong_way = facts.lengths_weigh and facts.padding == "nothing" and facts.order_free
-    if wrong_way and facts.average != "times-the-length":
+    if facts.entropy_weighs != "nothing":
+        yield "entropy-weighs" + ":chosen" * (facts.entropy_weighs == "chosen"), {}
+    elif wrong_way and facts.average != "times-the-length":
         yield "lengths-in-advantages", {}
     elif facts.shares.unexplained > attribution.ENOUGH:
         numbers = {"share": facts.shares.unexplained, "smallest": facts.shares.smallest}

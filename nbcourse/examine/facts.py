@@ -61,6 +61,8 @@ class Facts:
     truncated: str
     entropy_slope: float
     entropy_constant: bool
+    entropy_weighs: str
+    nobody_left_out: bool
     largest: Largest
     noisy: Largest
     too_far: list[Far]
@@ -108,11 +110,8 @@ class Facts:
 
     @property
     def held(self) -> Kernel:
-        """The penalty on the way from the policy that sampled.
-
-        Not looked for beside a KL in the reward, which may be computed from that policy.
-        """
-        return Kernel("none", 0.0) if self.kl_placement == "reward" else self.kernel_of_old
+        """The penalty on the way from the policy that sampled."""
+        return self.kernel_of_old
 
     @property
     def constant_kl(self) -> bool:
@@ -152,6 +151,8 @@ PROBES: Mapping[str, Callable[[Subject], Any]] = {
     "lengths_weigh": credit.lengths_weigh,
     "entropy_slope": credit.entropy_slope,
     "entropy_constant": credit.entropy_is_a_constant,
+    "entropy_weighs": credit.entropy_weighs,
+    "nobody_left_out": credit.nobody_left_out,
     "largest": size.largest,
     "noisy": size.noisy,
     "too_far": size.far,

@@ -25,6 +25,7 @@ DECIDED = {
     "reverse kl": "its probability has {moved} and the binary KL(π‖π_old) is above {value:.3g}",
     "larger kl": "its probability has {moved} and the larger binary KL is above {value:.3g}",
 }
+GUARD = math.log(5)  # log-ratio that no trust region is as large as
 SEEN = "Its weights fit no family known here:"
 MOVED = {1: "risen", -1: "fallen"}
 BEYOND = {1: "above", -1: "below"}
@@ -180,8 +181,11 @@ def _lost(clip: Clip) -> Named:
     }
     wrong, right = lost & {(1, -1), (-1, 1)}, lost & {(1, 1), (-1, -1)}
     lower, upper = clip.bounds
-    blind = all((-sign, direction) in lost for sign, direction in wrong)
-    if wrong and blind and all(clip.sides[place].jumps for place in wrong):
+    guarded = {place for place in wrong if abs(math.log(clip.sides[place].edge)) > GUARD}
+    if guarded and not (wrong == {(-1, 1)} and (-1, -1) in right) and not _masked(clip, wrong):
+        yield "ratio-guard", {"places": _told(clip, guarded)}
+        wrong -= guarded
+    if wrong and _masked(clip, wrong):
         yield "sequence-mask" if clip.of_sequence else "ratio-mask", {}
     elif wrong == {(-1, 1)} and right == {(1, 1)}:
         yield "inverted-clip", {}
@@ -195,6 +199,19 @@ def _lost(clip: Clip) -> Named:
     dual = wrong == {(-1, 1)} and (-1, -1) in right
     if right and (dual or not wrong) and not _symmetric(lower, upper):
         yield "clip-asymmetric", {"lower": lower, "upper": upper}
+
+
+def _masked(clip: Clip, wrong: set[tuple[int, int]]) -> bool:
+    """Whether tokens that have gone too far are left out, with their losses, of either sign."""
+    blind = all(clip.sides[-sign, direction].kind == "lost" for sign, direction in wrong)
+    return blind and all(clip.sides[place].jumps for place in wrong)
+
+
+def _told(clip: Clip, places: set[tuple[int, int]]) -> str:
+    return ", ".join(
+        f"{BEYOND[direction]} {clip.sides[sign, direction].edge:.3g} with {SIGNS[sign]}"
+        for sign, direction in sorted(places)
+    )
 
 
 def _symmetric(lower: float, upper: float) -> bool:

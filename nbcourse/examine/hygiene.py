@@ -21,7 +21,9 @@ from nbcourse.examine.subject import OF_TOKENS, LossInputs, Subject
 
 
 def require_loss(subject: Subject) -> None:
-    """Raises ValueError if it is not finite, or the same whatever the log-probs are."""
+    """Raises ValueError if it is not finite, the same whatever the log-probs are, or goes by what
+    earlier calls have left.
+    """
     one = batch(UNEVEN, MIXED, group_size=3)
     if "advantages" in subject.takes:  # those of a group add up to 0, and so might the loss
         one = one.with_(advantages=(one.ref_log_probs + 1) * one.mask)
@@ -35,6 +37,16 @@ def require_loss(subject: Subject) -> None:
         )
     if values[0] == values[1] and not bool((weights != 0).any()):
         raise UserError(f"{subject.name} does not depend on log_probs, expected a loss that does")
+    first, _, again = (
+        subject.plain(batch(UNEVEN, rewards, group_size=3), seed=0)
+        for rewards in (MIXED, [1.0] * 5 + [0.0], MIXED)
+    )
+    if not torch.equal(first, again):
+        raise UserError(
+            f"{subject.name} does something else to a batch when it has seen another one: it keeps "
+            "something, such as a running mean, or draws by a generator that is not torch's; take "
+            "that as an argument"
+        )
 
 
 def padding_changes(subject: Subject) -> str:

@@ -8,7 +8,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from nbcourse.examine.batches import batch, same, without_reference
+from nbcourse.examine.batches import (
+    batch,
+    reference_is_the_sampler,
+    same,
+    without_reference,
+)
 from nbcourse.examine.subject import LossInputs, Subject
 
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -85,12 +90,13 @@ def kernel_of_old(subject: Subject) -> Kernel:
     """
     if "old_log_probs" not in subject.takes:
         return Kernel("none", 0.0)
-    plain = without_reference(batch([1, 1], [0.0, 0.0], group_size=2))
+    plain = batch([1, 1], [0.0, 0.0], group_size=2)
+    of_the_sampler = reference_is_the_sampler(subject)  # a KL in the reward, which is gone there
 
     def moved(shift: float) -> LossInputs:  # one response alone: a loss may look at differences
         old = plain.log_probs.clone()
         old[0, 0] -= shift
-        return plain.with_(old_log_probs=old)
+        return without_reference(plain.with_(old_log_probs=old), sampler=of_the_sampler)
 
     fresh = subject.weights(moved(0.0))[0, 0].item()
     read = [subject.weights(moved(shift))[0, 0].item() for shift in DISTANCES]

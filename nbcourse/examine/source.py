@@ -5,13 +5,15 @@ Appendix B shows how to examine one from a file.
 
 import ast
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nbcourse.errors import NotFound, UserError, did_you_mean
 from nbcourse.examine import known, notebook_source
-from nbcourse.examine.conventions import BOOK, CONVENTIONS
+from nbcourse.examine.batches import MIXED, batch
+from nbcourse.examine.conventions import BOOK, LAYOUTS, NAMES
 from nbcourse.examine.subject import Subject
 from nbcourse.training.algorithms import ALGORITHMS
 from nbcourse.training.own_code import imported
@@ -23,7 +25,7 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
     Args:
         target: the name. A function may be a class, of which an instance is made, or one of its
             methods, as `CLASS.METHOD`.
-        convention: whose names and shapes the arguments of a function have, of `CONVENTIONS`.
+        convention: whose names and shapes the arguments of a function have, of `NAMES`.
         given: settings that the function needs, each as NAME=VALUE or NAME.FIELD=VALUE.
 
     Raises:
@@ -31,10 +33,10 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
         ValueError: in one line, if it is neither, the file cannot be imported, or holds no such
             function.
     """
-    if convention not in CONVENTIONS:
+    if convention not in NAMES:
         raise UserError(
-            f"--as is {convention!r}, expected one of {', '.join(CONVENTIONS)}"
-            f"{did_you_mean(convention, CONVENTIONS)}"
+            f"--as is {convention!r}, expected one of {', '.join(NAMES)}"
+            f"{did_you_mean(convention, NAMES)}"
         )
     file, colon, dotted = target.rpartition(":")
     if not colon:
@@ -61,7 +63,34 @@ def load(target: str, *, convention: str = BOOK, given: Sequence[str] = ()) -> S
     function = defined[name]
     if inspect.isclass(function):
         function = _instance(function, method)
-    return Subject.of(function, name=dotted, convention=convention, given=settings(given))
+    subject, chosen = partial(Subject.of, function, name=dotted, given=settings(given)), convention
+    if chosen in LAYOUTS:
+        _require_layout(subject, chosen)
+    return subject(convention=chosen)
+
+
+def _require_layout(subject: Callable[..., Subject], chosen: str) -> None:
+    """Say which layout of a program of one's own would do, where the chosen one does not.
+
+    Raises:
+        ValueError: in one line, if another would.
+    """
+    wrong = {layout: _refusal(subject, layout) for layout in LAYOUTS}
+    fit = [layout for layout, message in wrong.items() if not message]
+    if wrong[chosen] and fit:
+        raise UserError(f"{wrong[chosen]}; it runs with --as {' or '.join(fit)}")
+
+
+def _refusal(subject: Callable[..., Subject], layout: str) -> str:
+    """What is wrong with a loss in this layout; nothing if it runs."""
+    # so many of each that no axis can stand in for another
+    one = batch([4, 2, 3, 4, 1, 2], MIXED, group_size=3)
+    try:
+        whole = subject(convention=layout)
+        whole.loss(whole.quantities(one))
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _instance(kind: type, method: str) -> Any:

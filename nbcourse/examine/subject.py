@@ -5,7 +5,8 @@ package is computed from these weights, ∂L/∂log π of each token of a batch.
 """
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -16,12 +17,13 @@ import torch
 from torch import Tensor
 
 from nbcourse.errors import UserError, did_you_mean
-from nbcourse.examine.conventions import BOOK, CONVENTIONS, OFFERED
+from nbcourse.examine.conventions import BOOK, CONVENTIONS, LAYOUTS, OFFERED, on_offer, table
 from nbcourse.functional.advantages import leave_one_out
 from nbcourse.functional.aggregation import aggregate
 
 OF_TOKENS = ("log_probs", "old_log_probs", "sampler_log_probs", "ref_log_probs")  # the policies
 OF_ROWS = (*OF_TOKENS, "advantages", "entropy", "values", "mask", "rewards", "truncated")
+LOSSES = ("loss", "total_loss", "total")  # what is minimised, by its name in what is returned
 ENTROPY = 0.7  # of every token, where a batch has no entropies
 
 
@@ -151,7 +153,8 @@ class Subject:
             losses of responses (B,), which are averaged, or one of these first in a tuple, as
             "loss" in a dictionary, or as `.loss`.
         takes: the quantities that it takes.
-        by_name: those that it takes one by one, and not in a batch of all there is; None if all.
+        by_name: those that it takes one by one, and not in a batch of all there is, without a
+            reference whose penalty has a factor of 0; None if all.
 
     Raises:
         ValueError: if it needs a quantity that is not offered, or no log-probs.
@@ -176,13 +179,14 @@ class Subject:
         Args:
             function: the loss, or a module whose `forward` it is.
             name: what reports call it; its own name if None.
-            convention: whose names and shapes its arguments have, one of `CONVENTIONS`.
+            convention: whose names and shapes its arguments have, one of `NAMES`.
             given: values of arguments that are settings, such as `eps_clip`, by their names.
         """
         name = name or str(getattr(function, "__name__", "loss"))
-        known, theirs, settings = CONVENTIONS[convention], [], dict(given or {})
+        theirs, settings = [], dict(given or {})
         read = getattr(function, "forward", function)  # of a torch module
         parameters = signature(read).parameters
+        known = table(convention, parameters.keys() - settings.keys())
         if missing := settings.keys() - parameters.keys():
             raise UserError(
                 f"{name} takes no {', '.join(sorted(missing))}, which --given has; it takes "
@@ -198,12 +202,13 @@ class Subject:
             elif parameter.default is Parameter.empty:
                 raise UserError(
                     f"{name} needs {parameter.name!r}, which is not offered; on offer are "
-                    f"{', '.join(known)}{_meant(parameter.name, known)}; "
+                    f"{on_offer(convention)}{_meant(parameter.name, table(convention, OFFERED))}; "
                     + _otherwise(parameter.name, parameters.values(), settings)
                 )
         needs = {need for one in theirs for need in known[one].needs}
         if "log_probs" not in needs:
-            wanted = next(key for key, one in known.items() if one.needs == ("log_probs",))
+            offered = table(convention, OFFERED).items()
+            wanted = next(key for key, one in offered if "log_probs" in one.needs)
             raise UserError(f"{name} takes no {wanted}, expected an argument of that name")
 
         def called(**quantities: Any) -> Any:
@@ -211,6 +216,8 @@ class Subject:
             return function(**made, **settings)
 
         alone = {need for one in theirs for need in known[one].needs if len(known[one].needs) < 3}
+        if _has_no_penalty(function, {**_defaults(parameters), **settings}):
+            alone.discard("ref_log_probs")
         takes, by_name = (
             tuple(one for one in OFFERED if one in chosen) for chosen in (needs, alone)
         )
@@ -237,13 +244,14 @@ class Subject:
             seed
         )  # of this one alone: it is asked thousands of times
         try:
-            returned = self.function(**chosen)
+            with _backward_of() as losses:
+                returned = self.function(**chosen)
         except Exception as error:
             said = str(error) or extract_tb(error.__traceback__)[-1].line
             raise UserError(f"{self.name} raises {type(error).__name__}: {said}") from error
         finally:
             torch.set_rng_state(state)
-        returned, mask = _loss_of(returned), quantities["mask"]
+        returned, mask = sum(losses) if losses else _loss_of(returned), quantities["mask"]
         if isinstance(returned, Mapping):
             keys = ", ".join(map(str, returned))
             raise UserError(f"{self.name} returns no 'loss', but {keys}: expected one of that name")
@@ -290,6 +298,18 @@ class Subject:
         return torch.zeros_like(log_probs) if gradient is None else gradient
 
 
+@contextmanager
+def _backward_of() -> Iterator[list[Tensor]]:
+    """What `backward()` is called of: a step calls it itself, and returns what it logs."""
+    called: list[Tensor] = []
+    backward = Tensor.backward
+    Tensor.backward = lambda loss, *_, **__: called.append(loss)  # type: ignore[method-assign]
+    try:
+        yield called
+    finally:
+        Tensor.backward = backward  # type: ignore[method-assign]
+
+
 def _loss_of(returned: Any) -> Any:
     """The loss in what a function returns."""
     if isinstance(returned, tuple) and returned:
@@ -297,16 +317,30 @@ def _loss_of(returned: Any) -> Any:
     if isinstance(returned, Tensor):
         return returned
     if isinstance(returned, Mapping):
-        return returned.get("loss", returned)
-    return getattr(returned, "loss", returned)
+        return next((returned[name] for name in LOSSES if name in returned), returned)
+    return next((getattr(returned, name) for name in LOSSES if hasattr(returned, name)), returned)
+
+
+def _defaults(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def _has_no_penalty(function: Callable[..., Any], settings: Mapping[str, Any]) -> bool:
+    """Whether the factor of a KL is set to 0, by its name, so that a reference has no effect."""
+    owner = getattr(function, "__self__", function)
+    numbers = {**getattr(owner, "__dict__", {}), **settings}.items()
+    return any(
+        isinstance(value, float | int) and value == 0 and re.search(r"beta|kl", name.lower())
+        for name, value in numbers
+    )
 
 
 def _otherwise(name: str, parameters: Iterable[Parameter], settings: Collection[str]) -> str:
     """What to do about an argument that has not the name of a quantity."""
     needed = {one.name for one in parameters if one.default is Parameter.empty} - {*settings}
-    fit = [key for key, known in CONVENTIONS.items() if name in known and needed <= known.keys()]
-    if fit:
-        return f"all its names are known to --as {' or '.join(fit)}"
+    for some in (CONVENTIONS, LAYOUTS):  # a library that has them all is the likelier
+        if fit := [key for key in some if {name, *needed} <= table(key, needed).keys()]:
+            return f"all its names are known to --as {' or '.join(fit)}"
     return f"a setting can be given: --given {name}=VALUE; else wrap it in one of these names"
 
 

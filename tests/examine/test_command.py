@@ -97,7 +97,7 @@ def asserts(log_probs, config=None):
     return log_probs.sum()
 
 def metrics_first(log_probs):
-    return {"kl": 0.0, "total": log_probs.sum()}, log_probs.sum()
+    return {"kl": 0.0, "objective": log_probs.sum()}, log_probs.sum()
 
 def of_a_script(new_logps, old_logps, ref_logprobs, advantages, completion_mask, eps=0.2):
     return by_token(new_logps, old_logps, ref_logprobs, advantages[:, None], completion_mask, eps)
@@ -174,7 +174,7 @@ def test_a_row_goes_by_its_name():
         ("losses.py:Told", "Told is a class; examine Told.METHOD, one of compute"),
         ("losses.py:Told.forward", "without a method 'forward'; .* one of compute"),
         ("losses.py:asserts", "asserts raises AssertionError: assert config is not None"),
-        ("losses.py:metrics_first", "metrics_first returns no 'loss', but kl, total: expected"),
+        ("losses.py:metrics_first", "metrics_first returns no 'loss', but kl, objective: expected"),
         ("losses.py:trl_names", "'per_token_logps', .*; a setting can be given"),
         ("losses.py:python_min", "python_min raises RuntimeError: Boolean value of Tensor"),
     ],
@@ -212,7 +212,7 @@ def test_names_that_a_library_knows_are_said_to_be_its(file):
     said = refused("examine", f"{file}:trl_names", "--given", "tau=1")
     assert said.rstrip().endswith("; all its names are known to --as trl or ms-swift")
     said = refused("examine", f"{file}:of_a_script")
-    assert said.rstrip().endswith("are known to --as scripts or scripts-by-token")
+    assert said.rstrip().endswith("--as scripts or scripts-by-token or scripts-by-group")
 
 
 def test_names_and_shapes_of_peoples_own_programs(file, tmp_path):

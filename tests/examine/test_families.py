@@ -86,6 +86,58 @@ def clamp_around_the_ratio(log_probs, old_log_probs, advantages, mask):
     return mean_of_means(-ratio_of(log_probs, old_log_probs).clamp(0.6, 1.7) * advantages, mask)
 
 
+# ---------------------------------------------------------------- a guard against far-off tokens
+
+
+def guarded(log_probs, old_log_probs, low=None, high=None):
+    return (log_probs - old_log_probs).clamp(low, high).exp()
+
+
+@member(
+    "ratio-guard", says=["below 0.8 with A < 0", "above 20.1 with A < 0, below 0.0498 with A > 0"]
+)
+def guard_around_a_clip(log_probs, old_log_probs, advantages, mask):
+    ratio = guarded(log_probs, old_log_probs, -3.0, 3.0)
+    return mean_of_sums(clipped(ratio, advantages), mask)
+
+
+@member("ratio-guard", "dual-clip")
+def guard_around_a_dual_clip(log_probs, old_log_probs, advantages, mask):
+    losses = clipped(guarded(log_probs, old_log_probs, -2.5, 2.5), advantages)
+    losses = torch.where(advantages < 0, torch.min(losses, -3 * advantages), losses)
+    return mean_of_sums(losses, mask)
+
+
+@member("ratio-guard")
+def guard_alone(log_probs, old_log_probs, advantages, mask):
+    return mean_of_sums(-guarded(log_probs, old_log_probs, -2.0, 2.0) * advantages, mask)
+
+
+@member("ratio-guard", "clip-asymmetric")
+def guard_above_alone(log_probs, old_log_probs, advantages, mask):
+    return mean_of_sums(-guarded(log_probs, old_log_probs, high=2.0) * advantages, mask)
+
+
+@member("ratio-mask")
+def mask_as_wide_as_a_guard(log_probs, old_log_probs, advantages, mask):
+    ratio = ratio_of(log_probs, old_log_probs)
+    inside = (ratio.detach() > 0.1) & (ratio.detach() < 10.0)
+    return mean_of_sums(-ratio * advantages * inside, mask)
+
+
+@member("dual-clip")
+def dual_clip_as_wide_as_a_guard(log_probs, old_log_probs, advantages, mask):
+    losses = clipped(ratio_of(log_probs, old_log_probs), advantages)
+    losses = torch.where(advantages < 0, torch.min(losses, -10 * advantages), losses)
+    return mean_of_sums(losses, mask)
+
+
+@member(wrong=["clip-without-min"])
+def clamp_within_a_guard(log_probs, old_log_probs, advantages, mask):
+    ratio = guarded(log_probs, old_log_probs, -3.0, 3.0).clamp(0.8, 1.2)
+    return mean_of_sums(-ratio * advantages, mask)
+
+
 # ---------------------------------------------------------------- masks by the probability
 
 
@@ -305,6 +357,7 @@ def the_clip_itself(log_probs, old_log_probs, advantages, mask):
 
 
 OF_RATIOS = {
+    "ratio-guard",
     "ratio-mask",
     "probability-mask",
     "map-unfitted",
@@ -322,6 +375,7 @@ OF_RATIOS = {
     "bound-on-the-wrong-side",
 }
 KEPT = [
+    "guard_around_a_clip",
     "mask_on_either_side",
     "mask_of_the_wrong_tokens",
     "signed_total_variation",

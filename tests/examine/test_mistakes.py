@@ -80,6 +80,26 @@ def spread_without_eps(log_probs, rewards, mask, group_size):
     return mean_of_sums(-log_probs * advantages, mask)
 
 
+@planted("flat-nan")
+def mean_of_right_answers_where_there_is_none(log_probs, advantages, rewards, mask):
+    """The value is NaN, and the gradient is not."""
+    likelihood = safe(log_probs, mask).sum(dim=1)[rewards > 0.5].mean()
+    return mean_of_sums(-log_probs * advantages, mask) - 0.1 * likelihood
+
+
+@planted("nobody-left-out")
+def the_sum_of_all_for_that_of_others(log_probs, rewards, mask, group_size):
+    groups = rewards.view(-1, group_size)
+    baseline = groups.sum(dim=1, keepdim=True) / (group_size - 1)
+    return mean_of_sums(-log_probs * (groups - baseline).view(-1, 1), mask)
+
+
+@planted("nobody-left-out")
+def the_sum_of_a_batch(log_probs, rewards, mask):
+    baseline = rewards.sum() / (len(rewards) - 1)
+    return mean_of_sums(-log_probs * (rewards - baseline)[:, None], mask)
+
+
 @planted("padding-in-denominator")
 def mean_over_the_tensor(log_probs, advantages, mask):
     return (-log_probs * advantages).masked_fill(~mask, 0.0).mean()

@@ -527,6 +527,28 @@ def held_rewards(log_probs, old_log_probs, rewards, mask):
     return mean_of_sums(-d.exp() * rewards[:, None] - 0.1 * d, mask)
 
 
+def with_a_kl_in_the_reward(now, penalty):
+    """Of the policy that sampled, or of the one that learns, without its gradient."""
+
+    def loss(log_probs, old_log_probs, ref_log_probs, rewards, mask, group_size):
+        policy = log_probs.detach() if now else old_log_probs
+        paid = rewards - 0.1 * safe(policy - ref_log_probs, mask).sum(dim=1)
+        d = on_the_way(log_probs, old_log_probs, mask)
+        losses = -d.exp() * advantages_of(paid, group_size, mask) + penalty * d.square() / 2
+        return mean_of_sums(losses, mask)
+
+    return loss
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_penalty_to_the_old_policy_is_seen_beside_a_kl_in_the_reward(now):
+    for penalty, choices in ((0.1, {"penalty-to-old"}), (0.0, set())):
+        report = report_of(with_a_kl_in_the_reward(now, penalty))
+        assert not mistakes(report), str(report)
+        assert report.facts.kl_placement == "reward"
+        assert codes(report, "choice") == choices
+
+
 def test_a_penalty_that_is_the_same_everywhere_is_no_baseline():
     assert codes(report_of(held_rewards), "choice") == {"penalty-to-old", "missing-baseline"}
 
@@ -640,6 +662,81 @@ def with_a_likelihood(log_probs, old_log_probs, advantages, rewards, mask):
     right = safe(log_probs, mask).sum(dim=1) * rewards
     losses = clipped(ratio_of(log_probs, old_log_probs), advantages)
     return mean_of_sums(losses, mask) - 0.1 * right.mean()
+
+
+def right_above(threshold, *, by_token):
+    """The same of answers above a reward, divided by the number of those, or of their tokens."""
+
+    def loss(log_probs, old_log_probs, advantages, rewards, mask):
+        right = mask & (rewards > threshold)[:, None]
+        count = right.sum() if by_token else right.any(dim=1).sum()
+        likelihood = safe(log_probs, right).sum() / count.clamp(min=1)
+        losses = clipped(ratio_of(log_probs, old_log_probs), advantages)
+        return mean_of_sums(losses, mask) - 0.1 * likelihood
+
+    return loss
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("by_token", [True, False])
+def test_a_likelihood_by_the_number_of_right_answers_mixes_no_prompts(threshold, by_token):
+    report = report_of(right_above(threshold, by_token=by_token))
+    assert not mistakes(report), str(report)
+    assert "likelihood-beside" in codes(report, "choice")
+
+
+def with_a_constant(mode, constant):
+    def loss(log_probs, advantages, mask):
+        losses, lengths = safe(-log_probs * advantages, mask), mask.sum(dim=1)
+        if mode == "token-mean":
+            return losses.sum() / (lengths.sum() + constant)
+        return (losses.sum(dim=1) / (lengths + constant)).mean()
+
+    return loss
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_a_small_constant_in_a_divisor_makes_no_other_average(mode):
+    for constant in (1e-8, 1e-5, 1e-3):
+        report = report_of(with_a_constant(mode, constant))
+        assert codes(report, "choice") == {mode}
+        assert "unexplained" not in codes(report, "note")
+    assert mode not in codes(report_of(with_a_constant(mode, 1.0)), "choice")
+
+
+def upper_half(log_probs, entropy, advantages, mask):
+    kept = mask & (entropy >= entropy[mask].median())
+    return mean_of_sums(-log_probs * advantages, kept)
+
+
+def lower_half(log_probs, entropy, advantages, mask):
+    kept = mask & (entropy <= entropy[mask].median())
+    return mean_of_sums(-log_probs * advantages, kept)
+
+
+def shaped(log_probs, entropy, advantages, mask):
+    """A bounded part of the entropy is added to the advantage (arXiv 2506.14758)."""
+    bonus = torch.min(0.4 * entropy.detach(), advantages.abs() / 2)
+    return mean_of_sums(-log_probs * (advantages + bonus), mask)
+
+
+def a_bonus(log_probs, entropy, advantages, mask):
+    return mean_of_sums(-log_probs * advantages - 0.01 * entropy, mask)
+
+
+@pytest.mark.parametrize(
+    ("loss", "weighs"),
+    [(upper_half, "chosen"), (lower_half, "weighed"), (shaped, "weighed"), (a_bonus, "nothing")],
+)
+def test_what_the_entropy_changes_about_a_weight_is_a_choice(loss, weighs):
+    report = report_of(loss)
+    assert not mistakes(report), str(report)
+    assert says_what_is_written(report), str(report)
+    assert report.facts.entropy_weighs == weighs
+    assert ("entropy-weighs" in codes(report, "choice")) == (weighs != "nothing")
+    assert "unexplained" not in codes(report, "note")
+    fifth = [one.evidence for one in report.findings if one.id == "entropy-weighs"]
+    assert any(fifth) == (weighs == "chosen")
 
 
 def test_a_likelihood_beside_a_ratio_is_a_choice():
