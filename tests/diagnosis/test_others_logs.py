@@ -340,3 +340,35 @@ def test_long_logs_take_no_longer_for_each_row():
         return [curves.reward(curves.Curves(history)), *curves.notes(history)]
 
     assert_linear(asked, lambda size: "x" * (size // 8), largest=8_000)
+
+
+def falling(best, last, first=-1200.0):
+    """From the first reward to the best, and then to the last."""
+
+    def reward(n):
+        rise = first + (best - first) * min(1, n / 100)
+        fall = best + (last - best) * min(1, (n - 200) / 50)
+        return (rise if n < 200 else fall) + n * 37 % 101 / 10
+
+    return rows(300, reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("history", "named"),
+    [
+        *((falling(-150.0, -200.0), False), (falling(-150.0, -900.0), True)),
+        *((falling(-100.0, -200.0, first=-100.0), True), (falling(-50.0, -90.0), False)),
+    ],
+)
+def test_a_fall_of_rewards_below_0_is_measured_by_what_had_been_learned(history, named):
+    assert causes(history) == ["reward-collapse"] * named
+
+
+@pytest.mark.parametrize(("slope", "named"), [(0.3, False), (0.0, True)])
+def test_an_entropy_that_goes_while_a_reward_far_from_0_rises_is_no_collapse(slope, named):
+    history = rows(
+        100,
+        reward=lambda n: -1000 + slope * n + n % 7 / 10,
+        entropy=lambda n: math.exp(-n / 10),
+    )
+    assert causes(history) == ["entropy-collapse"] * named
