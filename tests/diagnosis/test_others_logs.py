@@ -88,6 +88,64 @@ def test_null_is_no_number_in_the_log_of_others_and_one_in_ours(tmp_path):
     assert diagnose(ours).findings[0].id == "not-finite"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{'loss': 0.1,\n 'reward': {r},\n 'kl': 0.2}}\n",  # as pprint prints it
+        '{{\n  "loss": 0.1,\n  "reward": {r},\n  "kl": 0.2\n}}\n',
+        "'loss': '0.1'\nkl': '0.2'\n'reward': '{r}'\n",
+        "loss=[0.1] reward=[{r}] kl = [ 0.2 ]\n",
+    ],
+)
+def test_numbers_in_quotes_and_brackets_are_read_by_their_names(tmp_path, text):
+    found = read(tmp_path, "".join(text.format(r=n / 10) for n in range(1, 6)))
+    assert [*found.history] == [
+        {"policy_loss": 0.1, "kl": 0.2, "reward": n / 10} for n in range(1, 6)
+    ]
+
+
+def test_the_first_of_a_list_is_not_its_mean(tmp_path):
+    text = "".join(f"step={n} rewards=[0.0, 1.0] mean_reward=0.{n}\n" for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_lines_of_one_counter_are_read_together(tmp_path):
+    line = "Step {n} | Reward: 0.{n}\nStep {n} | Loss: 0.5 | KL: 0.2\nloss 7 of a sample\n"
+    found = read(tmp_path, "".join(line.format(n=n) for n in range(1, 6)))
+    assert [*found.history] == [
+        {"step": n, "reward": n / 10, "policy_loss": 0.5, "kl": 0.2} for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize("evaluated", ["test_acc: 0.9, reward: 0.9", "Eval steps=3, reward=0.9"])
+def test_a_line_whose_first_name_is_of_an_evaluation_is_left_out(tmp_path, evaluated):
+    line = "reward=0.{n} kl=0.1\n{evaluated}\n"
+    text = "".join(line.format(n=n, evaluated=evaluated) for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+@pytest.mark.parametrize("width", [70, 97, 150])
+def test_lines_that_a_terminal_has_wrapped_are_whole(tmp_path, width):
+    long = VERL.format(n="{n}", r=0.25, g=1.0) + " - response_length/clip_ratio:0.75 - x/y:1.0"
+    lines = [long.format(n=n) for n in range(10, 15)]
+    cut = [line[k : k + width] for line in lines for k in range(0, len(line), width)]
+    for row in read(tmp_path, "\n".join(cut)).history:
+        assert (row["reward"], row["grad_norm"], row["truncated"]) == (0.25, 1.0, 0.75)
+
+
+def test_what_stands_behind_a_line_is_no_part_of_it(tmp_path):
+    line = VERL.format(n="{n}", r=0.25, g=1.0)
+    text = "".join(f"{line.format(n=n)}\n10/10 - 3s - loss: 0.3\nINFO - done\n" for n in (1, 2))
+    assert read(tmp_path, text).history[0]["perf/mfu"] == 0.41
+    text = "".join(f"step {n} kl 0.1 reward 0.{n}\nname - x:3\n" for n in (1, 2, 3))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3]
+
+
+def test_what_is_no_name_in_braces_is_no_column(tmp_path):
+    (tmp_path / "run.log").write_text("{-x: 1}\n{1: 2}\n")
+    assert "found columns 1;" in refused("diagnose", tmp_path / "run.log")
+
+
 # ---------------------------------------------------------------- the order of rows
 
 
@@ -103,6 +161,46 @@ def test_steps_that_begin_again_and_again_are_counted_through(tmp_path):
     found = read(tmp_path, numbered([1, 2, 3] * 3))
     assert told(found) == [(n + 1, n) for n in range(9)]
     assert found.left_out == 0
+
+
+def once_again(**of):
+    """The same steps twice, with the numbers of a count that goes on."""
+    count = range(40)
+    return [{"step": n % 20, "reward": 0.5, **{k: v(n) for k, v in of.items()}} for n in count]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "goes_on"),
+    [
+        *(({"kl": lambda n: n / 100}, True), ({"kl": lambda n: n % 20 / 100}, False)),
+        *(({"lr": lambda n: 1 - n / 40}, True), ({"lr": lambda n: 1 - n % 20 / 40}, False)),
+        *(({"lr": lambda n: 0.1}, False), ({"kl": lambda n: 0.3 + n * 6 % 11 / 100}, False)),
+        *(({}, False), ({"lr": lambda n: 0.1, "kl": lambda n: n / 100}, True)),
+    ],
+)
+def test_steps_that_begin_again_once_are_a_restart_unless_the_policy_goes_on(
+    tmp_path, numbers, goes_on
+):
+    found = read(tmp_path, "\n".join(map(json.dumps, once_again(**numbers))), "run.jsonl")
+    assert (len(found.history), found.left_out) == ((40, 0) if goes_on else (20, 20))
+
+
+def epochs(*values):
+    return "\n".join(f"{{'reward': 0.{n}, 'epoch': {e}}}" for n, e in enumerate(values, start=1))
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ((0.1, 0.2, 0.3, 0.1, 0.2), [0.4, 0.5]),  # begun anew
+        ((0.1, 0.2, 0.3, 0.2, 0.3), [0.1, 0.4, 0.5]),  # resumed
+        ((0.1, 0.1, 0.2, 0.2), [0.1, 0.2, 0.3, 0.4]),
+        ((0.1, 0.3, 0.2, 0.4, 0.3), [0.1, 0.2, 0.3, 0.4, 0.5]),  # of several ranks
+    ],
+)
+def test_rows_without_a_step_begin_again_where_their_epochs_do(tmp_path, values, kept):
+    found = read(tmp_path, epochs(*values))
+    assert (rewards(found), found.left_out) == (kept, len(values) - len(kept))
 
 
 def test_rows_before_a_restart_are_left_out_and_counted(tmp_path):
@@ -151,8 +249,25 @@ def test_several_rows_of_a_step_are_their_mean(tmp_path):
         ("run.csv", b"step;reward;note\n1;0.5;a, b\n2;0.25;c"),
         ("run.tsv", b"step\treward\n1\t0.5\n2\t0.25"),
         ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25]}'),
+        ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25], "tags": []}'),
         ("run.json", b'{"history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25}]}'),
         ("run.jsonl", b'{"step": 1, "metrics": {"reward": 0.5}}\n{"step": 2, "reward": 0.25}'),
+        ("run.jsonl", b'{"step": 1, "reward": {"mean": 0.5}}\n{"step": 2, "reward/mean": 0.25}'),
+        (
+            "run.jsonl",
+            b'{"step": 1, "train": {"reward": 0.5}, "eval": {"reward": 9}}\n'
+            b'{"step": 2, "my_metrics": "{\'reward\': 0.25}"}',
+        ),
+        (
+            "run.json",
+            b'{"config": {"betas": [0.9], "name": "a"}, "lr": 0.1, "train": '
+            b'{"step": [1, 2], "reward": [0.5, 0.25], "dev": {"1": 9}, "val": [3, 4, 5]}}',
+        ),
+        (
+            "run.json",
+            b'{"betas": [1, 2, 3], "tags": [], "rows": [{"step": 1, "reward": 0.5}, '
+            b'{"step": 2, "reward": 0.25}]}',
+        ),
     ],
 )
 def test_a_table_is_read_however_it_is_written(tmp_path, name, content):
