@@ -26,10 +26,13 @@ STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "train
 BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
 COUNTERS = {*STEPS, "epoch", "iter", "iteration", "update", "episode", "batch"}  # of scripts
 SEVERAL = 3  # lines
+FAR = 20  # characters, beyond which a word says nothing of a name
 MOVED = 0.2  # of a number: it is not what it was
 EVALUATIONS = {"eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "heldout"}
 # Words of a mapping that holds numbers.
 HOLDS = {"data", "metric", "metrics", "stats", "scalars", "values", "log", "logs"}
+# Words that make another number of the one that they stand before: the best mean reward so far.
+OTHERS = EVALUATIONS | {"best", "max", "maximum", "min", "minimum", "highest", "lowest", "target"}
 # Columns that say of which data a row is.
 WHICH = {
     *("split", "phase", "mode", "stage", "kind", "type", "set", "subset", "part", "tag"),
@@ -303,7 +306,13 @@ def _named(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if standing and number_of(values[0]) is not None:
             yield line, {section + name: values[0]}
         else:
-            yield line, dict(reversed(PAIR.findall(line)))
+            told = [one for one in PAIR.finditer(line) if _word_before(one) not in OTHERS]
+            yield line, {one[1]: one[2] for one in reversed(told)}
+
+
+def _word_before(name: re.Match[str]) -> str:
+    before = name.string[max(0, name.start() - FAR) : name.start()]
+    return next(reversed(re.findall("[a-z]+", before.lower())), "")
 
 
 def _trains(line: str) -> bool:

@@ -104,6 +104,18 @@ def test_numbers_in_quotes_and_brackets_are_read_by_their_names(tmp_path, text):
     ]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        *("Best mean reward: -inf -", "(highest avg reward 9.0)", "max mean reward=9.0;"),
+        *("target average reward: 195 |", "kl 0.1 | val mean reward: 0.9,", "best_mean_reward 9"),
+    ],
+)
+def test_the_best_so_far_is_another_number(tmp_path, other):
+    text = "".join(f"step: {n} {other} Last mean reward: 0.{n} reward\n" for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
 def test_the_first_of_a_list_is_not_its_mean(tmp_path):
     text = "".join(f"step={n} rewards=[0.0, 1.0] mean_reward=0.{n}\n" for n in range(1, 6))
     assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
