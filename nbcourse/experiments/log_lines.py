@@ -5,7 +5,8 @@ verl       `step:12 - critic/score/mean:0.3 - actor/grad_norm:1.0`, and its file
 TRL        the dictionaries that transformers prints: `{'loss': 0.0, 'grad_norm': nan}`
 ms-swift   the same as JSON, with strings: `"global_step/max_steps": "3/100", "percentage": "3%"`
 OpenRLHF   `Global step 12: {'policy_loss': 0.1, …}`
-tables     with bars or tabs between the cells, as notebooks show them and threads quote them
+tables     with bars or tabs between the cells, as notebooks show them and threads quote them;
+           Stable-Baselines3's have a name in each line, `|    ep_rew_mean     | 21.5     |`
 scripts    `step 12 | loss=0.1, mean reward: 0.5`, where a log has none of the above
 """
 
