@@ -8,7 +8,7 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                what trainers print or write, line by line or as a table (`log_lines`), and the
                history of W&B
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
-               history, as W&B's `run.scan_history()` gives them, or its columns
+               history, as W&B's `run.scan_history()` gives them, its columns, or a row a line
 *.ipynb        what the cell that trained printed, or showed as a table (`notebook_outputs`)
 *.csv, *.tsv   what a dashboard exports: a column for each number. Of W&B the chart of one run
                ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
@@ -19,9 +19,11 @@ A log of which no column is known there is refused: nothing could be said of it.
 """
 
 import codecs
+import contextlib
 import csv
 import io
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +46,8 @@ KINDS = (
 )
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 PREFERENCES = ("rewards/chosen", "rewards/rejected", "rewards/margins", "dpo_loss")
+JSON_LINES = re.compile(r"\s*\{[^\n]*\}\s*\n\s*\{")  # as RLlib's result.json holds
+DECIMAL_COMMA = re.compile(r"(-?\d+),(\d+)")  # of tables with semicolons between the cells
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
@@ -202,6 +206,8 @@ def _text(content: bytes) -> str:
 
 def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
     rows = log_lines.rows(_text(content))
+    with contextlib.suppress(UserError, csv.Error):
+        rows = rows or _table(content, name)
     if not rows:
         raise UserError(
             f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
@@ -242,7 +248,9 @@ def _lines(content: bytes, name: str, *, null: float | None = None) -> list[dict
 
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
-    state = records.parsed(_text(content), name)
+    if JSON_LINES.match(text := _text(content)):
+        return _rows_of_lines(content, name)
+    state = records.parsed(text, name)
     log = _log_in(state) if isinstance(state, dict) else state
     if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
         raise UserError(
@@ -283,7 +291,9 @@ def _of_numbers(values: Any) -> bool:
 def _table(content: bytes, name: str) -> list[dict[str, Any]]:
     text = _below_comments(_text(content))
     header, _, _ = text.partition("\n")
-    lines = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    if (between := max(",;\t", key=header.count)) != ",":
+        text = DECIMAL_COMMA.sub(r"\1.\2", text)
+    lines = csv.reader(io.StringIO(text), delimiter=between)
     columns = {
         number: column.rpartition(" - ")[2]  # before it, W&B has the name of the run
         for number, column in enumerate(next(lines, []))

@@ -43,7 +43,9 @@ GLOBAL_STEP = re.compile(r"global[ _]step[ :=]*(\d+)", re.IGNORECASE)
 # What follows a line of verl's console that a terminal has wrapped, also within a name.
 WRAPPED = re.compile(r"\S* - (?:[\w./@-]+:\S+ - )*[\w./@-]+:?\S*")
 DECIMALS = re.compile(r"-?\d+\.(\d{3}|\d{6})")  # of verl's console, of transformers' tables
-BETWEEN_CELLS = re.compile(r" *[|│\t] *")
+BARS = {*"|│\t"}
+BETWEEN_CELLS = re.compile(r" *[|│\t] *| {2,}")
+SPREAD = re.compile(r"\s*(?:±|\+/?-)")  # what stands behind it is how far a number is off
 # `mean reward: 0.5`, `loss=0.1`, `step 3`; not `12:30:05`, nor the level that stands before a name.
 # Also in quotes, `'reward': '0.5'`, and alone in brackets, `return=[21.]`.
 PAIR = re.compile(
@@ -135,12 +137,12 @@ def without_gaps(rows: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def number_of(value: Any) -> float | None:
-    """A number, also as `"0.3"`, `"3%"`, `"3/100"` (three, of a hundred), `"nan"` and `"inf"`."""
+    """A number, also as `"0.3 ± 0.1"`, `"3%"`, `"3/100"` (three, of a hundred) and `"nan"`."""
     if isinstance(value, int | float):
         return value
     if not isinstance(value, str):
         return None
-    text, share = value.strip(), 1.0
+    text, share = SPREAD.split(value.strip())[0], 1.0
     if text.endswith("%"):
         text, share = text[:-1], 0.01
     elif re.fullmatch(r"\d+/\d+", text):
@@ -250,6 +252,8 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         if line.strip() and not any(map(str.isalnum, line)):
             yield line, {}  # the rule below a header
         elif len(cells) > 1 and number_of(cells[0]) is not None:
+            if len(cells) == len(header) + 1 and not BARS & {*line}:
+                del cells[0]  # the number of the row, which pandas writes under no name
             yield line, dict(zip(header, cells, strict=True)) if len(header) == len(cells) else {}
         else:
             header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
@@ -269,7 +273,8 @@ def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _cells(line: str) -> list[str]:
-    return BETWEEN_CELLS.split(line.strip(" ").strip("|│").strip(" "))
+    cells = BETWEEN_CELLS.split(line.strip(" ").strip("|│").strip(" "))
+    return [cell.strip("*`") for cell in cells]  # of Markdown
 
 
 def _of_pairs(text: str) -> list[dict[str, Any]]:

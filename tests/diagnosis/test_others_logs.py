@@ -262,6 +262,14 @@ def test_several_rows_of_a_step_are_their_mean(tmp_path):
         ("run.tsv", b"step\treward\n1\t0.5\n2\t0.25"),
         ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25]}'),
         ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25], "tags": []}'),
+        ("run.json", b'{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.25}\n'),
+        ("run.csv", b"step;reward\n1;0,5\n2;0,25"),
+        ("run.txt", b"step,reward\n1,0.5\n2,0.25"),
+        ("run.log", b"step;reward\n1;0.5\n2;0.25"),
+        ("run.txt", b"    step  mean reward\n0      1         0.50\n1      2         0.25"),
+        ("run.txt", b"  step    reward\n------  --------\n     1      0.50\n     2      0.25"),
+        ("run.md", b"| Step | **Reward** |\n|---|---|\n| `1` | **0.5** |\n| 2 | 0.25 |"),
+        ("run.md", "| Step | Reward |\n|---|---|\n| 1 | 0.5 ± 0.1 |\n| 2 | 0.25 +/- 1 |".encode()),
         ("run.json", b'{"history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25}]}'),
         ("run.jsonl", b'{"step": 1, "metrics": {"reward": 0.5}}\n{"step": 2, "reward": 0.25}'),
         ("run.jsonl", b'{"step": 1, "reward": {"mean": 0.5}}\n{"step": 2, "reward/mean": 0.25}'),
@@ -285,6 +293,11 @@ def test_several_rows_of_a_step_are_their_mean(tmp_path):
 def test_a_table_is_read_however_it_is_written(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     assert told(evidence.read(tmp_path / name)) == [(1, 0.5), (2, 0.25)]
+
+
+def test_what_is_no_row_of_a_table_is_left_out_of_it(tmp_path):
+    text = "step  reward  kl\n1  0.5  0.1\nwords  and  more\n3  0.25  0.2\n4  5\n"
+    assert told(read(tmp_path, text)) == [(1, 0.5)]  # behind words it is another table
 
 
 def test_a_log_without_any_reward_is_asked_what_it_is():
