@@ -68,8 +68,9 @@ class Curves:
         return _values(self.history, name)
 
     def step(self, place: int) -> int:
-        """What a row calls its step; its number where it does not say."""
-        return int(self.history[place].get("step", place + 1))
+        """What a row calls its step, or counts itself; its number where it does not say."""
+        row = self.history[place]
+        return int(row.get("step", row.get("number", place + 1)))
 
 
 # ---------------------------------------------------------------- the questions

@@ -26,6 +26,11 @@ STEPS = ("step", "global_step", "global_step/max_steps", "_step", "Step", "train
 # What orders a log and is none of its measurements.
 BOOKKEEPING = {*STEPS, "epoch", "percentage", "_runtime", "_timestamp", "training/epoch"}
 COUNTERS = {*STEPS, "epoch", "iter", "iteration", "update", "episode", "batch"}  # of scripts
+# What counts the rows of a log without a step, the most telling first.
+ROWS = (
+    *("current_steps", "iteration", "iterations", "iter", "training_iteration", "time/iterations"),
+    *("update", "episode", "ep", "epoch"),
+)
 SEVERAL = 3  # lines
 FAR = 20  # characters, beyond which a word says nothing of a name
 MOVED = 0.2  # of a number: it is not what it was
@@ -177,7 +182,8 @@ def in_order(made: Iterable[dict[str, float]]) -> tuple[list[dict[str, float]], 
     rows = list(made)
     steps = [row["step"] for row in rows if "step" in row]
     if not steps:
-        return _of_last_run(rows)
+        kept_rows, left_out = _of_last_run(rows)
+        return _numbered(kept_rows), left_out
     turns = [before - after for before, after in pairwise(steps) if after <= steps[0]]
     if len(steps) >= SEVERAL and all(after < before for before, after in pairwise(steps)):
         rows.reverse()
@@ -211,6 +217,17 @@ def _of_last_run(rows: list[dict[str, float]]) -> tuple[list[dict[str, float]], 
     (begin,) = falls
     earlier = [row for row in rows[:begin] if row.get("epoch", 0) < epochs[begin]]
     return earlier + rows[begin:], begin - len(earlier)
+
+
+def _numbered(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Rows with a `number`, as they count themselves, where a count of theirs only rises."""
+    names = {name.lower(): name for name in (rows[0] if rows else {})}
+    for name in (names[one] for one in ROWS if one in names):
+        counts = [row.get(name, math.nan) for row in rows]
+        whole = all(float(count).is_integer() for count in counts)
+        if whole and all(before < after for before, after in pairwise(counts)):
+            return [{**row, "number": count} for row, count in zip(rows, counts, strict=True)]
+    return rows
 
 
 def _goes_on(rows: Sequence[dict[str, float]]) -> bool:

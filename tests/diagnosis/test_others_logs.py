@@ -215,6 +215,23 @@ def test_rows_without_a_step_begin_again_where_their_epochs_do(tmp_path, values,
     assert (rewards(found), found.left_out) == (kept, len(values) - len(kept))
 
 
+@pytest.mark.parametrize(
+    ("counts", "step"),
+    [
+        *(({"iter": lambda n: 10 * n}, 100), ({"Episode": lambda n: n + 1}, 11)),
+        *(({"iter": lambda n: n % 8}, 11), ({"epoch": lambda n: n / 10}, 11)),
+        *(({"iter": lambda n: n % 8, "update": lambda n: 5 * n}, 50), ({}, 11)),
+        ({"step": lambda n: 2 * n, "iter": lambda n: 10 * n}, 20),
+    ],
+)
+def test_a_row_without_a_step_is_named_as_it_counts_itself(tmp_path, counts, step):
+    rows = [{name: count(n) for name, count in counts.items()} for n in range(20)]
+    lines = [{**row, "loss": 1.0 if n != 10 else math.nan} for n, row in enumerate(rows)]
+    found = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")
+    (finding,) = diagnose(found).findings
+    assert f"the loss is nan at step {step}, " in finding.evidence
+
+
 def test_rows_before_a_restart_are_left_out_and_counted(tmp_path):
     found = read(tmp_path, numbered([1, 2, 3, 4, 4, 2, 3, 4, 5]))
     assert told(found) == [(1, 0), (2, 5), (3, 6), (4, 7), (5, 8)]
