@@ -48,6 +48,7 @@ SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or
 PREFERENCES = ("rewards/chosen", "rewards/rejected", "rewards/margins", "dpo_loss")
 JSON_LINES = re.compile(r"\s*\{[^\n]*\}\s*\n\s*\{")  # as RLlib's result.json holds
 DECIMAL_COMMA = re.compile(r"(-?\d+),(\d+)")  # of tables with semicolons between the cells
+SETTING = "learning_rate"  # which a program may print with its settings, and measures nothing
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
@@ -122,8 +123,9 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
             f"{name} is the log of a preference optimisation such as DPO, with {preferences[0]}: "
             "it samples no answers, and nothing here is asked about it"
         )
-    known = [one for one in columns if is_known(next(iter(translated({one: 0.0}))))]
-    if not known:
+    ours = {one: next(iter(translated({one: 0.0}))) for one in columns}
+    known = [one for one in columns if is_known(ours[one])]
+    if {*map(ours.get, known)} <= {SETTING}:
         raise _unrecognised(name, columns)
     unknown = [one for one in columns if one not in known] + sorted(beside)
     made = Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)

@@ -153,6 +153,14 @@ def test_what_stands_behind_a_line_is_no_part_of_it(tmp_path):
     assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3]
 
 
+def test_settings_that_are_printed_twice_are_no_log(tmp_path):
+    settings = '{\n  "learning_rate": 1e-06,\n  "epochs": 3\n}\n' * 2
+    (tmp_path / "run.log").write_text(settings)
+    assert "found columns learning_rate, epochs;" in refused("diagnose", tmp_path / "run.log")
+    found = read(tmp_path, settings + "".join(f"loss 0.{n}\n" for n in range(1, 6)))
+    assert [row["policy_loss"] for row in found.history if "policy_loss" in row][-1] == 0.5
+
+
 def test_what_is_no_name_in_braces_is_no_column(tmp_path):
     (tmp_path / "run.log").write_text("{-x: 1}\n{1: 2}\n")
     assert "found columns 1;" in refused("diagnose", tmp_path / "run.log")
