@@ -147,7 +147,7 @@ def number_of(value: Any) -> float | None:
         return value
     if not isinstance(value, str):
         return None
-    text, share = SPREAD.split(value.strip())[0], 1.0
+    text, share = value.strip(), 1.0
     if text.endswith("%"):
         text, share = text[:-1], 0.01
     elif re.fullmatch(r"\d+/\d+", text):
@@ -155,7 +155,8 @@ def number_of(value: Any) -> float | None:
     try:
         return float(text) * share
     except ValueError:
-        return None
+        number, *spread = SPREAD.split(text, maxsplit=1)
+        return number_of(number.rstrip("%") + "%" * (share < 1)) if spread else None
 
 
 def is_aside(row: Mapping[str, Any]) -> bool:
@@ -273,7 +274,7 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
                 del cells[0]  # the number of the row, which pandas writes under no name
             yield line, dict(zip(header, cells, strict=True)) if len(header) == len(cells) else {}
         else:
-            header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
+            header = [re.sub(r"\s*/\s*", "/", one) if "/" in one else one for one in cells]
             yield line, {}
 
 
