@@ -59,6 +59,7 @@ PAIR = re.compile(
     r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf)%?)"
     r"(?![\w.]|[:,]\d)"
 )
+UNDONE = re.compile(r"\bdone['\"]?\s*[=:]\s*false\b", re.IGNORECASE)  # said of an episode
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -94,6 +95,8 @@ def rounded(text: str) -> float:
 def measured(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row, with its `step`; a cell that is empty, or a text, is left out."""
     row = _flat(row)
+    if str(row.get("done")).lower() == "false":  # a step of an environment, and none of training
+        row = {f"step_{name}" if str(name).lower() == "reward" else name: row[name] for name in row}
     bare = {str(name).removeprefix("train/"): value for name, value in row.items()}
     made = {
         name: number
@@ -331,7 +334,8 @@ def _named(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield line, {section + name: values[0]}
         else:
             told = [one for one in PAIR.finditer(line) if _word_before(one) not in OTHERS]
-            yield line, {one[1]: one[2] for one in reversed(told)}
+            undone = {"done": "false"} if UNDONE.search(line) else {}
+            yield line, {one[1]: one[2] for one in reversed(told)} | undone
 
 
 def _word_before(name: re.Match[str]) -> str:

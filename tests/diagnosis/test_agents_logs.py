@@ -161,6 +161,30 @@ def test_a_table_of_settings_is_no_curve(tmp_path):
     assert [*history] == [{"step": 1, "kl": 0.2}, {"step": 2, "kl": 0.3}]
 
 
+# ---------------------------------------------------------------- steps of an environment
+
+STEP = "[STEP] step={n} action={{'a': 1}} reward=0.{n} done={done}\n"
+
+
+def steps(episodes, length=9):
+    for _ in range(episodes):
+        yield from ((n, n == length - 1) for n in range(length))
+
+
+def test_what_an_episode_pays_on_its_way_is_no_curve_of_training(tmp_path):
+    printed = "".join(STEP.format(n=n, done=str(done).lower()) for n, done in steps(6))
+    assert [row.get("reward") for row in read(tmp_path, printed, "a.log").history] == [0.8] * 6
+    rows = [{"step": n, "reward": n / 10, "done": done} for n, done in steps(6)]
+    found = read(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl")
+    assert {row["reward"] for row in found.history if "reward" in row} == {0.8}
+
+
+def test_a_trial_that_is_not_done_has_the_rewards_of_its_episodes(tmp_path):
+    rows = [{"training_iteration": n, "episode_reward_mean": n, "done": False} for n in range(9)]
+    history = read(tmp_path, "\n".join(map(json.dumps, rows)), "result.json").history
+    assert [row["reward"] for row in history] == [*range(9)]
+
+
 # ---------------------------------------------------------------- NaN that stands for nothing
 
 
