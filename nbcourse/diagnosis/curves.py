@@ -68,8 +68,9 @@ class Curves:
         return _values(self.history, name)
 
     def step(self, place: int) -> int:
-        """What a row calls its step; its number where it does not say."""
-        return int(self.history[place].get("step", place + 1))
+        """What a row calls its step, or counts itself; its number where it does not say."""
+        row = self.history[place]
+        return int(row.get("step", row.get("number", place + 1)))
 
 
 # ---------------------------------------------------------------- the questions
@@ -328,7 +329,9 @@ def reward(curves: Curves) -> Answer:
     sums = [0.0, *accumulate(values)]
     means = [(after - before) / count for before, after in zip(sums, sums[count:], strict=False)]
     peak = max(range(len(means)), key=means.__getitem__)
-    fall, scale = means[peak] - means[-1], max(abs(means[peak]), abs(means[-1]))
+    fall = means[peak] - means[-1]
+    # of rewards below 0 the best is near 0, and no measure of what had been learned
+    scale = max(abs(means[peak]), abs(means[-1]), means[peak] - min(means))
     error = _error(values)
     if fall <= COLLAPSE_SHARE * scale or fall <= COLLAPSE_ERRORS * error:
         return None
@@ -418,7 +421,7 @@ def entropy(curves: Curves) -> Answer:
     if min(values) < 0:
         return "the entropy is below 0, and so no entropy of tokens, or its sign is another"
     (before, left), (earned, earns) = _ends(values), _ends(paid)
-    gained = earns - earned > HARDLY_ANY * max(abs(earned), abs(earns))
+    gained = earns - earned > HARDLY_ANY * max(abs(earned), abs(earns)) or _rose(curves)
     if gained or left > ENTROPY_LOW or left > ENTROPY_LEFT * before:
         return None
     step = next(

@@ -1,7 +1,7 @@
 """What trainers call the numbers that a diagnosis looks at, in our names and in their own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 PART = "rewards/"  # how TRL begins the name of a part of the reward
 # of those by which people call parts themselves: others with "reward" in them may be statistics
@@ -11,13 +11,19 @@ _PARTS = (
 OF_A_PART = re.compile(rf"(?:reward_(?:\w+_)?(?:{_PARTS})|(?:\w+_)?(?:{_PARTS})_reward)(?:_func)?")
 ASIDE = re.compile("eval|test|val|dev|held|final")  # no part, but the reward of something else
 
-# What may be the reward, where nothing else is.
-WEAK = (
-    *("score", "mean_score", "scores/mean", "return", "mean_return", "episode_reward"),
-    *("total_reward", "reward_total", "rewards_mean", "reward/mean", "rewards/mean"),
-    *("r_mean", "mean_r", "train_reward", "env/reward", "env/all/reward/total", "rewards"),
-    *("rollout/reward", "rollout/rewards/mean"),
-)
+# Sections of a log that say nothing of a number: before it, other trainers' names may stand.
+SECTION = re.compile(r"(?:train|losses|charts|learners/\w+|info/learner/\w+/learner_stats)/")
+# A name of these words is the reward, where no other name is.
+EARNED = {"reward", "rewards", "rew", "return", "returns", "ret", "score", "scores"}
+OF_MEANS = {"mean", "avg", "average", "total", "sum", "raw"}
+OF_EPISODES = {"ep", "eps", "episode", "episodes", "episodic"}
+OF_PLACES = {"train", "rollout", "env", "all", "runners"}
+OF_GYM = {"length", "truncated"}  # of an episode
+OWN = {"kl_ref", "kl_sampler", "no_spread"}  # one of which our own logs have, and no others
+MONITOR = {"r", "l", "t"}  # the columns of Gym's monitor: reward, length and time of an episode
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# What may be the number of its row, where no other one is.
+WEAK = {"r_mean", "mean_r", "loss", "training_loss"}
 # What other trainers call these numbers.
 NAMES: Mapping[str, str] = {
     "frac_reward_zero_std": "no_spread",
@@ -39,11 +45,29 @@ NAMES: Mapping[str, str] = {
     "loss/policy_avg": "policy_loss",
     "loss/value_avg": "value_loss",
     "val/num_eos_tokens": "ends",
+    "ppo/mean_scores": "reward",  # of its predecessor, as are the next six
+    "ppo/loss/policy": "policy_loss",
+    "ppo/loss/value": "value_loss",
+    "ppo/policy/entropy": "entropy",
+    "ppo/policy/approxkl": "kl_old",
+    "ppo/policy/clipfrac": "clip_high",
+    "ppo/val/var_explained": "explained_variance",
+    "policy_gradient_loss": "policy_loss",  # of Stable-Baselines3, as are the next two
+    "approx_kl": "kl_old",
+    "clip_fraction": "clip_high",
+    "vf_explained_var": "explained_variance",  # of RLlib, as are the next two
+    "cur_lr": "learning_rate",
+    "grad_gnorm": "grad_norm",
+    "losspi": "policy_loss",  # of Spinning Up, as are the next two
+    "lossv": "value_loss",
+    "clipfrac": "clip_high",
     "lr": "learning_rate",
     "loss": "policy_loss",
     "training_loss": "policy_loss",  # of transformers' table in a notebook
     "reward_mean": "reward",  # of scripts, as are those behind it
-    **dict.fromkeys(WEAK, "reward"),
+    "r_mean": "reward",
+    "mean_r": "reward",
+    "eprewmean": "reward",  # of OpenAI's Baselines
     "reward_avg": "reward",
     "std_reward": "reward_std",
     "kl_divergence": "kl",
@@ -91,8 +115,11 @@ NAMES: Mapping[str, str] = {
     "policy/rollout_train_logprobs_abs_diff_max": "gap_in_any_precision",
     "debug/vllm_vs_local_logprob_diff_mean": "mean_gap",  # of open-instruct
     "debug/vllm_vs_local_logprob_diff_max": "gap_in_any_precision",
-    "gen_kl_error": "kl_sampler_in_any_precision",  # of NeMo-RL
+    "gen_kl_error": "kl_sampler_in_any_precision",  # of NeMo-RL, as are the next two
+    "kl_error": "kl_sampler_in_any_precision",
+    "generation_length": "length",
     "mismatch_kl/mean": "kl_sampler_in_any_precision",  # of prime-rl
+    "mismatch_kl": "kl_sampler_in_any_precision",
     "entropy/mean": "entropy",
     "optim/grad_norm": "grad_norm",
     "response_length": "length",
@@ -139,34 +166,57 @@ KNOWN = {*ALWAYS, *OTHERS}
 
 def translated(row: Mapping[str, float]) -> dict[str, float]:
     """A line of another trainer's log under our names."""
-    return {_ours(name.removeprefix("train/")): value for name, value in row.items()}
+    return {_ours(bare(name)): value for name, value in row.items()}
 
 
-def parts_named(row: Mapping[str, float]) -> dict[str, float]:
-    """A row that has a reward, in which what is called a reward besides is a part of it."""
-    if "reward" not in translated(row):
-        return dict(row)
-    return {
-        PART + name
-        if OF_A_PART.fullmatch(name) and not ASIDE.search(name) and _ours(name) == name
-        else name: value
-        for name, value in row.items()
-    }
+def bare(name: str) -> str:
+    """A name without the section of the log that it stands in."""
+    return SECTION.sub("", name, count=1) if SECTION.match(name) else name
+
+
+def in_company(columns: Iterable[str]) -> dict[str, str]:
+    """New names of columns whose own mean one thing here and another there.
+
+    What is called a reward beside a reward is a part of it. Where a log counts episodes, `R` is the
+    return of one, and a length or a truncation is that of an episode, which may well last to its
+    limit. Where it has the reward of episodes, an agent learns without a reference, and a KL is to
+    the old policy. A gap is one of sampler and learner in our own logs alone.
+    """
+    names = list(columns)
+    paid = [name for name in names if "reward" in translated({name: 0.0})]
+    alone = [name for name in names if name.lower() == "r" and not paid]
+    earns_by_episode = any(map(is_of_episodes, paid))
+    counts = any(name.lower() in OF_EPISODES for name in names) or {*names} >= MONITOR
+    told = {name: PART + name for name in names if paid and _is_part(name)}
+    if counts:
+        told |= dict.fromkeys(alone, "return")
+    if counts or earns_by_episode:
+        told |= {name: f"episode_{name}" for name in names if _plain(name) in OF_GYM}
+    if not OWN & {*names}:
+        told |= {name: f"other_{name}" for name in names if _plain(name) == "gap"}
+    if earns_by_episode:
+        told |= {name: "kl_old" for name in names if _plain(bare(name)) == "kl"}
+    return told
+
+
+def _is_part(name: str) -> bool:
+    return bool(OF_A_PART.fullmatch(name)) and not ASIDE.search(name) and _ours(name) == name
 
 
 def rivals(columns: Mapping[str, int]) -> set[str]:
     """The columns that mean the same as another one, which has a better claim to the name.
 
-    Its own name comes first, then what a trainer calls it, then names that may mean something else;
-    of two alike the one in more rows.
+    Its own name comes first, then what a trainer calls it, then names that may mean something else,
+    and those that are only made of its words; of two alike the one in more rows.
 
     Args:
         columns: their names, and in how many rows each is.
     """
 
     def claim(name: str) -> tuple[bool, bool, int]:
-        plain = name.removeprefix("train/").lower()
-        return plain in WEAK, plain != _ours(plain), -columns[name]
+        plain = _plain(bare(name))
+        listed = (KNOWN | NAMES.keys()) & {plain, bare(name)} and plain not in WEAK
+        return not listed, plain not in KNOWN, -columns[name]
 
     by_name: dict[str, list[str]] = {}
     for name in columns:
@@ -181,7 +231,28 @@ def is_known(name: str) -> bool:
 
 def _ours(name: str) -> str:
     """Our name of a number, whatever the case of its letters; its own if there is none."""
-    if name.startswith(PART) and name not in NAMES:
+    if name.startswith(PART) and name not in NAMES and not _is_earned(name):
         return name.removesuffix("/mean")
-    plain = name.lower().replace(".", "").replace(" ", "_")
-    return NAMES.get(name) or NAMES.get(plain) or (plain if plain in KNOWN else name)
+    plain = _plain(name)
+    known = NAMES.get(name) or NAMES.get(plain) or (plain if plain in KNOWN else "")
+    return known or ("reward" if _is_earned(name) else name)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(".", "").replace(" ", "_")
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(name)]
+
+
+def is_of_episodes(name: str) -> bool:
+    """Whether a number is of the episodes that ended, of which there may be none."""
+    return bool(OF_EPISODES & {*_words(name)}) or _plain(name) == "eprewmean"
+
+
+def _is_earned(name: str) -> bool:
+    """Whether a name says that it is the reward, by its words: `rollout/ep_rew_mean`, `EpRet`."""
+    words = _words(name)
+    others = [word for word in words if word not in EARNED]
+    return len(words) == len(others) + 1 and {*others} <= OF_MEANS | OF_EPISODES | OF_PLACES

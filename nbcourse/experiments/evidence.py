@@ -8,20 +8,22 @@ a folder       metrics.jsonl, recipe.json and witness/ of `nbcourse train`, or o
                what trainers print or write, line by line or as a table (`log_lines`), and the
                history of W&B
 *.json         the state of transformers' trainers, TRL's among them: log_history; or the rows of a
-               history, as W&B's `run.scan_history()` gives them
+               history, as W&B's `run.scan_history()` gives them, its columns, or a row a line
 *.ipynb        what the cell that trained printed, or showed as a table (`notebook_outputs`)
 *.csv, *.tsv   what a dashboard exports: a column for each number. Of W&B the chart of one run
                ("mine - train/reward"), or `run.history()`; its offline files are its own, `wandb
-               sync` them first
+               sync` them first. Also progress.csv and the monitor's file of libraries for agents
 
 Names are translated by `names.NAMES`, without the "train/" that transformers puts before them.
 A log of which no column is known there is refused: nothing could be said of it.
 """
 
 import codecs
+import contextlib
 import csv
 import io
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from nbcourse.diagnosis.diagnose import Evidence
-from nbcourse.diagnosis.names import is_known, parts_named, rivals, translated
+from nbcourse.diagnosis.names import in_company, is_known, rivals, translated
 from nbcourse.diagnosis.witness import Witness
 from nbcourse.errors import NotFound, UserError
 from nbcourse.experiments import event_files, log_lines, notebook_outputs, records
@@ -44,6 +46,9 @@ KINDS = (
 )
 SYNC = "W&B's own file: `wandb sync` it, and export the run's history as .csv or .json"
 PREFERENCES = ("rewards/chosen", "rewards/rejected", "rewards/margins", "dpo_loss")
+JSON_LINES = re.compile(r"\s*\{[^\n]*\}\s*\n\s*\{")  # as RLlib's result.json holds
+DECIMAL_COMMA = re.compile(r"(-?\d+),(\d+)")  # of tables with semicolons between the cells
+SETTING = "learning_rate"  # which a program may print with its settings, and measures nothing
 BOUNDS = ("__MIN", "__MAX")  # of W&B's smoothed charts, beside the number itself
 
 
@@ -100,11 +105,13 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
     """
     every = list(rows)
     trained = [row for row in every if not log_lines.is_aside(row)] or every
-    measured = [row for row in map(log_lines.measured, trained) if row.keys() - {"step"}]
+    rows_told = [row for row in map(log_lines.measured, trained) if row.keys() - {"step"}]
+    measured = log_lines.without_gaps(rows_told)
     count = Counter(name for row in measured for name in row)
     beside = rivals(count)
+    told = in_company([name for name in count if name not in beside])
     measured = [
-        parts_named({name: value for name, value in row.items() if name not in beside})
+        {told.get(name, name): value for name, value in row.items() if name not in beside}
         for row in measured
     ]
     ordered, left_out = log_lines.in_order(measured)
@@ -116,8 +123,9 @@ def _of_others(name: str, rows: Iterable[Mapping[str, Any]], *, rounded: float =
             f"{name} is the log of a preference optimisation such as DPO, with {preferences[0]}: "
             "it samples no answers, and nothing here is asked about it"
         )
-    known = [one for one in columns if is_known(next(iter(translated({one: 0.0}))))]
-    if not known:
+    ours = {one: next(iter(translated({one: 0.0}))) for one in columns}
+    known = [one for one in columns if is_known(ours[one])]
+    if {*map(ours.get, known)} <= {SETTING}:
         raise _unrecognised(name, columns)
     unknown = [one for one in columns if one not in known] + sorted(beside)
     made = Evidence(name, (), history, recognised=known, unknown=unknown, rounded=rounded)
@@ -200,6 +208,8 @@ def _text(content: bytes) -> str:
 
 def _printed(content: bytes, name: str) -> list[dict[str, Any]]:
     rows = log_lines.rows(_text(content))
+    with contextlib.suppress(UserError, csv.Error):
+        rows = rows or _table(content, name)
     if not rows:
         raise UserError(
             f"{name} holds no numbers: expected lines such as step:1 - actor/grad_norm:0.5 (verl) "
@@ -240,11 +250,10 @@ def _lines(content: bytes, name: str, *, null: float | None = None) -> list[dict
 
 
 def _state(content: bytes, name: str) -> list[dict[str, Any]]:
-    state = records.parsed(_text(content), name)
-    log = state
-    if isinstance(state, dict):
-        lists = (state[name] for name in ("log_history", "history") if name in state)
-        log = next(lists, _columns(state))
+    if JSON_LINES.match(text := _text(content)):
+        return _rows_of_lines(content, name)
+    state = records.parsed(text, name)
+    log = _log_in(state) if isinstance(state, dict) else state
     if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
         raise UserError(
             f"{name} has no log_history: expected the state of a transformers trainer, a list of "
@@ -253,18 +262,40 @@ def _state(content: bytes, name: str) -> list[dict[str, Any]]:
     return log
 
 
-def _columns(state: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The rows of columns that are equally long; None of anything else."""
-    lists = [value for value in state.values() if isinstance(value, list)]
-    if len(lists) < len(state) or len({*map(len, lists)}) != 1:
-        return None
-    return [dict(zip(state, row, strict=True)) for row in zip(*lists, strict=True)]
+def _log_in(state: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The longest list of rows in it; where there is none, the most rows of columns."""
+    inner = [state, *state.values()]
+    lists = [value for value in inner if isinstance(value, list)]
+    rows = [value for value in lists if value and all(isinstance(row, dict) for row in value)]
+    columns = [_columns(value) for value in inner if isinstance(value, dict)]
+    return max(rows or columns, key=len) or state.get("log_history")
+
+
+def _columns(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of columns of numbers, of those that are as long as most are; none of others.
+
+    What is measured less often cannot be matched.
+    """
+    numbers = {name: value for name, value in state.items() if _of_numbers(value)}
+    (length, _), *_ = Counter(map(len, numbers.values())).most_common(1) or [(0, 0)]
+    columns = {name: value for name, value in numbers.items() if len(value) == length}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _of_numbers(values: Any) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) > 1
+        and any(log_lines.number_of(value) is not None for value in values)
+    )
 
 
 def _table(content: bytes, name: str) -> list[dict[str, Any]]:
-    text = _text(content)
+    text = _below_comments(_text(content))
     header, _, _ = text.partition("\n")
-    lines = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    if (between := max(",;\t", key=header.count)) != ",":
+        text = DECIMAL_COMMA.sub(r"\1.\2", text)
+    lines = csv.reader(io.StringIO(text), delimiter=between)
     columns = {
         number: column.rpartition(" - ")[2]  # before it, W&B has the name of the run
         for number, column in enumerate(next(lines, []))
@@ -280,6 +311,16 @@ def _table(content: bytes, name: str) -> list[dict[str, Any]]:
     if not any(number is not None and math.isfinite(number) for number in numbers):
         raise UserError(f"{name} holds no numbers: expected a header and a row for each step")
     return rows
+
+
+def _below_comments(text: str) -> str:
+    """A table without the lines above its header that begin with a hash, as Gym's monitor's do."""
+    while text.startswith("#"):
+        _, _, below = text.partition("\n")
+        if not below[:1].isalpha() and not below.startswith("#"):
+            return text.lstrip("# ")  # the hash stands before the header itself
+        text = below
+    return text
 
 
 def _events(files: Sequence[Path]) -> list[dict[str, Any]]:

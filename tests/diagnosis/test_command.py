@@ -275,7 +275,7 @@ def test_a_clip_fraction_of_zero_is_excused_only_where_there_is_one_update():
         ("run.jsonl", '{"step": 1, "a": 2}', "was recognised: found columns a; expected some such"),
         ("run.csv", "step,weather\n1,2\n", "was recognised: found columns weather; expected some"),
         ("run.jsonl", '{"reward": 1}\n{"rew\n{"reward": 1}\n', "line 2 is damaged"),
-        ("run.json", '{"a": [1, 2], "b": [1]}', "has no log_history"),
+        ("run.json", '{"a": [1], "b": 1}', "has no log_history"),
         ("run.jsonl", '{"step": 1, "rewards/chosen": 0.1}', "of a preference optimisation"),
         ("run.log", "step: 1 dpo_loss: 0.1\nstep: 2 dpo_loss: 0.2\n", "samples no answers"),
         ("old.ipynb", '{"worksheets": [{"cells": []}]}', "nbformat 3: open it in JupyterLab"),

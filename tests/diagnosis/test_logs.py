@@ -156,11 +156,14 @@ def test_steps_that_begin_again_are_those_of_a_restart(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("-0.5", -0.5), ("12%", 0.12), ("3/100", 3.0), ("nan", math.nan), ("-inf", -math.inf)],
+    [
+        *(("-0.5", -0.5), ("12%", 0.12), ("3/100", 3.0), ("nan", math.nan), ("-inf", -math.inf)),
+        *(("0.5 ± 0.1", 0.5), ("45% ± 2%", 0.45), ("45 +/- 2%", 0.45), ("1e-5 +- 1", 1e-5)),
+    ],
 )
 def test_numbers_that_are_written_as_text(text, number):
     assert log_lines.number_of(text) == pytest.approx(number, nan_ok=True)
-    assert log_lines.number_of("5m 18s") is None
+    assert log_lines.number_of("5m 18s") is log_lines.number_of("± 0.1") is None
 
 
 def test_a_folder_with_the_curves_of_something_else_is_an_error(tmp_path):

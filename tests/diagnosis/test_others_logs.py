@@ -88,6 +88,84 @@ def test_null_is_no_number_in_the_log_of_others_and_one_in_ours(tmp_path):
     assert diagnose(ours).findings[0].id == "not-finite"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{'loss': 0.1,\n 'reward': {r},\n 'kl': 0.2}}\n",  # as pprint prints it
+        '{{\n  "loss": 0.1,\n  "reward": {r},\n  "kl": 0.2\n}}\n',
+        "'loss': '0.1'\nkl': '0.2'\n'reward': '{r}'\n",
+        "loss=[0.1] reward=[{r}] kl = [ 0.2 ]\n",
+    ],
+)
+def test_numbers_in_quotes_and_brackets_are_read_by_their_names(tmp_path, text):
+    found = read(tmp_path, "".join(text.format(r=n / 10) for n in range(1, 6)))
+    assert [*found.history] == [
+        {"policy_loss": 0.1, "kl": 0.2, "reward": n / 10} for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *("Best mean reward: -inf -", "(highest avg reward 9.0)", "max mean reward=9.0;"),
+        *("target average reward: 195 |", "kl 0.1 | val mean reward: 0.9,", "best_mean_reward 9"),
+    ],
+)
+def test_the_best_so_far_is_another_number(tmp_path, other):
+    text = "".join(f"step: {n} {other} Last mean reward: 0.{n} reward\n" for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_the_first_of_a_list_is_not_its_mean(tmp_path):
+    text = "".join(f"step={n} rewards=[0.0, 1.0] mean_reward=0.{n}\n" for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_lines_of_one_counter_are_read_together(tmp_path):
+    line = "Step {n} | Reward: 0.{n}\nStep {n} | Loss: 0.5 | KL: 0.2\nloss 7 of a sample\n"
+    found = read(tmp_path, "".join(line.format(n=n) for n in range(1, 6)))
+    assert [*found.history] == [
+        {"step": n, "reward": n / 10, "policy_loss": 0.5, "kl": 0.2} for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize("evaluated", ["test_acc: 0.9, reward: 0.9", "Eval steps=3, reward=0.9"])
+def test_a_line_whose_first_name_is_of_an_evaluation_is_left_out(tmp_path, evaluated):
+    line = "reward=0.{n} kl=0.1\n{evaluated}\n"
+    text = "".join(line.format(n=n, evaluated=evaluated) for n in range(1, 6))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+@pytest.mark.parametrize("width", [70, 97, 150])
+def test_lines_that_a_terminal_has_wrapped_are_whole(tmp_path, width):
+    long = VERL.format(n="{n}", r=0.25, g=1.0) + " - response_length/clip_ratio:0.75 - x/y:1.0"
+    lines = [long.format(n=n) for n in range(10, 15)]
+    cut = [line[k : k + width] for line in lines for k in range(0, len(line), width)]
+    for row in read(tmp_path, "\n".join(cut)).history:
+        assert (row["reward"], row["grad_norm"], row["truncated"]) == (0.25, 1.0, 0.75)
+
+
+def test_what_stands_behind_a_line_is_no_part_of_it(tmp_path):
+    line = VERL.format(n="{n}", r=0.25, g=1.0)
+    text = "".join(f"{line.format(n=n)}\n10/10 - 3s - loss: 0.3\nINFO - done\n" for n in (1, 2))
+    assert read(tmp_path, text).history[0]["perf/mfu"] == 0.41
+    text = "".join(f"step {n} kl 0.1 reward 0.{n}\nname - x:3\n" for n in (1, 2, 3))
+    assert rewards(read(tmp_path, text)) == [0.1, 0.2, 0.3]
+
+
+def test_settings_that_are_printed_twice_are_no_log(tmp_path):
+    settings = '{\n  "learning_rate": 1e-06,\n  "epochs": 3\n}\n' * 2
+    (tmp_path / "run.log").write_text(settings)
+    assert "found columns learning_rate, epochs;" in refused("diagnose", tmp_path / "run.log")
+    found = read(tmp_path, settings + "".join(f"loss 0.{n}\n" for n in range(1, 6)))
+    assert [row["policy_loss"] for row in found.history if "policy_loss" in row][-1] == 0.5
+
+
+def test_what_is_no_name_in_braces_is_no_column(tmp_path):
+    (tmp_path / "run.log").write_text("{-x: 1}\n{1: 2}\n")
+    assert "found columns 1;" in refused("diagnose", tmp_path / "run.log")
+
+
 # ---------------------------------------------------------------- the order of rows
 
 
@@ -103,6 +181,63 @@ def test_steps_that_begin_again_and_again_are_counted_through(tmp_path):
     found = read(tmp_path, numbered([1, 2, 3] * 3))
     assert told(found) == [(n + 1, n) for n in range(9)]
     assert found.left_out == 0
+
+
+def once_again(**of):
+    """The same steps twice, with the numbers of a count that goes on."""
+    count = range(40)
+    return [{"step": n % 20, "reward": 0.5, **{k: v(n) for k, v in of.items()}} for n in count]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "goes_on"),
+    [
+        *(({"kl": lambda n: n / 100}, True), ({"kl": lambda n: n % 20 / 100}, False)),
+        *(({"lr": lambda n: 1 - n / 40}, True), ({"lr": lambda n: 1 - n % 20 / 40}, False)),
+        *(({"lr": lambda n: 0.1}, False), ({"kl": lambda n: 0.3 + n * 6 % 11 / 100}, False)),
+        *(({}, False), ({"lr": lambda n: 0.1, "kl": lambda n: n / 100}, True)),
+    ],
+)
+def test_steps_that_begin_again_once_are_a_restart_unless_the_policy_goes_on(
+    tmp_path, numbers, goes_on
+):
+    found = read(tmp_path, "\n".join(map(json.dumps, once_again(**numbers))), "run.jsonl")
+    assert (len(found.history), found.left_out) == ((40, 0) if goes_on else (20, 20))
+
+
+def epochs(*values):
+    return "\n".join(f"{{'reward': 0.{n}, 'epoch': {e}}}" for n, e in enumerate(values, start=1))
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ((0.1, 0.2, 0.3, 0.1, 0.2), [0.4, 0.5]),  # begun anew
+        ((0.1, 0.2, 0.3, 0.2, 0.3), [0.1, 0.4, 0.5]),  # resumed
+        ((0.1, 0.1, 0.2, 0.2), [0.1, 0.2, 0.3, 0.4]),
+        ((0.1, 0.3, 0.2, 0.4, 0.3), [0.1, 0.2, 0.3, 0.4, 0.5]),  # of several ranks
+    ],
+)
+def test_rows_without_a_step_begin_again_where_their_epochs_do(tmp_path, values, kept):
+    found = read(tmp_path, epochs(*values))
+    assert (rewards(found), found.left_out) == (kept, len(values) - len(kept))
+
+
+@pytest.mark.parametrize(
+    ("counts", "step"),
+    [
+        *(({"iter": lambda n: 10 * n}, 100), ({"Episode": lambda n: n + 1}, 11)),
+        *(({"iter": lambda n: n % 8}, 11), ({"epoch": lambda n: n / 10}, 11)),
+        *(({"iter": lambda n: n % 8, "update": lambda n: 5 * n}, 50), ({}, 11)),
+        ({"step": lambda n: 2 * n, "iter": lambda n: 10 * n}, 20),
+    ],
+)
+def test_a_row_without_a_step_is_named_as_it_counts_itself(tmp_path, counts, step):
+    rows = [{name: count(n) for name, count in counts.items()} for n in range(20)]
+    lines = [{**row, "loss": 1.0 if n != 10 else math.nan} for n, row in enumerate(rows)]
+    found = read(tmp_path, "\n".join(map(json.dumps, lines)), "run.jsonl")
+    (finding,) = diagnose(found).findings
+    assert f"the loss is nan at step {step}, " in finding.evidence
 
 
 def test_rows_before_a_restart_are_left_out_and_counted(tmp_path):
@@ -151,13 +286,43 @@ def test_several_rows_of_a_step_are_their_mean(tmp_path):
         ("run.csv", b"step;reward;note\n1;0.5;a, b\n2;0.25;c"),
         ("run.tsv", b"step\treward\n1\t0.5\n2\t0.25"),
         ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25]}'),
+        ("run.json", b'{"step": [1, 2], "reward": [0.5, 0.25], "tags": []}'),
+        ("run.json", b'{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.25}\n'),
+        ("run.csv", b"step;reward\n1;0,5\n2;0,25"),
+        ("run.txt", b"step,reward\n1,0.5\n2,0.25"),
+        ("run.log", b"step;reward\n1;0.5\n2;0.25"),
+        ("run.txt", b"    step  mean reward\n0      1         0.50\n1      2         0.25"),
+        ("run.txt", b"  step    reward\n------  --------\n     1      0.50\n     2      0.25"),
+        ("run.md", b"| Step | **Reward** |\n|---|---|\n| `1` | **0.5** |\n| 2 | 0.25 |"),
+        ("run.md", "| Step | Reward |\n|---|---|\n| 1 | 0.5 ± 0.1 |\n| 2 | 0.25 +/- 1 |".encode()),
         ("run.json", b'{"history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25}]}'),
         ("run.jsonl", b'{"step": 1, "metrics": {"reward": 0.5}}\n{"step": 2, "reward": 0.25}'),
+        ("run.jsonl", b'{"step": 1, "reward": {"mean": 0.5}}\n{"step": 2, "reward/mean": 0.25}'),
+        (
+            "run.jsonl",
+            b'{"step": 1, "train": {"reward": 0.5}, "eval": {"reward": 9}}\n'
+            b'{"step": 2, "my_metrics": "{\'reward\': 0.25}"}',
+        ),
+        (
+            "run.json",
+            b'{"config": {"betas": [0.9], "name": "a"}, "lr": 0.1, "train": '
+            b'{"step": [1, 2], "reward": [0.5, 0.25], "dev": {"1": 9}, "val": [3, 4, 5]}}',
+        ),
+        (
+            "run.json",
+            b'{"betas": [1, 2, 3], "tags": [], "rows": [{"step": 1, "reward": 0.5}, '
+            b'{"step": 2, "reward": 0.25}]}',
+        ),
     ],
 )
 def test_a_table_is_read_however_it_is_written(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     assert told(evidence.read(tmp_path / name)) == [(1, 0.5), (2, 0.25)]
+
+
+def test_what_is_no_row_of_a_table_is_left_out_of_it(tmp_path):
+    text = "step  reward  kl\n1  0.5  0.1\nwords  and  more\n3  0.25  0.2\n4  5\n"
+    assert told(read(tmp_path, text)) == [(1, 0.5)]  # behind words it is another table
 
 
 def test_a_log_without_any_reward_is_asked_what_it_is():
@@ -340,3 +505,35 @@ def test_long_logs_take_no_longer_for_each_row():
         return [curves.reward(curves.Curves(history)), *curves.notes(history)]
 
     assert_linear(asked, lambda size: "x" * (size // 8), largest=8_000)
+
+
+def falling(best, last, first=-1200.0):
+    """From the first reward to the best, and then to the last."""
+
+    def reward(n):
+        rise = first + (best - first) * min(1, n / 100)
+        fall = best + (last - best) * min(1, (n - 200) / 50)
+        return (rise if n < 200 else fall) + n * 37 % 101 / 10
+
+    return rows(300, reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("history", "named"),
+    [
+        *((falling(-150.0, -200.0), False), (falling(-150.0, -900.0), True)),
+        *((falling(-100.0, -200.0, first=-100.0), True), (falling(-50.0, -90.0), False)),
+    ],
+)
+def test_a_fall_of_rewards_below_0_is_measured_by_what_had_been_learned(history, named):
+    assert causes(history) == ["reward-collapse"] * named
+
+
+@pytest.mark.parametrize(("slope", "named"), [(0.3, False), (0.0, True)])
+def test_an_entropy_that_goes_while_a_reward_far_from_0_rises_is_no_collapse(slope, named):
+    history = rows(
+        100,
+        reward=lambda n: -1000 + slope * n + n % 7 / 10,
+        entropy=lambda n: math.exp(-n / 10),
+    )
+    assert causes(history) == ["entropy-collapse"] * named
