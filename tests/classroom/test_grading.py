@@ -510,6 +510,19 @@ def test_hidden_tests_see_the_names_of_the_place_where_they_stand(tmp_path):
     assert by_hand(tmp_path, cells, scaled=lambda x: 2 * x) == {"scaled": Ending.PASSED}
 
 
+def test_hidden_tests_get_a_list_as_the_tensor_that_the_master_declares(tmp_path):
+    hidden = "### BEGIN HIDDEN TESTS\nassert halves(2).sum() == 1\n### END HIDDEN TESTS"
+    source = "def halves(x) -> Tensor:\n    return torch.full((x,), 0.5)"
+    cells = [
+        a_class.cell("import torch\nfrom torch import Tensor"),
+        a_class.cell(source, grade_id="halves", solution=True),
+        a_class.cell(f"halves(2)\n{hidden}", grade_id="halves-check", grade=True, points=1),
+    ]
+    for answer in (lambda x: [0.5] * x, lambda x: (0.5,) * x, lambda x: torch.full((x,), 0.5)):
+        assert by_hand(tmp_path, cells, halves=answer) == {"halves": Ending.PASSED}
+    assert by_hand(tmp_path, cells, halves=lambda x: [1.0] * x) == {"halves": Ending.FAILED}
+
+
 def test_another_variant_is_no_part_of_a_longer_number(tmp_path):
     path = tmp_path / "01-fake.ipynb"
     path.write_bytes(a_class.notebook([a_class.cell("sheet = Sheet('01-fake', variant=0)")]))
