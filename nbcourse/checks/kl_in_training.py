@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
+from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -61,11 +61,14 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
         },
     )
     garbage = now.masked_fill(~mask, math.nan)
-    attempt.holds(
-        torch.equal(*(as_tensor(attempt(x, old, mask, 4.0)) for x in (garbage, now))),
-        "padding full of NaN",
-        otherwise="Where log-probabilities at padding are NaN, your weights change. Put zeros "
-        "there before you add up anything, and choose instead of multiplying by the mask.",
+    attempt.equal(
+        attempt(garbage, old, mask, 4.0),
+        limited,
+        case="the same tokens, with log-probabilities of NaN at padding",
+        mistakes={
+            "put zeros at padding before you add up anything, and choose instead of multiplying by "
+            "the mask, since 0 · NaN is NaN": math.nan
+        },
     )
     _far_ratios(attempt, generator)
 

@@ -149,6 +149,9 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
             "the reward in the padding was counted": torch.tensor(
                 [[3.0, 2.0, 1.0], [33.75, 25.75, 24.75]]
             ),
+            "the reward in the padding was counted: it is cleared after the sum, and not before": (
+                torch.tensor([[3.0, 2.0, 1.0], [33.75, 25.75, 0.0]])
+            ),
             "every token got the whole discounted return, past rewards included": torch.tensor(
                 [[3.0, 3.0, 3.0], [9.0, 9.0, 0.0]]
             ),

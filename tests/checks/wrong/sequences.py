@@ -136,6 +136,10 @@ def wrong_answers(sheet):
                 lambda r, m, g: (r * powers(r, g)).flip(1).cumsum(1).flip(1),
                 "the reward in the padding was counted",
             ),
+            "padding counted and then cleared": (
+                lambda r, m, g: torch.where(m, (r * powers(r, g)).flip(1).cumsum(1).flip(1), 0.0),
+                "it is cleared after the sum, and not before",
+            ),
             "the whole return": (
                 lambda r, m, g: torch.where(m, weights(r, m, g)[:, :1], 0.0),
                 "past rewards included",
