@@ -133,6 +133,15 @@ def test_magics_and_shell_commands_do_no_harm(grade):
     assert points(grade(a_class.notebook(cells))) == EVERYTHING
 
 
+def test_code_that_reads_its_own_source_finds_it_as_in_a_notebook(grade):
+    looks = "import inspect\n\ndef double(x):\n    return 2 * x\n\n"
+    assert grade(double=looks + "assert 'return 2 * x' in inspect.getsource(double)")[
+        "double-check"
+    ].points
+    compiled = "@torch.jit.script\ndef double(x: int) -> int:\n    return 2 * x"
+    assert grade(double=compiled)["double-check"].points
+
+
 def test_cells_of_the_student_run_in_order_and_broken_ones_are_passed_over(grade):
     cells = a_class.solved(double="def double(x):\n    return two * x")
     cells[1:1] = [a_class.cell("two = 2\nthree = 1 / 0"), a_class.cell("## a title", "markdown")]
