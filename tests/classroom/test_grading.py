@@ -133,6 +133,11 @@ def test_magics_and_shell_commands_do_no_harm(grade):
     assert points(grade(a_class.notebook(cells))) == EVERYTHING
 
 
+def test_half_precision_is_there(grade):
+    halved = "import torch\n\ndef cube(x):\n    return x**3 + 0 * x.float().half().double()"
+    assert grade(cube=halved)["cube-check"].points == a_class.POINTS["cube"]
+
+
 def test_code_that_reads_its_own_source_finds_it_as_in_a_notebook(grade):
     looks = "import inspect\n\ndef double(x):\n    return 2 * x\n\n"
     assert grade(double=looks + "assert 'return 2 * x' in inspect.getsource(double)")[
