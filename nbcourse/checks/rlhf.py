@@ -41,6 +41,9 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
                     [[0.5, 0.5, 10 / 3, 10 / 3, 10 / 3, 0.0], [6.0, 1.5, 1.5, 0.0, 0.0, 0.0]]
                 )
             ),
+            "score k is paid at token k; it belongs to the last token of step k": (
+                torch.tensor([[1.0, 10.0, 0.0, 0.0, 0.0, 0.0], [6.0, 3.0, 0.0, 0.0, 0.0, 0.0]])
+            ),
             "everything is paid at the end of the answer": (
                 torch.tensor([[0.0, 0.0, 0.0, 0.0, 11.0, 0.0], [0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])
             ),

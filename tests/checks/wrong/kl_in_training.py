@@ -147,7 +147,7 @@ def wrong_answers(sheet):
             "times the mask": (times_the_mask, "put zeros at padding before you add up"),
             "through the ratio itself": (
                 weights(through_the_ratio),
-                "products too large to form",
+                "a product was formed",
             ),
         },
         "by-hand": {
