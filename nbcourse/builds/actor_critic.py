@@ -91,11 +91,12 @@ def _update(bench: Bench) -> Finding | None:
         given = [rollout, old, A, targets, MICRO_BATCH]
         return oracle.flat(asked("gradient", "ppo", weights, given))
 
-    every, last = torch.ones(6, 1), (torch.arange(6) >= MICRO_BATCH)[:, None]
+    right, last = direction(torch.ones(6, 1)), (torch.arange(6) >= MICRO_BATCH)[:, None]
+    known = [("last-micro-batch-only", direction(last)), ("idle", torch.zeros_like(right))]
     return named(
         answer(bench),
-        direction(every),
-        chain(with_each_mistake("ppo", answer), [("last-micro-batch-only", direction(last))]),
+        right,
+        chain(with_each_mistake("ppo", answer), known),
         what=f"gradient of policy and critic, six responses, {MICRO_BATCH} at a time",
     )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nbcourse.builds import harness, pieces
 from nbcourse.builds.mistakes import MISTAKES
+from nbcourse.checks.attempt import plain as plain_value
 from nbcourse.mistakes.findings import MISTAKE, Finding
 
 
@@ -195,7 +196,8 @@ def numbers(
 
     def answer(bench: Bench) -> list[Any]:
         found = [bench("call", piece, function, list(map(plain, case))) for case in cases]
-        return [each[part] for each in found for part in parts] if parts else found
+        found = [each[part] for each in found for part in parts] if parts else found
+        return list(map(_own_number, found))
 
     def look(bench: Bench) -> Finding | None:
         found = answer(bench)
@@ -214,10 +216,15 @@ def numbers(
             right / unit,
             with_each_mistake(piece, lambda asked: share(answer(asked))),
             what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; as a share",
-            tolerance=1e-9,
         )
 
     return look
+
+
+def _own_number(value: Any) -> Any:
+    """A number of NumPy or torch as Python's own, as it comes from a confined process."""
+    value = plain_value(value)
+    return value.item() if isinstance(value, Tensor) and not value.dim() else value
 
 
 class Warm:

@@ -120,7 +120,10 @@ def _raised(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.removesuffix(".py") in pieces.NAMES]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{kind}: {str(error)[:300]}{place}"
+    told = f"{kind}: {str(error)[:300]}{place}"
+    if "No module named" in told:
+        told += "; of a folder's files only the pieces and test_….py are read"
+    return told
 
 
 def judged_tests(

@@ -178,6 +178,7 @@ def _direction(
         yield from with_each_mistake(module, answer)
         last = right * (torch.arange(6) >= MICRO_BATCH)[:, None]
         yield "last-micro-batch-only", _gradient_of_six(last)
+        yield "idle", torch.zeros_like(_gradient_of_six(right))  # no step of the optimiser
 
     what = f"gradient of six responses, {what}"
     return named(answer(bench), _gradient_of_six(right), explained(), what=what)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, as_tensor
+from nbcourse.checks.attempt import Attempt, as_lists, as_tensor
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -154,12 +154,12 @@ def fool_the_monitor(attempt: Attempt, generator: Generator) -> None:
         otherwise='Expected a dict with the two entries "flattered" and "slandered".',
     )
     result = {
-        name: [as_tensor(x) for x in batch] if isinstance(batch, tuple | list) else batch
-        for name, batch in result.items()
+        name: [as_tensor(x) for x in batch] if isinstance(batch, list) else batch
+        for name, batch in zip(result, as_lists(list(result.values())), strict=True)
     }
     for name, batch in result.items():
         attempt.holds(
-            isinstance(batch, tuple | list)
+            isinstance(batch, list)
             and len(batch) == 2
             and all(isinstance(x, Tensor) and x.dim() == 1 and len(x) >= 4 for x in batch),
             "values and returns",
@@ -220,13 +220,14 @@ def _verdicts_on(attempt: Attempt, result: dict[str, Any]) -> None:
     )
 
 
-def _both(attempt: Attempt, result: object) -> tuple[Tensor, Tensor]:
+def _both(attempt: Attempt, result: Any) -> tuple[Tensor, Tensor]:
+    result = as_lists(result)
     attempt.holds(
-        isinstance(result, tuple | list) and len(result) == 2,
+        isinstance(result, list) and len(result) == 2,
         "weights and ages",
         otherwise="Expected two tensors, the weights and the ages for the next table.",
     )
-    return as_tensor(result[0]), as_tensor(result[1])  # type: ignore[index]
+    return as_tensor(result[0]), as_tensor(result[1])
 
 
 @EXERCISES.add("4.1 One agent, line by line")

@@ -74,11 +74,15 @@ class Attempt:
         handed[wrt].requires_grad_()
         result = self._run(handed, keywords)
         if not isinstance(result, Tensor):
-            raise NotRight(f"Expected a tensor to differentiate, got {_kind(result)}.")
+            raise NotRight(
+                f"Expected a tensor to differentiate, got {_kind(result)}. A gradient flows "
+                "through tensors only; float(), .item(), .tolist() and NumPy end it."
+            )
         if not result.requires_grad:
             raise NotRight(
-                "No gradient flows through the result. Likely mistake: a .detach(), .item() or "
-                "torch.no_grad() on the way, or a new tensor made of plain numbers."
+                f"No gradient flows through the result to argument number {wrt + 1}. Likely "
+                "mistake: a .detach(), .item() or torch.no_grad() on the way, or a new tensor made "
+                "of plain numbers."
             )
         (gradient,) = torch.autograd.grad(result.sum(), handed[wrt], allow_unused=True)
         return torch.zeros_like(handed[wrt]) if gradient is None else gradient
@@ -147,7 +151,8 @@ class Attempt:
 
         Args:
             result: what the student's function returned.
-            expected: the right value; a tensor also fixes the shape.
+            expected: the right value; a tensor also fixes the shape, and one of truth values the
+                type.
             case: which case this is, with its inputs, such as "rewards [1, 0], one prompt".
             mistakes: explanation → the value that this mistake would have led to; NaN stands for
                 every result with a NaN in it.
@@ -155,7 +160,8 @@ class Attempt:
                 that the statement asks for, which are as many for large values.
         """
         if isinstance(expected, Tensor):
-            result = self.tensor(result, tuple(expected.shape))
+            truth = torch.bool if expected.dtype is torch.bool else None
+            result = self.tensor(result, tuple(expected.shape), dtype=truth)
         else:
             result = self.number(result)
         relative = tolerance if tolerance < 3e-4 else 0.0
@@ -168,8 +174,10 @@ class Attempt:
         if likely and self._stays(result):
             lines.append("With other numbers you return the same. If that is no accident:")
         lines += likely_mistakes(likely)
-        if not likely and (where := _apart(result, expected, tolerance, relative)):
-            lines.append(where)
+        if not likely:
+            lines += _seen_in(result, expected, tolerance, told=bool(shown)) or _apart(
+                result, expected, tolerance, relative
+            )
         raise NotRight("\n".join(lines))
 
     def _stays(self, result: Any) -> bool:
@@ -304,15 +312,52 @@ def _comes_of(result: Any, mistake: Tensor | Number, tolerance: float) -> bool:
     return _close(result, mistake, tolerance)
 
 
-def _apart(result: Any, expected: Any, tolerance: float, relative: float) -> str:
-    """Which of several numbers are not right, in words; empty if none is, or all are not."""
+def _seen_in(result: Any, expected: Any, tolerance: float, *, told: bool) -> list[str]:
+    """What all entries of a wrong value have in common, in words, if anything.
+
+    Args:
+        result: the wrong value.
+        expected: the right one.
+        tolerance: absolute and relative.
+        told: whether the right value is shown; where it is not, no number may lead to it.
+    """
+    right, found = (torch.as_tensor(x, dtype=torch.float64) for x in (expected, result))
+    if isinstance(expected, Tensor) and expected.dtype is torch.bool:
+        return []
+    wanted, numbers = right.flatten().tolist(), found.flatten().tolist()
+    if not all(map(math.isfinite, [*wanted, *numbers])) or not any(wanted):
+        return []
+
+    def is_all(values: list[float]) -> bool:
+        pairs = zip(numbers, values, strict=True)
+        return all(math.isclose(x, y, rel_tol=tolerance, abs_tol=tolerance) for x, y in pairs)
+
+    if is_all([-x for x in wanted]):
+        return ["These are the right numbers with the opposite sign."]
+    if max(wanted) - min(wanted) <= 2 * tolerance:  # whatever is said of equal numbers fits
+        return []
+    ranks = sorted(range(len(wanted)), key=numbers.__getitem__)
+    in_order = dict(zip(ranks, sorted(wanted), strict=True))
+    if is_all([in_order[i] for i in range(len(wanted))]):
+        return ["These are the right numbers in another order."]
+    largest = max(range(len(wanted)), key=lambda i: abs(wanted[i]))
+    factor, offset = numbers[largest] / wanted[largest], numbers[0] - wanted[0]
+    if told and abs(factor) > tolerance and is_all([factor * x for x in wanted]):
+        return [f"Each is {factor:.6g} times what it should be."]
+    if told and is_all([x + offset for x in wanted]):
+        return [f"Each is off by the same {offset:.4g}."]
+    return []
+
+
+def _apart(result: Any, expected: Any, tolerance: float, relative: float) -> list[str]:
+    """Which of several numbers are not right, in words, unless none is, or all are not."""
     found, right = (torch.as_tensor(x, dtype=torch.float64) for x in (result, expected))
     close = found.isclose(right, rtol=relative, atol=tolerance)
     wrong = (~(close | (found.isnan() & right.isnan()))).nonzero().tolist()
     if not 0 < len(wrong) < right.numel():
-        return ""
+        return []
     where = ", ".join(map(str, wrong[:5])) + (" …" if len(wrong) > 5 else "")
-    return f"Not right are {len(wrong)} of {right.numel()} entries (counted from 0): {where}"
+    return [f"Not right are {len(wrong)} of {right.numel()} entries (counted from 0): {where}"]
 
 
 def _show(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, digits
+from nbcourse.checks.attempt import Attempt, as_lists, digits
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -41,6 +41,8 @@ def mend_the_loss(attempt: Attempt, generator: Generator) -> None:
             "the advantages were divided by their standard deviation, which is not asked for": (
                 right / math.sqrt(3)
             ),
+            "the advantages were divided by their standard deviation, which is not asked for, with "
+            "the denominator N": right / math.sqrt(2),
             "each reward is compared with the mean of the *others*; here the baseline is the mean "
             "of the whole batch": 1.5 * right,
         },
@@ -118,9 +120,9 @@ def _variance(probs: Tensor, rewards: Tensor, baseline: float) -> float:
 
 @EXERCISES.add("The optimal constant baseline", travels="code")
 def harmful_baseline(attempt: Attempt, generator: Generator) -> None:
-    result = attempt()
+    result = as_lists(attempt())
     attempt.holds(
-        isinstance(result, tuple | list) and len(result) == 2,
+        isinstance(result, list) and [type(x) for x in result] == [list, list],
         "two tensors",
         otherwise="Expected two tensors, the probabilities and the rewards.",
     )

@@ -142,22 +142,22 @@ def micro_batches_that_add_up(attempt: Attempt, generator: Generator) -> None:
     losses = torch.randn(6, 5, generator=generator, dtype=torch.float64)
     losses = losses.masked_fill(~mask, math.nan)
     shares = [[slice(0, 3), slice(3, 4)], [slice(4, 5), slice(5, 6)]]  # process → its rows
-    result = torch.zeros_like(losses)
-    attempt.holds(
-        math.isfinite(attempt(losses, mask, tokens, len(shares))),
-        "NaN in the padding",
-        otherwise="With NaN in the padding the loss is NaN. Likely mistake: the mask is multiplied "
-        "in, and NaN times 0 is NaN; choose the tokens by `losses[mask]`, or use torch.where.",
+    attempt.equal(
+        attempt(losses, mask, tokens, len(shares)),
+        losses[mask].sum() * len(shares) / tokens,
+        case="NaN in the padding",
+        mistakes={
+            "the mask is multiplied in, and NaN times 0 is NaN; choose the tokens by "
+            "`losses[mask]`, or use torch.where": math.nan
+        },
     )
     for share in shares:
         for rows in share:
-            found = attempt.gradient(losses[rows], mask[rows], tokens, len(shares), wrt=0)
-            result[rows] += found / len(shares)
-    attempt.equal(
-        result,
-        mask.double() / tokens,
-        case=f"the gradient after two processes with two micro-batches each, {tokens} tokens",
-    )
+            attempt.equal(
+                attempt.gradient(losses[rows], mask[rows], tokens, len(shares)),
+                mask[rows].double() * len(shares) / tokens,
+                case=f"the gradient of one of two processes' micro-batches, {tokens} tokens in all",
+            )
 
 
 @EXERCISES.add("15.6 Precision, and how this fails silently")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -49,12 +48,13 @@ def mend_the_curve(attempt: Attempt, generator: Generator) -> None:
         },
     )
     garbage = torch.tensor([[math.nan, -math.inf]])
-    empty = as_tensor(attempt(garbage, garbage.flip(1), torch.zeros(1, 2, dtype=torch.bool)))
-    attempt.holds(
-        bool((empty == 0).all()),
-        "padding full of NaN",
-        otherwise="Where log-probabilities at padding are NaN or −∞, your estimate is not 0. "
-        "Likely mistake: a product with the mask; 0 · NaN is NaN. Choose instead of multiplying.",
+    attempt.equal(
+        attempt(garbage, garbage.flip(1), torch.zeros(1, 2, dtype=torch.bool)),
+        torch.zeros(1, 2),
+        case="padding with log-probabilities of NaN and −∞",
+        mistakes={
+            "a product with the mask; 0 · NaN is NaN. Choose instead of multiplying": math.nan
+        },
     )
     small = torch.tensor([[2.0**-13, -(2.0**-13), 2.0**-12, -(2.0**-11)]])
     found = as_tensor(
@@ -168,7 +168,7 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
 def which_way(attempt: Attempt, generator: Generator) -> None:
     others = (0.75 + 0.24 * torch.rand(3, generator=generator, dtype=torch.float64)).tolist()
     for q in (0.9, 0.75, 0.25, *others, *(1 - other for other in others)):
-        away, back = _two_probabilities_of(attempt(q), q)
+        away, back = _two_probabilities(attempt, q)
         if _far(away, q) and _far(back, q) and _pulled_back(away, q) > _pulled_back(back, q):
             raise NotRight(
                 f"With q = {q:.3g} the policy π(A) = {away:.3g} is pulled back and {back:.3g} is "
@@ -194,22 +194,15 @@ def which_way(attempt: Attempt, generator: Generator) -> None:
         attempt.holds(_pulled_back(back, q), "the second policy is pulled back", otherwise=says)
 
 
-def _two_probabilities_of(result: Any, q: float) -> tuple[float, float]:
-    values = result.tolist() if isinstance(result, Tensor) else result
-    if not isinstance(values, tuple | list) or len(values) != 2:
-        raise NotRight(f"Expected two probabilities of A, got {result!r:.80}.")
-    found = []
-    for value in values:
-        p = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-        if isinstance(p, bool) or not isinstance(p, int | float):
-            raise NotRight(f"Expected two probabilities of A, each a number, got {value!r:.80}.")
+def _two_probabilities(attempt: Attempt, q: float) -> list[float]:
+    found = attempt.numbers(attempt(q), 2, "two probabilities of A")
+    for p in found:
         if not 0 < p < 1:
             raise NotRight(
                 f"With q = {q:.3g} you gave π(A) = {p:.4g}. A probability of a policy with a "
                 "logit lies strictly between 0 and 1."
             )
-        found.append(float(p))
-    return found[0], found[1]
+    return found
 
 
 def _divergence(p: float, q: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, NotRight, as_tensor
+from nbcourse.checks.attempt import Attempt, NotRight
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -61,11 +61,14 @@ def mend_the_cap(attempt: Attempt, generator: Generator) -> None:
         },
     )
     garbage = now.masked_fill(~mask, math.nan)
-    attempt.holds(
-        torch.equal(*(as_tensor(attempt(x, old, mask, 4.0)) for x in (garbage, now))),
-        "padding full of NaN",
-        otherwise="Where log-probabilities at padding are NaN, your weights change. Put zeros "
-        "there before you add up anything, and choose instead of multiplying by the mask.",
+    attempt.equal(
+        attempt(garbage, old, mask, 4.0),
+        limited,
+        case="the same tokens, with log-probabilities of NaN at padding",
+        mistakes={
+            "put zeros at padding before you add up anything, and choose instead of multiplying by "
+            "the mask, since 0 · NaN is NaN": math.nan
+        },
     )
     _far_ratios(attempt, generator)
 
@@ -74,12 +77,16 @@ def _far_ratios(attempt: Attempt, generator: Generator) -> None:
     log_ratio = torch.randn(3, 6, generator=generator, dtype=torch.float64)
     far = 40 * log_ratio  # products of e^(±40 …), which overflow if they are formed
     full = torch.ones(3, 6, dtype=torch.bool)
+    formed = {
+        "a product was formed, which is infinite or 0, and infinity by infinity is NaN, as is 0 "
+        "times infinity: limit the logarithm, and take the exponential last": math.nan
+    }
     for name, d in (("random log-ratios", log_ratio), ("products too large to form", 20 * far)):
         weights = attempt(d, torch.zeros_like(d), full, 2.0)
         wanted = d.cumsum(dim=1).clamp(-math.log(2), math.log(2)).exp()
-        attempt.equal(weights, wanted, case=name)
+        attempt.equal(weights, wanted, case=name, mistakes=formed)
         slopes = attempt.gradient(d, torch.zeros_like(d), full, 2.0)
-        attempt.equal(slopes, _to_go(wanted), case=f"the gradient with {name}")
+        attempt.equal(slopes, _to_go(wanted), case=f"the gradient with {name}", mistakes=formed)
 
 
 def _to_go(costs: Tensor) -> Tensor:

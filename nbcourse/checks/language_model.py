@@ -53,11 +53,14 @@ def mend_the_shift(attempt: Attempt, generator: Generator) -> None:
             expected[b, t] = z[lines[b, 2 + t]] - math.log(sum(map(math.exp, z)))
     attempt.equal(attempt(logits, lines, 2), expected, case="three random lines, prompts of two")
     logits[:, [0, 6]] = math.nan
-    attempt.holds(
-        torch.equal(*(as_tensor(attempt(x, lines, 2)) for x in (logits, logits.nan_to_num()))),
-        "the logits before the prompt's end and at the last token do not matter",
-        otherwise="NaN at the first and at the last position changed the result. The first chose "
-        "a token of the prompt, and the last one chose nothing.",
+    attempt.equal(
+        attempt(logits, lines, 2),
+        expected,
+        case="the same lines, with NaN in the logits of the first and of the last position",
+        mistakes={
+            "NaN at the first and at the last position changed the result. The first chose a token "
+            "of the prompt, and the last one chose nothing": math.nan
+        },
     )
 
 
@@ -212,7 +215,7 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
     mu = torch.tensor([25.0, 9.0, 0.0]).double() / 34  # the squares of π, kept and normalised
     hot = torch.tensor([5.0, 3.0, 0.0]).double() / 8
     naive, weighted = mu - pi, torch.tensor([0.1, 0.06, -0.16], dtype=torch.float64)
-    nothing = torch.zeros_like(pi)
+    nothing, ratio = torch.zeros_like(pi), torch.where(mu > 0, pi / mu, 0.0)
     attempt.equal(
         attempt(pi.log(), 0.5, 2),
         torch.stack([naive, weighted]),
@@ -232,6 +235,14 @@ def what_the_ratio_mends(attempt: Attempt, generator: Generator) -> None:
                 torch.stack([nothing, pi * (mu > 0) - 0.8 * mu])
             ),
             "the sign is that of the loss": -torch.stack([naive, weighted]),
+            "the second row would be right for the learner's probabilities on the kept tokens, "
+            "divided by their sum; the ratio as it is does not add up to 1 under the sampler": (
+                torch.stack([naive, weighted / 0.8])
+            ),
+            "the ratio was differentiated as well; it is a weight, a number": torch.stack(
+                [naive, _weighted_scores(mu, ratio * (1 + pi.log()), pi)]
+            ),
+            "the two rows are exchanged": torch.stack([weighted, naive]),
             "the ratio is upside down; the weight is learner over sampler": (
                 torch.stack([naive, _weighted_scores(mu, mu / pi, pi)])
             ),

@@ -40,6 +40,8 @@ def mend_the_interval(attempt: Attempt, generator: Generator) -> None:
                 "that is the spread of the questions; the mean of P of them has 1/√P of it": 0.98,
                 "z is 1.96 for 95 %; 1.645 leaves 5 % on either side": 1.645 * 0.25,
                 "that is one standard error; 95 % takes 1.96 of them": 0.25,
+                "the mean was taken over the questions; each question has a gain of its own, the "
+                "mean over its samples": 0.0,
             }.items()
         }
         | {

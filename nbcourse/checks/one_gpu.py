@@ -38,6 +38,7 @@ def mend_the_gate(attempt: Attempt, generator: Generator) -> None:
                 0.4 - (1 - 2 * 0.5**8)
             ),
             "the number of groups was returned; a share is asked for": 2 - 0.75,
+            "columns were looked at; a group is a row": 1 - 0.75,
         },
     )
     for groups, size in ((30, 4), (7, 8), (64, 2)):
@@ -236,6 +237,8 @@ def signal_and_noise(attempt: Attempt, generator: Generator) -> None:
             ),
             "the noise was divided by P where P − 1 is right: the distances from their own mean "
             "are too small": torch.tensor([4 / 3, 4 / 9]),
+            "the noise was divided by P where P − 1 is right, and the signal is too large by what "
+            "it lacks": torch.tensor([14 / 9, 4 / 9]),
             "each row was compared with itself as well; only pairs of different prompts are free "
             "of noise": torch.tensor([2.0, 4 / 9]),
             "the roots were taken; the squares are asked for": torch.tensor(right).sqrt(),

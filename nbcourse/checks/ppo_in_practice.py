@@ -35,6 +35,8 @@ def mend_the_epochs(attempt: Attempt, generator: Generator) -> None:
             "old log-probs are constants of another policy": logits,
             "only one step was made: there is one in each epoch": _updated(*given[:3], 1, 0.5),
             "the samples are summed; the loss is their mean": _updated(*given[:4], 2.0),
+            "the gradients of all epochs add up: backward() adds to .grad, which has to be emptied "
+            "before it": _updated(*given, added_up=True),
             "the good arm became rarer: the gradient of a loss is subtracted": _updated(
                 *given[:4], -0.5
             ),
@@ -88,14 +90,15 @@ def _updated(
     *,
     weight: Weight = _clipped,
     old: str = "sampled",
+    added_up: bool = False,
 ) -> Tensor:
     """The logits after the epochs, from the gradient Σ weight · (eₐ − π) / B, without autograd."""
-    reference = logits.softmax(dim=0)
+    reference, step = logits.softmax(dim=0), torch.zeros_like(logits)
     for _ in range(epochs):
         pi = logits.softmax(dim=0)
         if old == "now":
             reference = pi
-        step = torch.zeros_like(logits)
+        step = step.clone() if added_up else torch.zeros_like(logits)
         for a, A in zip(actions.tolist(), advantages.tolist(), strict=True):
             score = -pi
             score[a] += 1.0
@@ -228,6 +231,7 @@ def how_much_too_large(attempt: Attempt, generator: Generator) -> None:
         mistakes={
             "that is the factor for one sample: of n samples each moves the others, too": one,
             "K − 1 is for equally likely actions": 1 + (len(pi) - 2) / 2,
+            "K − 1 is for equally likely actions, and for one sample": len(pi) - 1,
             "what a trained sample owes to the n − 1 others has been forgotten: they move it as "
             "much as any other action": one / 2,
             "a sample has n − 1 others, not n": 1 + one / 2,

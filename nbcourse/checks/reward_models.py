@@ -97,6 +97,9 @@ def by_hand(attempt: Attempt, generator: Generator) -> None:
         case=f"your numbers a, b, c = {a}, {b}, {c}",
         mistakes={
             "the probabilities are those of the opposite choices": answer(1 - first, 1 - second),
+            "in the second comparison it was C that was preferred to A": torch.tensor(
+                [first, 1 - second, (1 - first + second) / 2, -(1 - first) / 2, -second / 2]
+            ).double(),
             "a, b and c themselves were taken for the scores; the scores are their logarithms": (
                 answer(logistic(a - b), logistic(c - a))
             ),
@@ -193,11 +196,13 @@ def ties(attempt: Attempt, generator: Generator) -> None:
             / 3,
         },
     )
-    attempt.equal(
-        attempt.gradient(*arguments),
-        _tie_gradient([math.log(4), 0.0, -math.log(16)], [1, 0, 1], 2.0),
-        case="the gradient in the first scores",
-    )
+    slopes = _tie_gradient([math.log(4), 0.0, -math.log(16)], [1, 0, 1], 2.0)
+    for wrt, expected in enumerate((slopes, -slopes)):
+        attempt.equal(
+            attempt.gradient(*arguments, wrt=wrt),
+            expected,
+            case=f"the gradient in the {('first', 'second')[wrt]} scores",
+        )
     _thirty_comparisons(attempt, generator)
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from nbcourse.checks.attempt import Attempt, as_tensor
+from nbcourse.checks.attempt import Attempt
 from nbcourse.checks.sheet import Exercises, Numbers
 
 EXERCISES = Exercises()
@@ -40,6 +40,9 @@ def mend_the_step_scores(attempt: Attempt, generator: Generator) -> None:
                 torch.tensor(
                     [[0.5, 0.5, 10 / 3, 10 / 3, 10 / 3, 0.0], [6.0, 1.5, 1.5, 0.0, 0.0, 0.0]]
                 )
+            ),
+            "score k is paid at token k; it belongs to the last token of step k": (
+                torch.tensor([[1.0, 10.0, 0.0, 0.0, 0.0, 0.0], [6.0, 3.0, 0.0, 0.0, 0.0, 0.0]])
             ),
             "everything is paid at the end of the answer": (
                 torch.tensor([[0.0, 0.0, 0.0, 0.0, 11.0, 0.0], [0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])
@@ -233,13 +236,14 @@ def _random_segments(attempt: Attempt, generator: Generator) -> None:
     attempt.equal(attempt(rewards, values, segments, 0.8), expected, case="three answers, λ = 0.8")
     padding = segments < 0
     poisoned = [x.masked_fill(padding, math.nan) for x in (rewards, values)]
-    attempt.holds(
-        torch.equal(
-            *(as_tensor(attempt(*x, segments, 0.8)) for x in (poisoned, (rewards, values)))
-        ),
-        "NaN in the padding",
-        otherwise="With NaN in the padding the advantages change. Padded positions belong to no "
-        "segment: select, do not multiply, since NaN times 0 is NaN.",
+    attempt.equal(
+        attempt(*poisoned, segments, 0.8),
+        expected,
+        case="the same answers, with NaN in the padding",
+        mistakes={
+            "padded positions belong to no segment: select, do not multiply, since NaN times 0 is "
+            "NaN": math.nan
+        },
     )
     single = torch.zeros(3, 8, dtype=torch.long)
     attempt.equal(

@@ -38,7 +38,14 @@ def mend_the_groups(attempt: Attempt, generator: Generator) -> None:
                 sum(rewards[start : start + group_size]) / group_size
             )
         attempt.equal(
-            attempt(rewards, group_size), expected, case=f"12 rewards, groups of {group_size}"
+            attempt(rewards, group_size),
+            expected,
+            case=f"12 rewards, groups of {group_size}",
+            mistakes={
+                "each one's own reward is left out; that is the leave-one-out baseline, and the "
+                "mean of the whole group is asked for": (group_size * expected - rewards)
+                / (group_size - 1)
+            },
         )
 
 
@@ -149,6 +156,9 @@ def discounted_weights(attempt: Attempt, generator: Generator) -> None:
             "the reward in the padding was counted": torch.tensor(
                 [[3.0, 2.0, 1.0], [33.75, 25.75, 24.75]]
             ),
+            "the reward in the padding was counted: it is cleared after the sum, and not before": (
+                torch.tensor([[3.0, 2.0, 1.0], [33.75, 25.75, 0.0]])
+            ),
             "every token got the whole discounted return, past rewards included": torch.tensor(
                 [[3.0, 3.0, 3.0], [9.0, 9.0, 0.0]]
             ),
@@ -205,6 +215,7 @@ def length_bias(attempt: Attempt, generator: Generator) -> None:
             "that is E[R/|y|] itself; you are asked for the way in which θ changes it": 1.625,
             "the long response's share has the wrong sign: going on has the score −σ(θ)": 0.46875,
             "the short response was divided by 2 and the long one by 1": 0.0,
+            "both were divided by 2; the short response has one token": 0.09375,
         },
     )
     for _ in range(3):

@@ -46,6 +46,20 @@ def mend_the_law(attempt: Attempt, generator: Generator) -> None:
             "that is a share; you are asked for a number of responses": 5 / 11,
         },
     )
+    attempt.equal(
+        attempt(
+            torch.tensor([[5, 6, 7, 8], [5, 0, 0, 3]]),
+            torch.tensor([[False, True, True, True], [True, False, True, False]]),
+            0,
+        ),
+        1,
+        case="a response that was cut off, and one whose padding is under the mask and not its end",
+        mistakes={
+            "the response that was cut off is judged by its first token, where argmax points if "
+            "nothing is found": 2,
+            "end tokens in the padding count as its end; it is the first one alone": 0,
+        },
+    )
     for _ in range(3):
         tokens = torch.randint(0, 4, (40, 6), generator=generator)
         mask = torch.rand(40, 6, generator=generator) < 0.7

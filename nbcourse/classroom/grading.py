@@ -21,6 +21,7 @@ import torch
 
 from nbcourse.checks import Sheet
 from nbcourse.classroom import matching, notebooks, partial_credit, results
+from nbcourse.classroom.declared import as_declared
 from nbcourse.classroom.ledger import LedgerEntry
 from nbcourse.classroom.masters import (
     UNCHOSEN,
@@ -202,11 +203,11 @@ class _Tests:
                     failure = self._missing(step) or self._run(step, step.visible, self.names)
                     found[step.grade_id] = _exercise_result(step, failure)
                     if failure is None:
-                        to_come.append((step, dict(self.names)))
+                        to_come.append((step, self._names_as_declared()))
                     else:
                         self.failed.add(step.grade_id)
                     if step.grade_id in partial:
-                        to_count.append((step, dict(self.names)))
+                        to_count.append((step, self._names_as_declared()))
         self.session.by_reference = False
         for step, names in to_come:
             if (failure := self._run(step, step.hidden, names)) is not None:
@@ -215,6 +216,14 @@ class _Tests:
             if found[step.grade_id].state in (Ending.FAILED, Ending.RAISED):
                 found[step.grade_id] = self._with_share(found[step.grade_id], step, names)
         return tuple(found[exercise.grade_id] for exercise in self.master.exercises)
+
+    def _names_as_declared(self) -> dict[str, Any]:
+        """What is defined now; answers return tensors wherever their stubs say so."""
+        found = dict(self.names)
+        for solution in self.master.solutions.values():
+            for name in found.keys() & set(solution.functions):
+                found[name] = as_declared(found[name], solution.source, name)
+        return found
 
     def _with_share(
         self, result: ExerciseResult, step: Test, names: dict[str, Any]

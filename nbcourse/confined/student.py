@@ -13,6 +13,7 @@ trusts what it is sent; the grader does not trust what it answers.
 import builtins
 import errno
 import json
+import linecache
 import os
 import random
 import signal
@@ -37,6 +38,8 @@ from nbcourse.confined.cgroups import ControlGroup
 CELL = "<cell {}>"
 FORK_TRIES = 50  # a tenth of a second apart
 LONGEST_ERROR = 2000  # characters of an error's message
+# It asks what the processor can do, in files that a confined process cannot open.
+torch.ones(1).half()
 
 
 class StudentCode:
@@ -76,7 +79,10 @@ class StudentCode:
         self.sources[file] = request["source"].splitlines()
         error, before = None, dict(self.names)
         try:
-            exec(compile(plain_python(request["source"]), file, "exec"), self.names)
+            python = plain_python(request["source"])
+            # Where IPython puts it too: `torch.jit.script` and `inspect` read the source again.
+            linecache.cache[file] = (len(python), None, python.splitlines(keepends=True), file)
+            exec(compile(python, file, "exec"), self.names)
         except BaseException as raised:
             error = self.describe(raised)
         report: dict[str, Any] = {}

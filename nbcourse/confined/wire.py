@@ -152,7 +152,9 @@ def from_tensor(tensor: Tensor) -> dict[str, Any]:
     """A tensor as JSON: dtype, shape, bytes, and whether gradients are wanted."""
     if tensor.numel() * tensor.element_size() > LARGEST_MESSAGE:
         raise TooBig(f"a tensor of shape {tuple(tensor.shape)}")
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    # To `contiguous` every step is right along an axis of one entry, and not to `view`.
+    plain = plain.clone(memory_format=torch.contiguous_format)
     data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return {
         "dtype": str(plain.dtype).removeprefix("torch."),

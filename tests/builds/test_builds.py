@@ -324,6 +324,46 @@ def test_other_sums_are_as_healthy(name):
     assert {one.finding.id for one in judged(name, text) if one.finding} <= {""}
 
 
+@pytest.mark.parametrize(
+    "kind", ["numpy.float64", "torch.tensor", "lambda x: torch.tensor(x).double()", "float"]
+)
+@pytest.mark.parametrize(
+    ("piece", "function"),
+    [
+        ("planner", "static_bytes"),
+        ("planner", "at_least"),
+        ("gate", "mixed_share"),
+        ("gate", "power"),
+        ("gate", "agreement"),
+    ],
+)
+def test_a_number_is_one_whoever_made_it_and_in_single_precision_too(piece, function, kind):
+    made = (
+        "\n\nimport numpy\nimport torch\n"
+        f"_own = {function}\ndef {function}(*given):\n    return ({kind})(_own(*given))\n"
+    )
+    assert [one.law.name for one in judged(piece, BOOK[piece] + made) if one.finding] == []
+
+
+@pytest.mark.parametrize("piece", ["reinforce", "ppo", "grpo"])
+def test_an_update_without_a_step_is_one_in_which_nothing_moves(piece):
+    text = BOOK[piece].replace("    optimiser.step()\n", "")
+    (broken,) = [one for one in judged(piece, text) if one.finding]
+    assert (broken.law.name, broken.finding.id) == ("update", "idle")
+
+
+def test_a_file_that_is_not_read_is_told_where_it_is_imported():
+    text = "from helpers import mean\n" + BOOK["gae"]
+    broken = [one.finding.evidence for one in judged("gae", text) if one.finding]
+    assert broken[0].endswith("of a folder's files only the pieces and test_….py are read")
+
+
+def test_what_is_no_number_is_told_by_its_type():
+    text = BOOK["gate"] + "\n\ndef mixed_share(groups):\n    return [0.5]\n"
+    (broken,) = [one for one in judged("gate", text) if one.finding]
+    assert broken.finding.evidence == "expected a number, got list"
+
+
 def test_a_file_that_ends_python_does_not_end_the_check():
     text = BOOK["gae"] + "\nraise SystemExit(3)\n"
     broken = [one for one in judged("gae", text) if one.finding]

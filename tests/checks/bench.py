@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nbcourse.checks.attempt import NotRight, plain
+from nbcourse.classroom.declared import as_declared
 from nbcourse.classroom.leaks import REGION
 from nbcourse.confined import wire
 from tests.checks import masters
@@ -39,9 +40,18 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def as_graded(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The answer as a grader calls it: what it returns has been packed and sent."""
-    return lambda *given: wire.unpack(*wire.pack(answer(*given)))
+def as_graded(answer: Callable[..., Any], source: str, name: str) -> Callable[..., Any]:
+    """The answer as a hidden test calls it: what it returns has been packed, sent and read."""
+
+    def sent(*given: Any) -> Any:
+        structure, tensors = wire.pack(answer(*given))
+        # What a gradient flows through stays here: bytes would end it.
+        arrived = [
+            t if t.requires_grad else wire.to_tensor(wire.from_tensor(t))[0] for t in tensors
+        ]
+        return wire.unpack(structure, arrived)
+
+    return as_declared(sent, source, name)
 
 
 class Desk:
@@ -84,7 +94,8 @@ class Desk:
                 else:
                     names = {**self.names, self.name: answer}
                 exec(self._check, names)
-                exec(self._hidden, {**names, self.name: as_graded(names[self.name])})
+                graded = as_graded(names[self.name], self.source, self.name)
+                exec(self._hidden, {**names, self.name: graded})
         except NotRight as wrong:
             return str(wrong)
         except Exception as error:  # of a hidden test, or of the cell itself

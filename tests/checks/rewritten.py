@@ -315,6 +315,11 @@ def _strided(x: Tensor) -> Tensor:
     return torch.stack([x, x], dim=-1)[..., 0]
 
 
+def _without_gradient(change: Change) -> Change:
+    """A change of what no gradient flows through, which only a tensor carries."""
+    return lambda x: x if x.requires_grad or not x.dim() else change(x)
+
+
 def _floating(dtype: torch.dtype) -> Change:
     return lambda x: x.to(dtype) if x.is_floating_point() else x
 
@@ -327,6 +332,9 @@ RESULTS: dict[str, Change] = {
     "a parameter": everywhere(
         lambda x: torch.nn.Parameter(x) if x.is_floating_point() and x.is_leaf else x, Tensor
     ),
+    "tensors as lists": everywhere(_without_gradient(Tensor.tolist), Tensor),
+    "tensors as arrays": everywhere(_without_gradient(Tensor.numpy), Tensor),
+    "tensors as lists of tensors": everywhere(_without_gradient(list), Tensor),
     "numbers as tensors": everywhere(lambda x: torch.tensor(x, dtype=torch.float64), (int, float)),
     "numbers as NumPy's": everywhere(np.float64, (int, float)),
     "numbers as NumPy's, in float32": everywhere(np.float32, (int, float)),

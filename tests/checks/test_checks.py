@@ -216,6 +216,61 @@ def test_a_known_mistake_is_told_as_before():
     assert "With other numbers" not in str(told.value)
 
 
+ONE_TO_FOUR = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (-ONE_TO_FOUR, "These are the right numbers with the opposite sign."),
+        (ONE_TO_FOUR.T, "These are the right numbers in another order."),
+        (ONE_TO_FOUR / 3, "Each is 0.333333 times what it should be."),
+        (ONE_TO_FOUR - 0.5, "Each is off by the same -0.5."),
+        (torch.tensor([[1.0, 2.0], [3.0, 5.0]]), "Not right are 1 of 4 entries"),
+        (torch.tensor([[1.0, 2.0], [3.0, math.nan]]), "Not right are 1 of 4 entries"),
+        (torch.zeros(2, 2), ""),
+        (ONE_TO_FOUR.square() + 1, ""),
+    ],
+)
+def test_what_the_entries_of_an_unknown_mistake_have_in_common_is_told(result, says):
+    attempt = Attempt(lambda x: result)
+    with pytest.raises(NotRight) as wrong:
+        attempt.equal(attempt(torch.ones(1)), ONE_TO_FOUR, case="a table")
+    *_, last = str(wrong.value).splitlines()
+    assert last.startswith(says) if says else last.startswith("  got")
+
+
+@pytest.mark.parametrize("result", [ONE_TO_FOUR / 3, ONE_TO_FOUR - 0.5])
+def test_no_factor_leads_to_an_answer_that_is_all_that_is_asked_for(result):
+    attempt = Attempt(lambda: result)
+    with pytest.raises(NotRight) as wrong:
+        attempt.equal(attempt(), ONE_TO_FOUR, case="a table")
+    assert "Each is" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(2.0, 6.0), (torch.ones(3), torch.zeros(3))])
+def test_nothing_is_told_of_one_number_or_of_equal_ones(right, wrong):
+    attempt = Attempt(lambda x: wrong)
+    with pytest.raises(NotRight) as told:
+        attempt.equal(attempt(torch.ones(1)), right, case="equal numbers")
+    assert str(told.value).splitlines()[-1].startswith("  got")
+
+
+@pytest.mark.parametrize("result", [torch.tensor([1, 0]), torch.tensor([1.0, 0.0]), [1, 0]])
+def test_truth_values_are_no_numbers(result):
+    attempt = Attempt(lambda: result)
+    with pytest.raises(NotRight, match=r"Expected dtype torch\.bool"):
+        attempt.equal(attempt(), torch.tensor([True, False]), case="a mask")
+
+
+def test_a_missing_gradient_is_told_with_its_argument_and_its_likely_end():
+    attempt = Attempt(lambda x, y: (x.detach() * y).sum())
+    with pytest.raises(NotRight, match="through the result to argument number 1"):
+        attempt.gradient(torch.ones(2), torch.ones(2))
+    with pytest.raises(NotRight, match=r"got float 2\.0\. .* float\(\), \.item\(\)"):
+        Attempt(lambda x: x.sum().item()).gradient(torch.ones(2))
+
+
 def wrong_expected_reward(theta: float, short: float, long: float) -> float:
     stop = 1 / (1 + math.exp(-theta))
     return stop * (1 - stop) * (short - long)

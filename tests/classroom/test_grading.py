@@ -133,6 +133,20 @@ def test_magics_and_shell_commands_do_no_harm(grade):
     assert points(grade(a_class.notebook(cells))) == EVERYTHING
 
 
+def test_half_precision_is_there(grade):
+    halved = "import torch\n\ndef cube(x):\n    return x**3 + 0 * x.float().half().double()"
+    assert grade(cube=halved)["cube-check"].points == a_class.POINTS["cube"]
+
+
+def test_code_that_reads_its_own_source_finds_it_as_in_a_notebook(grade):
+    looks = "import inspect\n\ndef double(x):\n    return 2 * x\n\n"
+    assert grade(double=looks + "assert 'return 2 * x' in inspect.getsource(double)")[
+        "double-check"
+    ].points
+    compiled = "@torch.jit.script\ndef double(x: int) -> int:\n    return 2 * x"
+    assert grade(double=compiled)["double-check"].points
+
+
 def test_cells_of_the_student_run_in_order_and_broken_ones_are_passed_over(grade):
     cells = a_class.solved(double="def double(x):\n    return two * x")
     cells[1:1] = [a_class.cell("two = 2\nthree = 1 / 0"), a_class.cell("## a title", "markdown")]
@@ -508,6 +522,19 @@ def test_hidden_tests_see_the_names_of_the_place_where_they_stand(tmp_path):
         a_class.cell("factor = 3"),
     ]
     assert by_hand(tmp_path, cells, scaled=lambda x: 2 * x) == {"scaled": Ending.PASSED}
+
+
+def test_hidden_tests_get_a_list_as_the_tensor_that_the_master_declares(tmp_path):
+    hidden = "### BEGIN HIDDEN TESTS\nassert halves(2).sum() == 1\n### END HIDDEN TESTS"
+    source = "def halves(x) -> Tensor:\n    return torch.full((x,), 0.5)"
+    cells = [
+        a_class.cell("import torch\nfrom torch import Tensor"),
+        a_class.cell(source, grade_id="halves", solution=True),
+        a_class.cell(f"halves(2)\n{hidden}", grade_id="halves-check", grade=True, points=1),
+    ]
+    for answer in (lambda x: [0.5] * x, lambda x: (0.5,) * x, lambda x: torch.full((x,), 0.5)):
+        assert by_hand(tmp_path, cells, halves=answer) == {"halves": Ending.PASSED}
+    assert by_hand(tmp_path, cells, halves=lambda x: [1.0] * x) == {"halves": Ending.FAILED}
 
 
 def test_another_variant_is_no_part_of_a_longer_number(tmp_path):

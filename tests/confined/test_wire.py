@@ -78,6 +78,31 @@ def test_a_tensor_comes_back_bit_for_bit(dtype, shape):
         torch.testing.assert_close(back[1], raw.transpose(0, -1), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, 2],
+        lambda x: x[:, ::3],
+        lambda x: x[:, -1:],
+        lambda x: x.T,
+        lambda x: x.T[:1],
+        lambda x: x.flip(1)[:, :2],
+        lambda x: x[:, :1].expand(-1, 4),
+        lambda x: x.sum().to(x.dtype).expand(1),
+        lambda x: x.sum().to(x.dtype).expand(1, 1),
+        lambda x: x[:, 1].unsqueeze(1),
+        lambda x: x.unbind(1)[3],
+    ],
+)
+def test_a_view_comes_back_as_its_numbers_however_they_lie_in_memory(view, dtype, rows):
+    value = view(torch.arange(4.0 * rows).view(rows, 4).to(dtype))
+    found = there_and_back(value)
+    assert found.dtype == dtype
+    assert torch.equal(found, value)
+
+
 def test_numbers_that_are_none_come_back_too():
     numbers = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0])
     back, nan = there_and_back((numbers, float("nan")))

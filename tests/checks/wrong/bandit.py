@@ -93,6 +93,10 @@ def wrong_answers(sheet):
                 lambda x, a, r: -(centred(r) / r.std() * taken(x, a)).mean(),
                 "divided by their standard deviation",
             ),
+            "standard scores of a whole population": (
+                lambda x, a, r: -(centred(r) / r.std(correction=0) * taken(x, a)).mean(),
+                "which is not asked for, with the denominator N",
+            ),
             "mean of the others": (
                 lambda x, a, r: -(others(r) * taken(x, a)).mean(),
                 "compared with the mean of the *others*",

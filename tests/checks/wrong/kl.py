@@ -164,7 +164,7 @@ def wrong_answers(sheet):
             "certainty": (lambda q: (round(1 - q) * 1.0, 0.5), "strictly between 0 and 1"),
             "whole distributions": (
                 lambda q: ([1 - q, q], [0.5, 0.5]),
-                "each a number, got [0.",
+                "Expected one number, got list [0.",
             ),
             "one policy": (lambda q: 1 - q, "Expected two probabilities of A, got 0."),
         },

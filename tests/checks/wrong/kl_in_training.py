@@ -144,10 +144,10 @@ def wrong_answers(sheet):
                 ).where(mask, (now - then).cumsum(dim=1).exp()),
                 "the weight of padding is not 0",
             ),
-            "times the mask": (times_the_mask, "Where log-probabilities at padding are NaN"),
+            "times the mask": (times_the_mask, "put zeros at padding before you add up"),
             "through the ratio itself": (
                 weights(through_the_ratio),
-                "products too large to form",
+                "a product was formed",
             ),
         },
         "by-hand": {

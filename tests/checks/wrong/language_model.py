@@ -79,6 +79,11 @@ def wrong_answers(sheet):
         own = p if scored_by == "learner" else mu
         return torch.stack([w - w.sum() * own for w in (mu, mu * ratio)])
 
+    def with_the_ratio(z, k):
+        leaf, kept = z.clone().requires_grad_(), z >= z.topk(k).values.min()
+        log_p = leaf.log_softmax(0)
+        return torch.autograd.grad((log_p.exp() * log_p)[kept].sum(), leaf)[0]
+
     def searched(z, a, of, *, largest=True):
         grid = torch.arange(0.05, 20.0, 0.02, dtype=torch.float64)
         values = torch.stack([of(z.double() / tau, a) for tau in grid])
@@ -205,6 +210,15 @@ def wrong_answers(sheet):
                 "you have used the sampler's own score",
             ),
             "the loss": (lambda *a: -pushes(*a), "the sign is that of the loss"),
+            "rows exchanged": (lambda *a: pushes(*a).flip(0), "the two rows are exchanged"),
+            "renormalised": (
+                lambda z, tau, k: torch.stack([pushes(z, tau, k)[0], pushes(z, 1.0, k)[0]]),
+                "the ratio as it is does not add up to 1",
+            ),
+            "the ratio differentiated": (
+                lambda z, tau, k: torch.stack([pushes(z, tau, k)[0], with_the_ratio(z, k)]),
+                "the ratio was differentiated as well",
+            ),
             "the ratio upside down": (
                 lambda *a: pushes(*a, flip=True),
                 "the weight is learner over sampler",

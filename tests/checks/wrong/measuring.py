@@ -84,6 +84,10 @@ def wrong_answers(sheet):
                 lambda b, a: of_gains(b, a, correction=1),
                 "the variance was divided by P − 1",
             ),
+            "means over the questions": (
+                lambda b, a: of_gains(b.T, a.T),
+                "the mean was taken over the questions",
+            ),
             "the spread of questions": (
                 lambda b, a: of_gains(b, a, size=0.0),
                 "that is the spread of the questions",

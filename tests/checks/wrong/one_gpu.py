@@ -107,6 +107,13 @@ def wrong_answers(sheet):
                 lambda x, c: beyond(x, c, what="paid"),
                 "a group that is all right has no spread",
             ),
+            "columns for groups": (
+                lambda x, c: (
+                    float((x.any(0) & ~x.all(0)).double().mean())
+                    - (1 - (1 - c) ** x.shape[1] - c ** x.shape[1])
+                ),
+                "a group is a row",
+            ),
             "groups with a wrong answer": (
                 lambda x, c: beyond(x, c, what="unpaid"),
                 "a group that is all wrong has no spread",
@@ -200,6 +207,15 @@ def wrong_answers(sheet):
             "divided by P": (
                 lambda g: both(g, biased=True),
                 "the distances from their own mean",
+            ),
+            "divided by P, and the signal from it": (
+                lambda g: torch.stack(
+                    [
+                        g.mean(0).square().sum() - g.var(0, correction=0).sum() / len(g),
+                        g.var(0, correction=0).sum() / len(g),
+                    ]
+                ),
+                "the signal is too large by what it lacks",
             ),
             "every row with itself": (
                 lambda g: of_the_mean(g, with_itself=True),

@@ -24,6 +24,16 @@ def wrong_answers(sheet):
             logits = logits - rate * slope
         return logits
 
+    def never_emptied(logits, actions, A, epochs, rate):
+        leaf = logits.clone().requires_grad_()
+        then = logits.log_softmax(0)[actions]
+        for _ in range(epochs):
+            ratio = (leaf.log_softmax(0)[actions] - then).exp()
+            (-torch.min(ratio * A, ratio.clamp(0.8, 1.2) * A).mean()).backward()
+            with torch.no_grad():
+                leaf -= rate * leaf.grad
+        return leaf
+
     def four(of_exact, of_k1, of_k3, of_ratio, *, log=math.log, join=lambda x: sum(x) / 2):
         def answer():
             states = [[p, *[(1 - p) / 3] * 3] for p in (risen, fallen)]
@@ -100,6 +110,7 @@ def wrong_answers(sheet):
                 lambda *a: epochs_of(*a, old="before"),
                 "those of the epoch before",
             ),
+            "gradients that add up": (never_emptied, "the gradients of all epochs add up"),
             "a tensor over itself": (
                 lambda *a: epochs_of(*a, old="itself"),
                 "the logits did not move",
@@ -191,7 +202,11 @@ def wrong_answers(sheet):
             "one sample": (factor(lambda c, n, m, K: c), "that is the factor for one sample"),
             "K − 1": (
                 factor(lambda c, n, m, K: 1 + (K - 2) / n),
-                "K − 1 is for equally likely actions",
+                "K − 1 is for equally likely actions\n",
+            ),
+            "K − 1 whatever n": (
+                factor(lambda c, n, m, K: K - 1),
+                "equally likely actions, and for one sample",
             ),
             "the others forgotten": (
                 factor(lambda c, n, m, K: c / n),

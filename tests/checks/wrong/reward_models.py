@@ -103,6 +103,12 @@ def wrong_answers(sheet):
                 lambda: answer(1 - first, 1 - second),
                 "those of the opposite choices",
             ),
+            "the second choice turned round": (
+                lambda: torch.tensor(
+                    [first, 1 - second, (1 - first + second) / 2, (first - 1) / 2, -second / 2]
+                ),
+                "it was C that was preferred",
+            ),
             "numbers as scores": (
                 lambda: answer(logistic(a - b), logistic(c - a)),
                 "the scores are their logarithms",
@@ -176,7 +182,11 @@ def wrong_answers(sheet):
                 lambda *a: good(*a).expand(3),
                 "Expected one number, got a tensor of shape (3,)",
             ),
-            "a detached loss": (lambda *a: good(*a).detach(), "No gradient flows"),
+            "a detached loss": (lambda *a: good(*a).detach(), "to argument number 1"),
+            "the second scores detached": (
+                lambda s, t, *a: good(s, t.detach(), *a),
+                "to argument number 2",
+            ),
             "exponentials": (overflowing, "use log_softmax, or logsumexp"),
         },
         "how-far-to-go": {

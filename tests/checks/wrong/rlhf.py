@@ -87,6 +87,10 @@ def wrong_answers(sheet):
                 "paid at the first token of its step",
             ),
             "one too late": (lambda s, k: once(s, k, shift=1), "one token too late"),
+            "at the token of that number": (
+                lambda s, k: torch.nn.functional.pad(s, (0, k.shape[1] - s.shape[1])),
+                "score k is paid at token k",
+            ),
             "spread": (spread, "spread over its step in equal parts"),
             "at the end": (all_at_the_end, "everything is paid at the end"),
             "the last column forgotten": (

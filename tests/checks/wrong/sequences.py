@@ -61,6 +61,12 @@ def wrong_answers(sheet):
                 lambda r, g: r.view(-1, g).sum(1).repeat_interleave(g),
                 "that is the sum of each group",
             ),
+            "the mean of the others": (
+                lambda r, g: (
+                    (r.view(-1, g).sum(1, keepdim=True) - r.view(-1, g)) / (g - 1)
+                ).flatten(),
+                "that is the leave-one-out baseline",
+            ),
             "one mean for each group": (
                 lambda r, g: r.view(-1, g).mean(1),
                 "Expected shape (6,), got (2,)",
@@ -136,6 +142,10 @@ def wrong_answers(sheet):
                 lambda r, m, g: (r * powers(r, g)).flip(1).cumsum(1).flip(1),
                 "the reward in the padding was counted",
             ),
+            "padding counted and then cleared": (
+                lambda r, m, g: torch.where(m, (r * powers(r, g)).flip(1).cumsum(1).flip(1), 0.0),
+                "it is cleared after the sum, and not before",
+            ),
             "the whole return": (
                 lambda r, m, g: torch.where(m, weights(r, m, g)[:, :1], 0.0),
                 "past rewards included",
@@ -180,6 +190,10 @@ def wrong_answers(sheet):
             "the sign of going on": (
                 lambda t, s, long: push(t, s, long, going=0.5),
                 "the long response's share has the wrong sign",
+            ),
+            "both divided by two": (
+                lambda t, s, long: push(t, s / 2, long / 2),
+                "both were divided by 2",
             ),
             "the lengths swapped": (
                 lambda t, s, long: push(t, s, long, stop=0.5),

@@ -134,6 +134,14 @@ def wrong_answers(sheet):
                 lambda t, m, e: int((~((t == e) & m).any(dim=1)).sum()),
                 "responses that were cut off are counted",
             ),
+            "argmax where nothing is found": (
+                lambda t, m, e: int((~m.gather(1, (t == e).int().argmax(1)[:, None])).sum()),
+                "where argmax points if nothing is found",
+            ),
+            "any end that is trained": (
+                lambda t, m, e: int(((t == e).any(1) & ~((t == e) & m).any(1)).sum()),
+                "end tokens in the padding count as its end",
+            ),
             "the last column": (
                 lambda t, m, e: int(((t[:, -1] == e) & ~m[:, -1]).sum()),
                 "only the last column is looked at",
