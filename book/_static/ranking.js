@@ -51,6 +51,10 @@ const nbRanking = (() => {
       each: loose.map((one) => bounded(one, "gu")), phrase: bounded(loose.join(" +"), "gu") };
   }
 
+  // The index with a row for each section; the file has columns, which are smaller.
+  const opened = (index) => ({ ...index,
+    sections: (index.sections[0] ?? []).map((_, at) => index.sections.map((column) => column[at])) });
+
   function prepared(index) {
     index.headings ??= index.sections.map(([, , heading]) => flat(heading.replace(NUMBER, "")));
     index.texts ??= index.sections.map(([, , , text]) => flat(text));
@@ -125,5 +129,5 @@ const nbRanking = (() => {
       worth * (each.filter((one) => one.test(text)).length + (phrases.some((one) => one.test(text)) ? each.length : 0))));
   }
 
-  return { find, flat, asked, closeness };
+  return { opened, find, flat, asked, closeness };
 })();

@@ -7,7 +7,7 @@
 
   // The index is read once, when a reader begins to search.
   const index = () => reading ??= bytes().then((packed) => new Response(
-    new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json());
+    new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json()).then(nbRanking.opened);
 
   async function bytes() {
     if (location.protocol !== "file:") return (await fetch(new URL("_static/search-index.bin", root))).arrayBuffer();

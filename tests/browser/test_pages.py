@@ -283,7 +283,7 @@ def found(browser, address) -> Iterator[Watched]:
 RANKED = """async queries => {
   const packed = await (await fetch("_static/search-index.bin")).blob();
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
-  const index = await new Response(stream).json();
+  const index = nbRanking.opened(await new Response(stream).json());
   return queries.map(query => nbRanking.find(index, query).slice(0, 3).map(({ section }) =>
     `${index.pages[index.sections[section][0]][0]}#${index.sections[section][1]}`));
 }"""
