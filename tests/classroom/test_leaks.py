@@ -74,7 +74,10 @@ def as_page(line: str) -> bytes:
         ("indented.py", lambda line: f"if True:\n        {line}  # so\n".encode()),
         ("sheet.ipynb", as_notebook),
         ("page.html", as_page),
-        ("search-index.bin", lambda line: search.packed({"sections": [["offset_for_later tolist"]]})),
+        (
+            "search-index.bin",
+            lambda line: search.packed({"sections": [["offset_for_later tolist"]]}),
+        ),
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
