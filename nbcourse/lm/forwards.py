@@ -84,9 +84,10 @@ def _attended(mask: Tensor, queries: int) -> Tensor:
     Itself in any case: padding that read nothing would be NaN.
     """
     columns = mask.shape[1]
-    own = torch.ones(queries, columns, dtype=torch.bool, device=mask.device)
-    own = own.tril(columns - queries)
-    return (mask.bool()[:, None, None] & own) | (own & ~own.tril(columns - queries - 1))
+    past = torch.ones(queries, columns, dtype=torch.bool, device=mask.device)
+    past = past.tril(columns - queries)
+    own = past & ~past.tril(columns - queries - 1)
+    return past & (mask.bool()[:, None, None] | own)
 
 
 @cache

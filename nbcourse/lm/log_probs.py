@@ -194,6 +194,7 @@ def rollout_log_probs(
     temperature: float = 1.0,
     chunked: bool = False,
     group_size: int = 1,
+    forward: Forward = whole,
 ) -> Tensor:
     """log π(token) of every response token under `model`, in one forward pass, with gradient.
 
@@ -204,6 +205,7 @@ def rollout_log_probs(
         chunked: from the hidden states, as `hidden_log_probs` does, and without those on padding.
             Only for models whose logits are the hidden states times the output matrix.
         group_size: rows side by side that share a prompt, which is then computed once.
+        forward: what computes the hidden states, if they are asked for (`chunked`).
 
     Returns:
         (B, T) float32; what stands on padding has no meaning and is to be masked.
@@ -214,7 +216,7 @@ def rollout_log_probs(
     Book: equation (eq-token-log-prob).
     """
     if chunked:
-        states = rollout_states(model, rollout, group_size=group_size)
+        states = rollout_states(model, rollout, group_size=group_size, forward=forward)
         weight = model.get_output_embeddings().weight
         return state_log_probs(states, weight, rollout, temperature=temperature)
     logits = _choosing(_logits, model, rollout, group_size)

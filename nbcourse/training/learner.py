@@ -17,7 +17,6 @@ from nbcourse.lm.log_probs import (
     hidden_log_probs,
     rollout_log_probs,
     rollout_states,
-    state_log_probs,
 )
 from nbcourse.lm.reward_model import RewardModel
 from nbcourse.lm.rollouts import Rollout
@@ -169,18 +168,18 @@ class Learner:
         return rollout_states(model, rollout, group_size=group_size, forward=forward)
 
     def _log_probs(self, model: "PreTrainedModel", rollout: Rollout, group_size: int) -> Tensor:
-        recipe, temperature = self.recipe, self.recipe.rollouts.temperature
-        # with divergences, the log-probs are taken from the states that these are made from
-        from_states = (
-            model.config.vocab_size >= CHUNKED_VOCABULARY
+        recipe = self.recipe
+        return rollout_log_probs(
+            model,
+            rollout,
+            temperature=recipe.rollouts.temperature,
+            # with divergences, the log-probs are taken from the states that these are made from
+            chunked=model.config.vocab_size >= CHUNKED_VOCABULARY
             or recipe.penalty.exact
-            or recipe.model.forward != "transformers"
+            or recipe.model.forward != "transformers",
+            group_size=group_size,
+            forward=FORWARDS[recipe.model.forward],
         )
-        if not from_states:
-            return rollout_log_probs(model, rollout, temperature=temperature, group_size=group_size)
-        states = self._states(model, rollout, group_size)
-        weight = model.get_output_embeddings().weight
-        return state_log_probs(states, weight, rollout, temperature=temperature)
 
     @torch.no_grad()
     def values(self, rollout: Rollout, *, group_size: int) -> Tensor | None:
