@@ -204,7 +204,9 @@ def numbers(
         for each in found:
             if isinstance(each, bool) or not isinstance(each, int | float):
                 return blamed("", f"expected a number, got {type(each).__name__}")
-        right = torch.tensor([rule(*case) for case in cases], dtype=torch.float64).flatten()
+        ruled = [rule(*case) for case in cases]
+        right = torch.tensor(ruled, dtype=torch.float64).flatten()
+        counts = torch.tensor(ruled).dtype == torch.int64
         unit = torch.where(right == 0, 1.0, right)
 
         def share(numbers: list[Any]) -> Tensor:
@@ -216,6 +218,8 @@ def numbers(
             right / unit,
             with_each_mistake(piece, lambda asked: share(answer(asked))),
             what=f"{function}: {found[off]:.6g}, expected {float(right[off]):.6g}; as a share",
+            # of a count every digit is known; other numbers may be of single precision
+            tolerance=1e-9 if counts else 1e-6,
         )
 
     return look

@@ -506,3 +506,8 @@ def test_a_verifier_that_pays_a_wrong_answer_is_told_what_it_paid():
     ]
     response = reading.PLAIN[0][0]
     assert said.evidence == f"{response!r} earns 1.0, the answer being 19"
+
+
+def test_a_count_is_held_to_more_digits_than_single_precision_has():
+    made = "\n\n_own = static_bytes\ndef static_bytes(*given):\n    return _own(*given) + 10\n"
+    assert any(one.finding for one in judged("planner", BOOK["planner"] + made))
