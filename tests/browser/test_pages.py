@@ -528,7 +528,8 @@ def test_a_chapter_is_printed_with_every_face_and_no_path(built, tab, tmp_path):
     assert named <= faces
     assert len(faces) <= tab.page.evaluate(FACES)
     assert b"file:" not in printed
-    assert printed.count(b"/Type /Page\n") > 3
+    sheets = printed.count(b"/Type /Page\n")
+    assert sheets > (5 if chapter(tab.page).stem[:1].isdecimal() else 3)
 
 
 @pytest.mark.sweep
