@@ -17,7 +17,7 @@ from nbcourse.budget.passes import Pass, decoding_bytes, layer_flops, output_flo
 from nbcourse.experiments import records
 from nbcourse.experiments.controlled import interval
 from nbcourse.experiments.evaluation import asked_of
-from nbcourse.publishing import libraries
+from nbcourse.publishing import chapters, libraries
 from nbcourse.tasks import answers
 
 DOUBLE = torch.float64
@@ -1016,3 +1016,43 @@ def test_a_frozen_kl_under_token_weights_is_no_difference_of_two_gradients():
     torch.testing.assert_close(gradient((chance * ratio.prod(1) * frozen).sum()), told)
     by_token = gradient((chance[:, None] * ratio * frozen[:, None]).sum())
     assert (by_token - told).norm() > 0.1 * told.norm()
+
+
+# What chapters work out by hand, in words of theirs and as Python does it.
+BY_HAND = {
+    "04-agent": [
+        (r"then $1+\tfrac12\cdot1=1\tfrac12$, then $1+\tfrac12\cdot1\tfrac12=1\tfrac34$", 1.75),
+    ],
+    "06-ppo-in-practice": [
+        ("$k_1=-1.10$", -math.log(3)),
+        ("$k_3=0.90$", 3 - 1 - math.log(3)),
+    ],
+    "08-rlhf": [
+        (r"$A_1 = 0.07 + 0.95\cdot0.41 = 0.46$", 0.07 + 0.95 * (0.23 + 0.95 * 0.19)),
+        (r"$0.95\cdot1 + 0.05\cdot0.3 - 0.01 - 0.8 = 0.155$", 0.95 + 0.05 * 0.3 - 0.01 - 0.8),
+    ],
+    "09-reward-models": [
+        ("the better one gets 73 %", 100 / (1 + math.exp(-1))),
+        ("it gets 97 %", 100 / (1 + math.exp(-1 / 0.3))),
+        ("$(0.378-0.731)/3=-0.118$", (0.378 - 0.731) / 3),
+    ],
+    "14-measuring": [(r"$1-\tfrac34\cdot\tfrac34=0.44$", 1 - 0.75 * 0.75)],
+    "15-gpu-runs": [
+        (r"$494\cdot10^6\cdot20$ bytes are 9.9 GB", 494e6 * 20 / 1e9),
+        (
+            "Around 0.02 the numbers of bfloat16 are 0.00012",
+            2.0**-6 * torch.finfo(torch.bfloat16).eps,
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("chapter", BY_HAND)
+def test_a_number_worked_out_in_words_is_right_to_its_last_digit(chapter):
+    text = chapters.text_of(chapters.find(chapter)).read_text(encoding="utf-8")
+    for words, number in BY_HAND[chapter]:
+        assert words in text
+        told = words.replace(r"1\tfrac34", "1.75")
+        printed = re.findall(r"-?\d+(?:\.\d+)?", told)[-1]
+        decimals = len(printed.partition(".")[2])
+        assert float(printed) == pytest.approx(number, abs=0.5001 * 10**-decimals)
